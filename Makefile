@@ -1,0 +1,37 @@
+# Everything runs in .venv, which is made on first use and again only when pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+BENCH_FLAGS ?=
+BIN := .venv/bin
+
+.PHONY: demo test lint check bench .venv
+
+demo: .venv
+	$(BIN)/metaprior demo --out demo
+
+test: .venv
+	$(BIN)/pytest
+
+lint: .venv
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict
+
+check: lint test
+
+# The full benchmarks take hours on two cores; `make bench BENCH_FLAGS=--quick` takes about two minutes.
+bench: .venv
+	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
+	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
+
+.venv: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "make: '$(PYTHON)' is not Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make: '$(PYTHON)' has no venv module; install it (Debian, Ubuntu: python3-venv)"; exit 1; }
+	@echo "Installing into .venv (once, a minute or two) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' || \
+	  { echo "make: installing failed, see above; pip needs to reach a package index"; exit 1; }
+	@touch $@

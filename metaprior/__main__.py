@@ -1,0 +1,5 @@
+"""``python -m metaprior``."""
+
+from metaprior.cli import main
+
+main()

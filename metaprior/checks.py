@@ -1,0 +1,65 @@
+"""The door: what comes from outside is checked and converted here once, and trusted from then on."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+ArrayLike = Tensor | npt.NDArray[np.generic]
+
+
+def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
+    """A tensor on ``device``, at least one observation long, of real numbers that are all finite."""
+    if isinstance(values, Tensor):
+        tensor = values.detach()
+    elif isinstance(values, np.ndarray):
+        tensor = _from_numpy(values, name)
+    else:
+        raise TypeError(f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}")
+    if tensor.is_complex():
+        raise TypeError(f"{name} has to hold real numbers, got {tensor.dtype}")
+    if tensor.ndim == 0 or tensor.numel() == 0:
+        raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis has to be the observations")
+    refuse_non_finite(tensor, name)
+    return tensor.to(device)
+
+
+def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
+    if values.dtype.kind not in "fiub":
+        raise TypeError(f"{name} has to hold numbers, got an array of dtype {values.dtype}")
+    native = values.astype(values.dtype.newbyteorder("="))  # also a copy: the caller's array stays his own
+    if native.dtype.kind == "u":
+        native = native.astype(np.int64)
+    return torch.from_numpy(native)
+
+
+def refuse_non_finite(tensor: Tensor, name: str) -> None:
+    """Raise with the number and the place of NaN and infinite values."""
+    finite = torch.isfinite(tensor)
+    if bool(finite.all()):
+        return
+    bad = ~finite
+    first = tuple(bad.nonzero()[0].tolist())
+    raise ValueError(
+        f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
+        "remove or fill those observations: nothing is replaced silently"
+    )
+
+
+def as_float(tensor: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+    """Converted to the network's floating-point type; a value too large for it is an error."""
+    converted = tensor.to(dtype)
+    refuse_non_finite(converted, f"{name} (converted to {dtype})")
+    return converted
+
+
+def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Network inputs: floats in the network's type; integers stay integers (for embeddings)."""
+    tensor = as_tensor(x, "x", device=device)
+    return as_float(tensor, "x", dtype) if tensor.is_floating_point() else tensor
+
+
+def same_length(x: Tensor, y: Tensor) -> None:
+    """Raise unless both have the same number of observations."""
+    if len(x) != len(y):
+        raise ValueError(f"x has {len(x)} observations and y has {len(y)}; they have to be pairs")

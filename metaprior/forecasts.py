@@ -1,0 +1,247 @@
+r"""What is predicted: the outputs of S weight samples turned into one distribution per target.
+
+Every forecast is an equal mixture over weight samples $\phi_1..\phi_S$, and its variance splits by the law of total
+variance: $\mathrm{Var}[y] = \mathrm{Var}_\phi[E[y|\phi]] + E_\phi[\mathrm{Var}[y|\phi]]$, the **epistemic** part (the
+weights are uncertain; shrinks with data) and the **aleatoric** part (the data are noisy; does not). Both are given as
+standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. The epistemic variance has S - 1 in its denominator.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+
+class Forecast(Protocol):
+    """The summary that every likelihood's forecast offers; shapes are those of the targets."""
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected target (for classes: its one-hot code, so the class probabilities)."""
+
+    @property
+    def std(self) -> Tensor:
+        """Total standard deviation of the target."""
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Standard deviation because the weights are uncertain."""
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Standard deviation because the data are noisy."""
+
+    def quantile(self, level: float) -> Tensor:
+        """Quantile at ``level`` in (0, 1)."""
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        """Log predictive density (mass) of each observation, shape (N,)."""
+
+    def squeezed(self) -> Self:
+        """Without a trailing axis of length one, for targets that had none."""
+
+    def cpu(self) -> Self:
+        """The same forecast in main memory."""
+
+
+def _check_samples(samples: Tensor) -> None:
+    if len(samples) < 2:
+        raise ValueError(f"a forecast needs at least 2 weight samples to tell their spread, got {len(samples)}")
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"a quantile's level has to lie strictly between 0 and 1, got {level}")
+
+
+@dataclass(frozen=True)
+class GaussianForecast:
+    """Mixture of S Gaussians per target. ``means`` and ``scales`` have shape (S, N, ...)."""
+
+    means: Tensor
+    scales: Tensor
+
+    def __post_init__(self) -> None:
+        _check_samples(self.means)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean over weight samples."""
+        return self.means.mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Spread of the weight samples' means."""
+        return self.means.std(0)
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """Root mean square of the weight samples' noise scales."""
+        return self.scales.square().mean(0).sqrt()
+
+    @cached_property
+    def std(self) -> Tensor:
+        """Total standard deviation."""
+        return (self.epistemic**2 + self.aleatoric**2).sqrt()
+
+    def cdf(self, targets: Tensor) -> Tensor:
+        """Probability of a value at or below each target, elementwise."""
+        below: Tensor = torch.special.ndtr((targets - self.means) / self.scales)  # (S, N, ...)
+        return below.mean(0)
+
+    def quantile(self, level: float) -> Tensor:
+        """Quantile of the mixture, by bisection of its distribution function to the precision of its floats."""
+        _check_level(level)
+        z = float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
+        parts = self.means + z * self.scales  # the mixture's quantile lies between those of its parts
+        low, high = parts.amin(0), parts.amax(0)
+        for _ in range(64):
+            middle = (low + high) / 2
+            if bool(((middle <= low) | (middle >= high)).all()):
+                break
+            below = self.cdf(middle) < level
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return (low + high) / 2
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Central interval that holds the target with probability ``level``."""
+        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$, an observation's density being the product over its outputs."""
+        z = (targets - self.means) / self.scales
+        log_density = -0.5 * z**2 - self.scales.log() - 0.5 * math.log(2 * math.pi)
+        per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)  # (S, N)
+        return torch.logsumexp(per_sample, 0) - math.log(len(per_sample))
+
+    def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
+        """The forecast of ``loc + scale * target``."""
+        return GaussianForecast(self.means * scale + loc, self.scales * scale)
+
+    def squeezed(self) -> "GaussianForecast":
+        """Without the trailing axis of length one."""
+        return GaussianForecast(self.means.squeeze(-1), self.scales.squeeze(-1))
+
+    def cpu(self) -> "GaussianForecast":
+        """The same forecast in main memory."""
+        return GaussianForecast(self.means.cpu(), self.scales.cpu())
+
+
+@dataclass(frozen=True)
+class _ProbabilityForecast:
+    """Shared by the two kinds of labels: ``samples`` are probabilities, one set for each weight sample."""
+
+    samples: Tensor
+
+    def __post_init__(self) -> None:
+        _check_samples(self.samples)
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Probabilities, averaged over weight samples."""
+        return self.samples.mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Spread of the probabilities over weight samples."""
+        return self.samples.std(0)
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """Spread of the 0/1 outcome when the weights are known: root of the mean of p(1 - p)."""
+        return (self.samples * (1 - self.samples)).mean(0).sqrt()
+
+    @cached_property
+    def std(self) -> Tensor:
+        """Total standard deviation of the 0/1 outcome."""
+        return (self.epistemic**2 + self.aleatoric**2).sqrt()
+
+    def quantile(self, level: float) -> Tensor:
+        """Quantile of the *probability* over weight samples (that of a 0/1 outcome would say nothing)."""
+        _check_level(level)
+        return self.samples.quantile(level, dim=0)
+
+    def cpu(self) -> Self:
+        """The same forecast in main memory."""
+        return type(self)(self.samples.cpu())
+
+
+def _entropy(p: Tensor, dim: int) -> Tensor:
+    elementwise: Tensor = torch.special.entr(p)
+    return elementwise.sum(dim)
+
+
+class CategoricalForecast(_ProbabilityForecast):
+    """Class probabilities; ``samples`` has shape (S, N, C, ...)."""
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Class probabilities, shape (N, C, ...)."""
+        return self.mean
+
+    @property
+    def labels(self) -> Tensor:
+        """The most probable class."""
+        return self.mean.argmax(1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of the predicted class in nats: total uncertainty."""
+        return _entropy(self.mean, 1)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """What knowing the weights would tell about the class, in nats: epistemic uncertainty."""
+        return self.entropy - _entropy(self.samples, 2).mean(0)
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        index = targets.expand(len(self.samples), *targets.shape).unsqueeze(2)
+        per_sample = _log(self.samples).gather(2, index).reshape(len(self.samples), len(targets), -1).sum(-1)
+        return torch.logsumexp(per_sample, 0) - math.log(len(self.samples))
+
+    def squeezed(self) -> "CategoricalForecast":
+        """Labels have no trailing axis to lose."""
+        return self
+
+
+class BernoulliForecast(_ProbabilityForecast):
+    """Probability of a one; ``samples`` has shape (S, N, ...)."""
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Probabilities of zero and of one, on a new last axis."""
+        return torch.stack([1 - self.mean, self.mean], -1)
+
+    @property
+    def labels(self) -> Tensor:
+        """The more probable of 0 and 1."""
+        return (self.mean > 0.5).long()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of the predicted label in nats: total uncertainty."""
+        return _entropy(self.probabilities, -1)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """What knowing the weights would tell about the label, in nats: epistemic uncertainty."""
+        return self.entropy - _entropy(torch.stack([1 - self.samples, self.samples], -1), -1).mean(0)
+
+    def log_prob(self, targets: Tensor) -> Tensor:
+        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        p = torch.where(targets > 0.5, self.samples, 1 - self.samples)
+        per_sample = _log(p).reshape(len(p), len(targets), -1).sum(-1)
+        return torch.logsumexp(per_sample, 0) - math.log(len(p))
+
+    def squeezed(self) -> "BernoulliForecast":
+        """Without the trailing axis of length one."""
+        return BernoulliForecast(self.samples.squeeze(-1))
+
+
+def _log(p: Tensor) -> Tensor:
+    """log p with p kept at or above the smallest positive float: an underflowed softmax is not an impossible event."""
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log()

@@ -1,0 +1,230 @@
+"""Stochastic descent of the free energy of one data set: the loop inside Bayes by Backprop."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from metaprior.likelihoods import Likelihood
+from metaprior.noise import Noise
+from metaprior.objectives import MINIBATCH_SHARES, Terms, free_energy, minibatch_free_energy
+from metaprior.posterior import sample_groups
+from metaprior.priors import Prior
+from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode
+
+HELD_OUT_SAMPLES = 16
+
+
+class TrainingDiverged(ArithmeticError):
+    """A loss that is no longer a number; says where and which term."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs and targets as network and likelihood take them."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Tensor) -> "Data":
+        return Data(self.x[index], self.y[index])
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """Some of the data, and its place in the whole: batch i of M, which pays the share pi_i of the KL."""
+
+    data: Data
+    num_observations: int
+    num_batches: int
+    kl_share: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that the free energy is made of, except data and weights."""
+
+    network: BayesianNetwork
+    likelihood: Likelihood
+    prior: Prior
+    temperature: float
+
+    def nll_and_kl(self, q: WeightDistribution, data: Data, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Monte Carlo E_q[-log p(D|w)], summed over data, and KL(q || p), from the weight samples of noise (S, D)."""
+        phis = q.sample(noise)
+
+        def nll(phi: Tensor) -> Tensor:
+            return self.likelihood.nll(self.network(phi, q.plain, data.x), data.y, q.plain).sum()
+
+        return self.network.map_samples(nll, phis).mean(), self.prior.kl_from(q, phis)
+
+    def minibatch_terms(self, q: WeightDistribution, batch: Minibatch, noise: Tensor) -> Terms:
+        """The minibatch's part of the free energy, per observation."""
+        nll, kl = self.nll_and_kl(q, batch.data, noise)
+        return minibatch_free_energy(
+            nll,
+            kl,
+            num_observations=batch.num_observations,
+            num_batches=batch.num_batches,
+            kl_share=batch.kl_share,
+            temperature=self.temperature,
+        )
+
+    def held_out_free_energy(self, q: WeightDistribution, held_out: Data, num_training: int, noise: Noise) -> float:
+        """Free energy per observation: the likelihood of held-out data, and the KL that training pays.
+
+        The same weight noise every time, so that epochs differ by the weights alone.
+        """
+        fixed, total = noise.fork("held-out"), 0.0
+        with torch.no_grad(), evaluation_mode(self.network.module):
+            for group in sample_groups(HELD_OUT_SAMPLES, len(q.mu)):
+                nll, kl = self.nll_and_kl(q, held_out, fixed.normals(q.mu, group))
+                scaled = free_energy(nll, kl, num_observations=len(held_out), temperature=self.temperature)
+                total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
+        return total
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to descend; ``BayesByBackprop.fit`` says what each part means."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+    samples: int
+    weighting: str
+    kl_warmup: float
+    patience: int
+    progress: bool
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "samples", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} has to be at least 1, got {getattr(self, name)}")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr has to be a positive number, got {self.lr}")
+        if self.weighting not in MINIBATCH_SHARES:
+            raise ValueError(f"unknown weighting {self.weighting!r}; known are {', '.join(MINIBATCH_SHARES)}")
+        if not 0 <= self.kl_warmup <= 1:
+            raise ValueError(f"kl_warmup is a fraction of the training and has to lie in 0..1, got {self.kl_warmup}")
+
+    @property
+    def warmup_epochs(self) -> float:
+        """Epochs over which the KL's weight rises to one."""
+        return self.kl_warmup * self.epochs
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch's terms per observation: free_energy = nll + kl (the whole KL, also during its warm-up)."""
+
+    epoch: int
+    nll: float
+    kl: float
+    held_out: float | None = None
+
+    @property
+    def free_energy(self) -> float:
+        """What is minimised."""
+        return self.nll + self.kl
+
+
+class _Best:
+    """The weights to keep: the latest ones or, when there are held-out data, the best after the warm-up."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._score = math.inf
+        self._epoch = 0
+        self._weights: WeightDistribution | None = None
+
+    def has_had_enough(self, q: WeightDistribution, epoch: Epoch) -> bool:
+        """Take note of an epoch; true when the held-out free energy has not improved for ``patience`` epochs."""
+        # During the warm-up the objective itself changes, so its epochs are not compared.
+        if epoch.held_out is None or epoch.epoch < self._plan.warmup_epochs:
+            return False
+        if epoch.held_out < self._score:
+            self._weights, self._score, self._epoch = q.detached(), epoch.held_out, epoch.epoch
+        return epoch.epoch - self._epoch >= self._plan.patience
+
+    def weights(self, last: WeightDistribution) -> WeightDistribution:
+        return self._weights or last.detached()
+
+
+def descend(
+    model: Model, start: WeightDistribution, data: Data, held_out: Data | None, plan: Plan, noise: Noise
+) -> tuple[WeightDistribution, list[Epoch]]:
+    """Minimise the free energy from ``start``; returns the weights (the best held-out ones, if any) and the history."""
+    q = WeightDistribution(_leaf(start.mu), _leaf(start.rho), {name: _leaf(p) for name, p in start.plain.items()})
+    num_batches = math.ceil(len(data) / plan.batch_size)
+    fused = q.mu.device.type in ("cpu", "cuda")
+    optimizer = torch.optim.Adam([q.mu, q.rho, *q.plain.values()], lr=plan.lr, fused=fused)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs * num_batches)
+    best, history, step = _Best(plan), list[Epoch](), 0
+    bar = tqdm(range(1, plan.epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not plan.progress, delay=1)
+    for epoch in bar:
+        sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
+        for batch in _minibatches(data, plan, noise.at(step=epoch)):
+            warmth = _warmth(step, plan.warmup_epochs * num_batches)
+            optimizer.zero_grad()
+            terms = _accumulate_gradient(model, q, batch, noise.at(step=step), plan.samples, warmth)
+            _refuse_divergence(terms, epoch, step)
+            optimizer.step()
+            schedule.step()
+            sums, step = sums + terms, step + 1
+        mean = sums.scaled(1 / num_batches)
+        score = model.held_out_free_energy(q, held_out, len(data), noise) if held_out else None
+        history.append(Epoch(epoch, float(mean.nll), float(mean.kl), score))
+        bar.set_postfix(_postfix(history[-1]), refresh=False)
+        if best.has_had_enough(q, history[-1]):
+            break
+    return best.weights(q), history
+
+
+def _accumulate_gradient(
+    model: Model, q: WeightDistribution, batch: Minibatch, noise: Noise, samples: int, warmth: float
+) -> Terms:
+    """Add the minibatch's gradient to the leaves of q, one group of weight samples at a time (flat memory)."""
+    sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
+    for group in sample_groups(samples, len(q.mu)):
+        terms = model.minibatch_terms(q, batch, noise.normals(q.mu, group)).scaled(len(group) / samples)
+        (terms.nll + warmth * terms.kl).backward()
+        sums += terms.detached()
+    return sums
+
+
+def _minibatches(data: Data, plan: Plan, noise: Noise) -> Iterator[Minibatch]:
+    """All data once, shuffled."""
+    order = torch.randperm(len(data), generator=noise.fork("shuffle").generator()).to(data.x.device)
+    pieces = order.split(plan.batch_size)
+    for index, share in zip(pieces, MINIBATCH_SHARES[plan.weighting](len(pieces)), strict=True):
+        yield Minibatch(data[index], len(data), len(pieces), share)
+
+
+def _refuse_divergence(terms: Terms, epoch: int, step: int) -> None:
+    for name, value in (("nll", terms.nll), ("kl", terms.kl)):
+        if not math.isfinite(value):
+            raise TrainingDiverged(
+                f"the {name} became {float(value)} at step {step} (epoch {epoch}), and nothing of this fit was kept. "
+                "Try a smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
+            )
+
+
+def _warmth(step: int, warmup_steps: float) -> float:
+    """Weight of the KL at a step: rises linearly to one."""
+    return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+
+
+def _leaf(value: Tensor) -> Tensor:
+    return value.detach().clone().requires_grad_()
+
+
+def _postfix(epoch: Epoch) -> dict[str, str]:
+    shown = {"nll": f"{epoch.nll:.3f}", "kl": f"{epoch.kl:.3f}"}
+    return shown if epoch.held_out is None else {**shown, "held-out": f"{epoch.held_out:.3f}"}

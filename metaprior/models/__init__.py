@@ -1,0 +1,28 @@
+"""Plain networks, nothing Bayesian about them."""
+
+from typing import Any
+
+from torch import nn
+
+from metaprior.models.mlp import MLP
+
+__all__ = ["MLP", "describe", "rebuild"]
+
+KINDS = {"mlp": MLP}
+
+
+def describe(module: nn.Module) -> dict[str, Any] | None:
+    """What ``rebuild`` needs to make the same network again, for the networks of this package; else None."""
+    for kind, cls in KINDS.items():
+        if type(module) is cls:
+            return {"kind": kind, **module.config}
+    return None
+
+
+def rebuild(description: dict[str, Any]) -> nn.Module:
+    """A fresh network from its description."""
+    arguments = dict(description)
+    kind = arguments.pop("kind")
+    if kind not in KINDS:
+        raise ValueError(f"unknown network kind {kind!r}; known are {', '.join(KINDS)}")
+    return KINDS[kind](**arguments)

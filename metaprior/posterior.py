@@ -1,0 +1,74 @@
+"""A distribution over the weights of one network, ready to predict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from metaprior import checks
+from metaprior.checks import ArrayLike
+from metaprior.forecasts import Forecast, GaussianForecast
+from metaprior.likelihoods import Likelihood
+from metaprior.noise import Noise
+from metaprior.scaling import TargetScale
+from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode
+
+NUMBERS_AT_ONCE = 2**20
+"""Weight samples are drawn in groups of about this many numbers: enough to fill the machine, little to keep."""
+
+
+def sample_groups(samples: int, dimension: int) -> Iterator[range]:
+    """Sample indices in groups whose weights fit in ``NUMBERS_AT_ONCE`` (at least one a group)."""
+    size = max(1, NUMBERS_AT_ONCE // dimension)
+    for start in range(0, samples, size):
+        yield range(start, min(start + size, samples))
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """q(phi) with its network and likelihood (in the network's units) and the way back to the user's units."""
+
+    network: BayesianNetwork
+    likelihood: Likelihood
+    weights: WeightDistribution
+    target_scale: TargetScale
+    scalar_targets: bool = False
+    """Targets came without a channel axis, so forecasts are given without one."""
+
+    def predict(self, x: ArrayLike, *, samples: int = 100, seed: int = 0, batch_size: int = 1024) -> Forecast:
+        """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed."""
+        inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
+        noise = Noise(seed).fork("predict")
+        with torch.no_grad(), evaluation_mode(self.network.module):
+            groups = [
+                self._outputs(inputs, noise.normals(self.weights.mu, group), batch_size)
+                for group in sample_groups(samples, len(self.weights.mu))
+            ]
+        forecast = self.likelihood.forecast(torch.cat(groups), self.weights.plain)
+        if isinstance(forecast, GaussianForecast):
+            forecast = forecast.rescaled(*self.target_scale)
+        return forecast.squeezed() if self.scalar_targets else forecast
+
+    def _outputs(self, inputs: Tensor, noise: Tensor, batch_size: int) -> Tensor:
+        """Network outputs (S, N, ...) for the weight samples that belong to ``noise`` (S, D)."""
+        phis = self.weights.sample(noise)
+        batches = [
+            self.network.map_samples(lambda phi, x=x: self.network(phi, self.weights.plain, x), phis)  # type: ignore[misc]
+            for x in inputs.split(batch_size)
+        ]
+        return torch.cat(batches, 1)
+
+    def pruned(self, fraction: float) -> "Posterior":
+        """With the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at 0 (Blundell et al. 2015, 5.3).
+
+        A pruned weight is the point mass at zero: mu = 0 and sigma = 0 (rho = -inf), so its KL to a Gaussian is
+        infinite; prune what is going to predict, not what is going to be trained.
+        """
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"fraction has to lie between 0 and 1, got {fraction}")
+        count = round(fraction * len(self.weights.mu))
+        weakest = self.weights.signal_to_noise().argsort()[:count]
+        mu, rho = self.weights.mu.clone(), self.weights.rho.clone()
+        mu[weakest], rho[weakest] = 0.0, -torch.inf
+        return replace(self, weights=self.weights._replace(mu=mu, rho=rho))

@@ -1,0 +1,1 @@
+"""Pictures. The only place that imports matplotlib."""

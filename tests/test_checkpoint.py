@@ -1,0 +1,128 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from metaprior import checkpoint
+from metaprior.checkpoint import CheckpointError
+from metaprior.likelihoods import Gaussian
+from metaprior.priors import NormalPrior
+
+TENSORS = {"mu": torch.arange(1000.0), "rho": torch.tensor([-torch.inf, 0.5])}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    folder = tmp_path / "fit"
+    checkpoint.write(folder, "Kind", TENSORS, {"note": "first"})
+    return folder
+
+
+def tensor_file(folder: Path) -> Path:
+    return next(folder.glob("tensors-*.safetensors"))
+
+
+def test_round_trip(saved: Path) -> None:
+    tensors, description = checkpoint.read(saved, "Kind")
+    assert description["note"] == "first"
+    assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
+
+
+def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_behind(saved: Path) -> None:
+    checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": "second"})
+    assert checkpoint.read(saved, "Kind")[1]["note"] == "second"
+    assert len(list(saved.iterdir())) == 2
+
+
+def test_an_interrupted_write_leaves_the_old_checkpoint_whole(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checkpoint._replace
+
+    def crash_before_the_description(path: Path, content: bytes) -> None:
+        if path.name == checkpoint.DESCRIPTION:
+            raise KeyboardInterrupt
+        real(path, content)
+
+    monkeypatch.setattr(checkpoint, "_replace", crash_before_the_description)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": "second"})
+    tensors, description = checkpoint.read(saved, "Kind")
+    assert description["note"] == "first"
+    assert torch.equal(tensors["mu"], TENSORS["mu"])
+
+
+def test_what_cannot_be_written_as_json_leaves_the_old_checkpoint_whole(saved: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": float("nan")})
+    assert checkpoint.read(saved, "Kind")[1]["note"] == "first"
+
+
+@pytest.mark.parametrize("keep", [0, 7, 200])
+def test_a_truncated_tensor_file_is_noticed(saved: Path, keep: int) -> None:
+    path = tensor_file(saved)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.read(saved, "Kind")
+
+
+def test_one_changed_bit_is_noticed(saved: Path) -> None:
+    path = tensor_file(saved)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.read(saved, "Kind")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "other"}'])
+def test_a_foreign_description_is_refused(saved: Path, text: str) -> None:
+    (saved / checkpoint.DESCRIPTION).write_text(text)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json"):
+        checkpoint.read(saved, "Kind")
+
+
+def test_another_version_kind_or_a_missing_part_is_named(saved: Path) -> None:
+    path = saved / checkpoint.DESCRIPTION
+    description = json.loads(path.read_text())
+    with pytest.raises(CheckpointError, match="holds a Kind, not a MetaLearner"):
+        checkpoint.read(saved, "MetaLearner")
+    path.write_text(json.dumps({**description, "version": 99}))
+    with pytest.raises(CheckpointError, match="version 99"):
+        checkpoint.read(saved, "Kind")
+    path.write_text(json.dumps({key: value for key, value in description.items() if key != "sha256"}))
+    with pytest.raises(CheckpointError, match="lacks sha256"):
+        checkpoint.read(saved, "Kind")
+    path.write_text(json.dumps(description))
+    tensor_file(saved).unlink()
+    with pytest.raises(CheckpointError, match="incomplete"):
+        checkpoint.read(saved, "Kind")
+
+
+def test_a_tensor_file_outside_of_the_folder_is_not_followed(saved: Path) -> None:
+    path = saved / checkpoint.DESCRIPTION
+    description = json.loads(path.read_text())
+    path.write_text(json.dumps({**description, "tensors": "../elsewhere.safetensors"}))
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoint.read(saved, "Kind")
+
+
+def test_a_missing_folder_says_what_a_checkpoint_is(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="a checkpoint is a folder"):
+        checkpoint.read(tmp_path / "nowhere", "Kind")
+
+
+def test_a_folder_of_other_things_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(CheckpointError, match=r"thesis\.tex"):
+        checkpoint.write(tmp_path, "Kind", TENSORS, {})
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_descriptions_rebuild_and_unknown_things_are_refused() -> None:
+    for thing in (Gaussian(noise=(0.1, 0.2)), NormalPrior(0.5)):
+        description = json.loads(json.dumps(checkpoint.describe(thing, (Gaussian, NormalPrior))))
+        assert checkpoint.restore(description, (Gaussian, NormalPrior)) == thing
+    with pytest.raises(CheckpointError, match="a NormalPrior cannot be saved"):
+        checkpoint.describe(NormalPrior(), (Gaussian,))
+    with pytest.raises(CheckpointError, match="cannot rebuild 'Gaussian'"):
+        checkpoint.restore({"name": "Gaussian", "noise": -1.0}, (Gaussian,))

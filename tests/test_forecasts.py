@@ -1,0 +1,94 @@
+import math
+
+import pytest
+import torch
+from torch.distributions import Categorical, MixtureSameFamily, Normal
+
+from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
+
+S, N = 7, 5
+
+
+@pytest.fixture
+def gaussian() -> GaussianForecast:
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(S, N, dtype=torch.float64, generator=generator)
+    scales = 0.1 + torch.rand(S, N, dtype=torch.float64, generator=generator)
+    return GaussianForecast(means, scales)
+
+
+def mixture(forecast: GaussianForecast) -> MixtureSameFamily:
+    weights = Categorical(torch.full((N, S), 1 / S, dtype=torch.float64))
+    return MixtureSameFamily(weights, Normal(forecast.means.T, forecast.scales.T))
+
+
+def test_gaussian_summary_is_that_of_the_mixture(gaussian: GaussianForecast) -> None:
+    expected = mixture(gaussian)
+    targets = torch.linspace(-1, 1, N, dtype=torch.float64)
+    torch.testing.assert_close(gaussian.mean, expected.mean)
+    torch.testing.assert_close(gaussian.log_prob(targets), expected.log_prob(targets))
+    torch.testing.assert_close(gaussian.cdf(targets), expected.cdf(targets))
+    spread_of_means = gaussian.epistemic**2 * (S - 1) / S  # torch's mixture variance has S in the denominator
+    torch.testing.assert_close(spread_of_means + gaussian.aleatoric**2, expected.variance)
+    torch.testing.assert_close(gaussian.std**2, gaussian.epistemic**2 + gaussian.aleatoric**2)
+
+
+@pytest.mark.parametrize("level", [1e-4, 0.05, 0.5, 0.9, 0.9999])
+def test_quantile_inverts_the_distribution_function(gaussian: GaussianForecast, level: float) -> None:
+    torch.testing.assert_close(gaussian.cdf(gaussian.quantile(level)), torch.full((N,), level, dtype=torch.float64))
+
+
+def test_interval_holds_its_share_of_draws(gaussian: GaussianForecast) -> None:
+    torch.manual_seed(0)
+    draws = mixture(gaussian).sample((20_000,))
+    low, high = gaussian.interval(0.8)
+    torch.testing.assert_close(
+        ((draws > low) & (draws < high)).double().mean(0), torch.full((N,), 0.8).double(), atol=0.02, rtol=0
+    )
+
+
+def test_rescaling_changes_units(gaussian: GaussianForecast) -> None:
+    loc, scale = torch.tensor(10.0, dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
+    targets = torch.linspace(-1, 1, N, dtype=torch.float64)
+    rescaled = gaussian.rescaled(loc, scale)
+    torch.testing.assert_close(rescaled.mean, loc + scale * gaussian.mean)
+    torch.testing.assert_close(rescaled.std, scale * gaussian.std)
+    torch.testing.assert_close(rescaled.quantile(0.3), loc + scale * gaussian.quantile(0.3))
+    torch.testing.assert_close(rescaled.log_prob(loc + scale * targets), gaussian.log_prob(targets) - math.log(3))
+
+
+def test_class_probabilities_entropy_and_mutual_information() -> None:
+    sure_but_split = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two weight samples, each certain, that disagree
+    agreed_coin = torch.full((2, 1, 2), 0.5)
+    split, coin = CategoricalForecast(sure_but_split), CategoricalForecast(agreed_coin)
+    for forecast in (split, coin):
+        torch.testing.assert_close(forecast.probabilities, torch.full((1, 2), 0.5))
+        torch.testing.assert_close(forecast.entropy, torch.full((1,), math.log(2)))
+    torch.testing.assert_close(split.mutual_information, torch.full((1,), math.log(2)))
+    torch.testing.assert_close(coin.mutual_information, torch.zeros(1))
+    assert float(split.aleatoric.max()) == 0
+    assert float(coin.epistemic.max()) == 0
+    torch.testing.assert_close(coin.std, torch.full((1, 2), 0.5))
+
+
+def test_an_underflowed_probability_is_not_impossible() -> None:
+    forecast = CategoricalForecast(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]))
+    assert math.isfinite(forecast.log_prob(torch.tensor([1])))
+
+
+def test_bernoulli_offers_both_probabilities() -> None:
+    forecast = BernoulliForecast(torch.tensor([[0.8, 0.1], [0.6, 0.3]]))
+    torch.testing.assert_close(forecast.probabilities, torch.tensor([[0.3, 0.7], [0.8, 0.2]]))
+    assert forecast.labels.tolist() == [1, 0]
+    torch.testing.assert_close(forecast.log_prob(torch.tensor([1.0, 0.0])), torch.tensor([0.7, 0.8]).log())
+    torch.testing.assert_close(forecast.quantile(0.5), torch.tensor([0.7, 0.2]))
+
+
+def test_one_sample_is_not_enough() -> None:
+    with pytest.raises(ValueError, match="at least 2 weight samples"):
+        GaussianForecast(torch.zeros(1, 3), torch.ones(1, 3))
+
+
+def test_levels_outside_of_0_to_1_are_refused(gaussian: GaussianForecast) -> None:
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        gaussian.quantile(1.0)

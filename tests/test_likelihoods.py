@@ -1,0 +1,132 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Normal
+
+import metaprior as mp
+from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.weights import inverse_softplus
+
+N, C = 6, 3
+
+
+def doubles(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+SCALES = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("event", [(C,), (C, 4, 5)])
+@pytest.mark.parametrize(
+    ("likelihood", "parameters"),
+    [
+        (mp.Gaussian(noise=(0.5, 1.0, 2.0)), {}),
+        (mp.Gaussian(per_channel=True), {NOISE: inverse_softplus(SCALES)}),
+    ],
+)
+def test_gaussian_sums_over_everything_behind_the_first_axis(
+    likelihood: mp.Gaussian, parameters: dict[str, Tensor], event: tuple[int, ...]
+) -> None:
+    outputs, targets = doubles(N, *event), doubles(N, *event, seed=1)
+    scale = SCALES.reshape(C, *[1] * (len(event) - 1))
+    expected = -Normal(outputs, scale).log_prob(targets).flatten(1).sum(1)
+    torch.testing.assert_close(likelihood.nll(outputs, targets, parameters), expected)
+
+
+def test_mean_squared_error_is_the_gaussian_with_fixed_noise() -> None:
+    """docs/conventions.md: MSE + KL_WEIGHT * KL = (2 s^2 T / P) * F + const, with KL_WEIGHT = 2 s^2 T / (N P)."""
+    outputs, targets, kl, s, temperature = doubles(N, C, 4), doubles(N, C, 4, seed=1), torch.tensor(5.0), 0.3, 0.7
+    pixels = C * 4
+    energy = mp.objectives.free_energy(
+        mp.Gaussian(noise=s).nll(outputs, targets, {}).sum(), kl, num_observations=N, temperature=temperature
+    )
+    constant = s**2 * (2 * math.log(s) + math.log(2 * math.pi))
+    kl_weight = 2 * s**2 * temperature / (N * pixels)
+    seed_loss = (outputs - targets).square().mean() + kl_weight * kl
+    torch.testing.assert_close(2 * s**2 * temperature / pixels * energy.total, seed_loss + constant)
+
+
+def test_heteroscedastic_takes_means_then_scales() -> None:
+    outputs, targets = doubles(N, 2 * C), doubles(N, C, seed=1)
+    scale = torch.nn.functional.softplus(outputs[:, C:]) + 1e-3
+    expected = -Normal(outputs[:, :C], scale).log_prob(targets).sum(1)
+    torch.testing.assert_close(mp.HeteroscedasticGaussian().nll(outputs, targets, {}), expected)
+
+
+@pytest.mark.parametrize("event", [(), (4, 5)])
+def test_categorical_is_the_cross_entropy(event: tuple[int, ...]) -> None:
+    logits = doubles(N, C, *event)
+    labels = torch.randint(0, C, (N, *event), generator=torch.Generator().manual_seed(0))
+    expected = -Categorical(logits=logits.movedim(1, -1)).log_prob(labels).reshape(N, -1).sum(1)
+    torch.testing.assert_close(mp.Categorical().nll(logits, labels, {}), expected)
+
+
+def test_bernoulli_is_the_cross_entropy() -> None:
+    logits, labels = doubles(N, 2), (doubles(N, 2, seed=1) > 0).double()
+    expected = -Bernoulli(logits=logits).log_prob(labels).sum(1)
+    torch.testing.assert_close(mp.Bernoulli().nll(logits, labels, {}), expected)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "outputs", "targets"),
+    [
+        (mp.Gaussian(noise=0.4), doubles(N, C, 2), doubles(N, C, 2, seed=1)),
+        (mp.HeteroscedasticGaussian(), doubles(N, 2 * C, 2), doubles(N, C, 2, seed=1)),
+        (mp.Categorical(), doubles(N, C, 2), torch.tensor([0, 1, 2, 2, 1, 0])[:, None].expand(N, 2)),
+        (mp.Bernoulli(), doubles(N, C, 2), (doubles(N, C, 2, seed=1) > 0).double()),
+    ],
+)
+def test_forecast_of_identical_samples_has_the_likelihoods_density_and_no_epistemic_part(
+    likelihood: Likelihood, outputs: Tensor, targets: Tensor
+) -> None:
+    forecast = likelihood.forecast(outputs.expand(5, *outputs.shape), {})
+    torch.testing.assert_close(-forecast.log_prob(targets), likelihood.nll(outputs, targets, {}))
+    assert forecast.epistemic.abs().max() < 1e-12
+    torch.testing.assert_close(forecast.std, forecast.aleatoric)
+
+
+def test_fixed_noise_is_given_in_the_targets_units() -> None:
+    assert mp.Gaussian(noise=0.5).in_units_of(torch.tensor([2.0, 0.25])).noise == (0.25, 2.0)
+    assert mp.Gaussian().in_units_of(torch.tensor(2.0)) == mp.Gaussian()
+
+
+def test_learned_noise_has_one_scale_or_one_a_channel() -> None:
+    targets = doubles(N, C, 4)
+    assert mp.Gaussian().initial_parameters(targets)[NOISE].shape == ()
+    assert mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE].shape == (C,)
+    assert mp.Gaussian(noise=1.0).initial_parameters(targets) == {}
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "targets", "output_shape", "message"),
+    [
+        (mp.Gaussian(), doubles(N), (N, 2), r"shape \(N, 2\), but the targets have shape \(6,\)"),
+        (mp.Gaussian(), doubles(N, 1), (N,), "but the targets have shape"),
+        (mp.Gaussian(noise=(1.0, 2.0)), doubles(N, C), (N, C), "noise has 2 entries, but the targets have 3 channels"),
+        (mp.HeteroscedasticGaussian(), doubles(N), (N, 3), "even number of channels"),
+        (mp.Categorical(), torch.tensor([0, 3]), (2, 3), "labels run from 0 to 3, but the network has 3 logits"),
+        (mp.Categorical(), torch.zeros(2, 1, dtype=torch.long), (2, 3), "labels need shape"),
+        (mp.Bernoulli(), torch.tensor([0, 2]), (2, 1), "labels have to be 0 or 1"),
+    ],
+)
+def test_unfitting_targets_are_refused(
+    likelihood: Likelihood, targets: Tensor, output_shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        likelihood.check_targets(targets, torch.Size(output_shape))
+
+
+def test_class_labels_have_to_be_integers() -> None:
+    with pytest.raises(TypeError, match=r"integers 0\.\.C-1, got torch.float64"):
+        mp.Categorical().check_targets(doubles(N), torch.Size((N, C)))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"noise": 0.0}, {"noise": math.nan}, {"noise": ()}, {"noise": 1.0, "per_channel": True}]
+)
+def test_nonsense_noise_is_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="noise"):
+        mp.Gaussian(**arguments)  # type: ignore[arg-type]
