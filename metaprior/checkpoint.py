@@ -14,8 +14,9 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
 
 FORMAT = "metaprior-checkpoint"
@@ -39,7 +40,7 @@ def write(
             f"{folder} holds other files ({', '.join(foreign[:3])}{', ...' if len(foreign) > 3 else ''}) and no "
             "checkpoint; give an empty or new folder"
         )
-    content = safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    content = bytes_from_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
     header = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "tensors": name, "sha256": digest}
@@ -67,7 +68,7 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
             f"{path} is damaged: its content ({len(content)} bytes) is not what was saved; restore it from a copy"
         )
     try:
-        return safetensors.torch.load(content), description
+        return tensors_from_bytes(content), description
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from None
 

@@ -2,13 +2,13 @@
 
 import sys
 from enum import StrEnum
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 app = typer.Typer(
-    help="Bayesian neural networks and Bayesian meta-learning: fit, adapt, forecast with honest uncertainty.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -22,15 +22,19 @@ class Bench(StrEnum):
     MNIST = "mnist"
 
 
-@app.callback()
-def _version(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version and stop.")] = False,
-) -> None:
-    if version:
-        from metaprior import __version__
-
-        typer.echo(__version__)
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(version("metaprior"))
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Bayesian neural networks and Bayesian meta-learning: fit, adapt, forecast with honest uncertainty."""
 
 
 @app.command()
@@ -51,8 +55,10 @@ def bench(
     name: Annotated[Bench, typer.Argument(help="uci: seven regression tables, 20 splits each. mnist: digits.")],
     quick: Annotated[bool, typer.Option("--quick", help="A small version, about a minute: does it run?")] = False,
     json: Annotated[Path | None, typer.Option(help="Write headline, rows, settings and versions here.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Data folder [default: $METAPRIOR_DATA or ../shared/data].")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once [default: one a core].")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Data folder (default: $METAPRIOR_DATA, else ../shared/data).")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at once (default: one a core).")] = None,
 ) -> None:
     """Measure quality beside published figures.
 

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from metaprior.likelihoods import Likelihood
+from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES, Terms, free_energy, minibatch_free_energy
 from metaprior.posterior import sample_groups
@@ -16,6 +17,7 @@ from metaprior.priors import Prior
 from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode
 
 HELD_OUT_SAMPLES = 16
+NOISE_LR_FACTOR = 5.0
 
 
 class TrainingDiverged(ArithmeticError):
@@ -163,8 +165,7 @@ def descend(
     """Minimise the free energy from ``start``; returns the weights (the best held-out ones, if any) and the history."""
     q = WeightDistribution(_leaf(start.mu), _leaf(start.rho), {name: _leaf(p) for name, p in start.plain.items()})
     num_batches = math.ceil(len(data) / plan.batch_size)
-    fused = q.mu.device.type in ("cpu", "cuda")
-    optimizer = torch.optim.Adam([q.mu, q.rho, *q.plain.values()], lr=plan.lr, fused=fused)
+    optimizer = _optimizer(q, plan.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs * num_batches)
     best, history, step = _Best(plan), list[Epoch](), 0
     bar = tqdm(range(1, plan.epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not plan.progress, delay=1)
@@ -185,6 +186,14 @@ def descend(
         if best.has_had_enough(q, history[-1]):
             break
     return best.weights(q), history
+
+
+def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
+    """Adam; the likelihood's own parameters, a few numbers that every observation informs, take larger steps."""
+    noise = [value for name, value in q.plain.items() if name == NOISE]
+    weights = [q.mu, q.rho, *(value for name, value in q.plain.items() if name != NOISE)]
+    groups: list[dict[str, Any]] = [{"params": weights}, {"params": noise, "lr": NOISE_LR_FACTOR * lr}]
+    return torch.optim.Adam(groups, lr=lr, fused=q.mu.device.type in ("cpu", "cuda"))
 
 
 def _accumulate_gradient(

@@ -1,0 +1,373 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import metaprior as mp
+from metaprior.methods.free_energy_descent import Data, Minibatch, Model
+from metaprior.objectives import geometric_shares
+
+FAST = {"epochs": 3, "progress": False}
+
+
+def linear_problem() -> tuple[Tensor, Tensor]:
+    """Correlated inputs, so that the exact posterior is not diagonal; float64."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 3, dtype=torch.float64, generator=generator) @ torch.tensor(
+        [[1.0, 0.5, 0.0], [0.0, 1.0, 0.3], [0.0, 0.0, 0.5]], dtype=torch.float64
+    )
+    w = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+    return x, x @ w + 0.5 * torch.randn(40, dtype=torch.float64, generator=generator)
+
+
+def linear(inputs: int = 3) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(inputs, 1, bias=False, dtype=torch.float64)
+
+
+def exact_posterior(
+    x: Tensor, y: Tensor, *, noise: float, prior_std: float, temperature: float
+) -> tuple[Tensor, Tensor]:
+    r"""Conjugate answer: mean $\Lambda^{-1} X^T y / (s^2 T)$ and precision $\Lambda = X^T X / (s^2 T) + I / s_p^2$."""
+    precision = x.T @ x / (noise**2 * temperature) + torch.eye(x.shape[1]) / prior_std**2
+    return torch.linalg.solve(precision, x.T @ y / (noise**2 * temperature)), precision
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
+def test_conjugate_linear_regression_gives_the_exact_mean_and_the_mean_field_variances(temperature: float) -> None:
+    """Means within 0.05 posterior standard deviations, standard deviations within 3 %, at every temperature."""
+    x, y = linear_problem()
+    mean, precision = exact_posterior(x, y, noise=0.5, prior_std=2.0, temperature=temperature)
+    bnn = mp.BayesByBackprop(
+        linear(), mp.Gaussian(noise=0.5), prior=mp.NormalPrior(2.0), temperature=temperature, standardize=False
+    )
+    bnn.fit(x, y, epochs=1500, batch_size=40, lr=0.05, samples=32, kl_warmup=0.0, progress=False)
+    q, mean_field = bnn.posterior_.weights, precision.diagonal() ** -0.5
+    assert ((q.mu - mean).abs() / mean_field).max() < 0.05
+    torch.testing.assert_close(q.sigma, mean_field, rtol=0.03, atol=0)
+
+
+def test_warm_up_and_minibatches_reach_the_same_optimum() -> None:
+    """Within 0.15 posterior standard deviations and 8 %: minibatches add gradient noise."""
+    x, y = linear_problem()
+    mean, precision = exact_posterior(x, y, noise=0.5, prior_std=2.0, temperature=1.0)
+    for weighting in ("uniform", "geometric"):
+        bnn = mp.BayesByBackprop(linear(), mp.Gaussian(noise=0.5), prior=mp.NormalPrior(2.0), standardize=False)
+        bnn.fit(x, y, epochs=400, batch_size=16, lr=0.03, samples=16, weighting=weighting, progress=False)
+        q, mean_field = bnn.posterior_.weights, precision.diagonal() ** -0.5
+        assert ((q.mu - mean).abs() / mean_field).max() < 0.15, weighting
+        torch.testing.assert_close(q.sigma, mean_field, rtol=0.08, atol=0)
+
+
+def test_a_learned_prior_is_a_weight_distribution() -> None:
+    """With a very narrow prior the posterior is the prior."""
+    x, y = linear_problem()
+    centre = torch.tensor([3.0, 3.0, 3.0], dtype=torch.float64)
+    prior = mp.WeightDistribution(centre, mp.weights.inverse_softplus(torch.full_like(centre, 1e-3)), {})
+    bnn = mp.BayesByBackprop(linear(), mp.Gaussian(noise=0.5), prior=prior, standardize=False)
+    bnn.fit(x, y, epochs=800, batch_size=40, lr=0.05, kl_warmup=0.0, progress=False)
+    torch.testing.assert_close(bnn.posterior_.weights.mu, centre, atol=5e-3, rtol=0)
+
+
+def test_free_energy_per_observation_does_not_depend_on_the_batch_size() -> None:
+    x, y = linear_problem()
+    network = mp.BayesianNetwork(linear())
+    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), temperature=0.7)
+    q, noise = network.initial(), mp.Noise(0).normals(torch.zeros(3, dtype=torch.float64), range(4))
+    data = Data(x, y.unsqueeze(-1))
+    totals = []
+    for size in (1, 7, 16, 40):
+        pieces = torch.arange(40).split(size)
+        shares = geometric_shares(len(pieces))
+        batches = [Minibatch(data[i], 40, len(pieces), s) for i, s in zip(pieces, shares, strict=True)]
+        totals.append(torch.stack([model.minibatch_terms(q, b, noise).total for b in batches]).mean())
+    torch.testing.assert_close(torch.stack(totals), totals[-1].expand(4), rtol=1e-12, atol=0)
+    twice = Data(torch.cat([x, x]), torch.cat([y, y]).unsqueeze(-1))
+    nll, kl = model.nll_and_kl(q, data, noise)
+    nll_twice, kl_twice = model.nll_and_kl(q, twice, noise)
+    torch.testing.assert_close(nll_twice, 2 * nll)  # summed over data
+    torch.testing.assert_close(kl_twice, kl)  # and the KL knows nothing of them
+
+
+def test_predictions_come_back_in_the_users_units() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    y = 1000 + 50 * x[:, 0] + rng.normal(size=200)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(1, [], 1), mp.Gaussian()).fit(x, y, epochs=300, progress=False)
+    mean, std = bnn.predict(np.array([[0.0], [2.0]]), return_std=True)
+    assert isinstance(mean, np.ndarray)
+    assert isinstance(std, np.ndarray)
+    np.testing.assert_allclose(mean, [1000, 1100], atol=2)
+    np.testing.assert_allclose(std, 1.0, rtol=0.3)  # the noise that was put in
+    assert bnn.score(x, y) > 0.99
+    # Density in the users' units: for a well-specified model the entropy of the noise, 0.5 log(2 pi e).
+    assert bnn.nll(x, y) == pytest.approx(0.5 * math.log(2 * math.pi * math.e), abs=0.15)
+
+
+def test_fixed_noise_is_in_the_users_units_and_standardising_leaves_the_posterior_predictive_alike() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 1)), 20 * rng.normal(size=50) + 7
+    bnn = mp.BayesByBackprop(mp.MLP(1, [], 1), mp.Gaussian(noise=20.0)).fit(x, y, **FAST)
+    np.testing.assert_allclose(bnn.forecast(x).aleatoric, 20.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (2, 3, 3)])
+def test_targets_keep_their_shape(shape: tuple[int, ...]) -> None:
+    outputs = math.prod(shape)
+    torch.manual_seed(0)
+    net = mp.MLP(4, [8], outputs) if len(shape) < 2 else nn.Sequential(mp.MLP(4, [8], outputs), nn.Unflatten(1, shape))
+    x, y = torch.randn(20, 4), torch.randn(20, *shape)
+    bnn = mp.BayesByBackprop(net, mp.Gaussian(per_channel=len(shape) > 0)).fit(x, y, **FAST)
+    mean, std = bnn.predict(x[:3], return_std=True)
+    assert mean.shape == std.shape == (3, *shape)
+    assert math.isfinite(bnn.nll(x, y))
+    assert math.isfinite(bnn.score(x, y))
+
+
+def test_heteroscedastic_noise_is_found() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(2000, 1, generator=generator) * 2 - 1
+    y = torch.where(x > 0, 1.0, 0.1) * torch.randn(2000, 1, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(1, [20], 2), mp.HeteroscedasticGaussian()).fit(x, y, epochs=60, progress=False)
+    quiet, loud = bnn.forecast(torch.tensor([[-0.5], [0.5]])).aleatoric.flatten().tolist()
+    assert quiet == pytest.approx(0.1, rel=0.4)
+    assert loud == pytest.approx(1.0, rel=0.2)
+
+
+def test_classification_learns_and_knows_where_it_has_seen_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 3
+    centres = torch.tensor([[0.0, 2.0], [2.0, -1.0], [-2.0, -1.0]])
+    x = centres[labels] + 0.4 * torch.randn(300, 2, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(2, [20], 3), mp.Categorical()).fit(x, labels, epochs=60, progress=False)
+    assert bnn.score(x, labels) > 0.97
+    probabilities = bnn.predict_proba(x)
+    torch.testing.assert_close(probabilities.sum(1), torch.ones(300))
+    assert torch.equal(bnn.predict(x), probabilities.argmax(1))
+    seen, between = bnn.forecast(centres), bnn.forecast(torch.tensor([[0.0, 0.0]]))
+    assert float(between.entropy) > float(seen.entropy.max())
+
+
+def test_bernoulli_labels_work_as_numpy_booleans_too() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = x[:, 0] > 0
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(2, [], 1), mp.Bernoulli()).fit(x, y, epochs=400, progress=False)
+    assert bnn.score(x, y) > 0.95
+    assert bnn.predict_proba(x).shape == (200, 2)
+
+
+def test_the_same_seed_gives_the_same_fit_and_another_a_different_one() -> None:
+    x, y = linear_problem()
+    fits = [mp.BayesByBackprop(linear(), mp.Gaussian(), seed=seed).fit(x, y, **FAST) for seed in (1, 1, 2)]
+    assert torch.equal(fits[0].posterior_.weights.mu, fits[1].posterior_.weights.mu)
+    assert not torch.equal(fits[0].posterior_.weights.mu, fits[2].posterior_.weights.mu)
+    assert torch.equal(fits[0].predict(x), fits[1].predict(x))
+
+
+def test_samples_in_groups_give_the_gradient_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = linear_problem()
+    whole = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, samples=5, **FAST)
+    monkeypatch.setattr("metaprior.posterior.NUMBERS_AT_ONCE", 6)  # two samples of three weights at a time
+    grouped = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, samples=5, **FAST)
+    torch.testing.assert_close(whole.posterior_.weights.mu, grouped.posterior_.weights.mu, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(whole.predict(x), grouped.predict(x), rtol=1e-12, atol=1e-12)
+
+
+def test_history_shows_the_terms_of_every_epoch() -> None:
+    x, y = linear_problem()
+    bnn = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, epochs=5, validation=0.25, progress=False)
+    assert [epoch.epoch for epoch in bnn.history_] == [1, 2, 3, 4, 5]
+    assert all(epoch.free_energy == epoch.nll + epoch.kl and epoch.held_out is not None for epoch in bnn.history_)
+
+
+def test_early_stopping_keeps_the_best_held_out_weights() -> None:
+    """Pure noise: whatever is learned is wrong on held-out data, so training stops long before its last epoch."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 5, generator=generator), torch.randn(60, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(5, [50], 1), mp.Gaussian(), temperature=0.01)
+    bnn.fit(x[:30], y[:30], epochs=400, validation=(x[30:], y[30:]), patience=5, kl_warmup=0.0, progress=False)
+    scores = [epoch.held_out for epoch in bnn.history_]
+    assert len(scores) < 400
+    assert len(scores) - 1 - int(np.argmin(scores)) == 5
+    model = Model(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.prior, bnn.temperature)
+    scale = bnn.posterior_.target_scale
+    held_out = Data(x[30:], scale.to_internal(y[30:].unsqueeze(-1)))
+    kept = model.held_out_free_energy(bnn.posterior_.weights, held_out, 30, mp.Noise(0))
+    assert kept == pytest.approx(min(scores), rel=1e-6)
+
+
+def test_pruning_removes_the_weights_of_low_signal_and_keeps_the_prediction() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 10, generator=generator)
+    y = 3 * x[:, 0] + 0.1 * torch.randn(400, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(nn.Linear(10, 1, bias=False), mp.Gaussian()).fit(x, y, epochs=100, progress=False)
+    score = bnn.score(x, y)
+    bnn.prune(0.9)
+    weights = bnn.posterior_.weights
+    assert (weights.sigma > 0).tolist() == [True] + [False] * 9
+    assert bnn.score(x, y) == pytest.approx(score, abs=1e-3)
+    assert bnn.prune(0.5).posterior_.weights.mu[0] != 0, "pruning again starts with what is already gone"
+
+
+def test_pretrained_weights_are_where_the_means_start_and_the_module_is_never_changed() -> None:
+    x, y = linear_problem()
+    module = linear()
+    before = module.weight.clone()
+    bnn = mp.BayesByBackprop(module, mp.Gaussian()).fit(x, y, epochs=1, lr=1e-9, progress=False)
+    torch.testing.assert_close(bnn.posterior_.weights.mu, before.flatten(), atol=1e-7, rtol=0)
+    bnn.fit(x, y, **FAST)
+    assert torch.equal(module.weight, before)
+
+
+def test_plain_parameters_are_learned_beside_the_random_ones() -> None:
+    x, y = linear_problem()
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 4, dtype=torch.float64), nn.Linear(4, 1, dtype=torch.float64))
+    bnn = mp.BayesByBackprop(module, mp.Gaussian(), stochastic=r"1\..*").fit(x, y, **FAST)
+    assert len(bnn.posterior_.weights.mu) == 5
+    assert not torch.equal(bnn.posterior_.weights.plain["0.weight"], module[0].weight)
+
+
+def test_dropout_is_off_when_predicting() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 20), nn.Dropout(0.5), nn.Linear(20, 1))
+    x = torch.randn(30, 2)
+    bnn = mp.BayesByBackprop(net, mp.Gaussian()).fit(x, x[:, 0], **FAST)
+    assert torch.equal(bnn.predict(x), bnn.predict(x))
+    assert net[1].training
+
+
+def trained(likelihood: mp.Likelihood | None = None, **arguments: object) -> tuple[mp.BayesByBackprop, Tensor]:
+    torch.manual_seed(0)
+    x = torch.randn(30, 4)
+    bnn = mp.BayesByBackprop(mp.MLP(4, [5], 1), likelihood or mp.Gaussian(), **arguments)  # type: ignore[arg-type]
+    return bnn.fit(x, 5 + x[:, 0], **FAST), x
+
+
+@pytest.mark.parametrize("prior", [mp.NormalPrior(0.5), mp.ScaleMixturePrior(0.25, 1.0, 0.01)])
+@pytest.mark.parametrize("likelihood", [mp.Gaussian(), mp.Gaussian(noise=0.1)])
+def test_saved_fits_predict_the_same_bits(tmp_path: Path, prior: object, likelihood: mp.Likelihood) -> None:
+    bnn, x = trained(likelihood, prior=prior, temperature=0.3)
+    bnn.save(tmp_path / "fit")
+    loaded = mp.BayesByBackprop.load(tmp_path / "fit")
+    assert torch.equal(loaded.predict(x), bnn.predict(x))
+    assert loaded.history_ == bnn.history_
+    assert (loaded.prior, loaded.likelihood, loaded.temperature) == (prior, likelihood, 0.3)
+
+
+def test_frozen_parameters_and_pruning_survive_saving(tmp_path: Path) -> None:
+    def build(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+        module[0].requires_grad_(False)
+        return module
+
+    x = torch.randn(30, 4)
+    bnn = mp.BayesByBackprop(build(0), mp.Gaussian()).fit(x, x[:, 0], **FAST).prune(0.5)
+    bnn.save(tmp_path)
+    loaded = mp.BayesByBackprop.load(tmp_path, build(1))
+    assert torch.equal(loaded.predict(x), bnn.predict(x)), "the frozen layer is part of what was saved"
+
+
+def test_a_learned_prior_survives_saving(tmp_path: Path) -> None:
+    prior = mp.BayesianNetwork(mp.MLP(4, [5], 1)).initial()
+    bnn, _ = trained(prior=prior)
+    bnn.save(tmp_path)
+    loaded = mp.BayesByBackprop.load(tmp_path)
+    assert torch.equal(loaded.prior.mu, prior.mu)
+
+
+def test_loading_needs_a_module_of_the_saved_structure(tmp_path: Path) -> None:
+    x, y = linear_problem()
+    mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, **FAST).save(tmp_path)
+    with pytest.raises(mp.CheckpointError, match=r"give it as load\(folder, module\)"):
+        mp.BayesByBackprop.load(tmp_path)
+    with pytest.raises(mp.CheckpointError, match=r"first 'weight' \(saved \[1, 3\], given \[1, 4\]\)"):
+        mp.BayesByBackprop.load(tmp_path, linear(4))
+
+
+def test_a_fit_that_fails_touches_neither_the_earlier_fit_nor_the_saved_one(tmp_path: Path) -> None:
+    bnn, x = trained()
+    bnn.save(tmp_path)
+    before, files = bnn.predict(x), {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    with pytest.raises(mp.TrainingDiverged, match=r"the (nll|kl) became (nan|inf) at step \d+ \(epoch \d+\)"):
+        bnn.fit(x * 1e18, x[:, 0], epochs=50, lr=1e18, progress=False)
+    assert torch.equal(bnn.predict(x), before)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files
+
+
+GOOD_X, GOOD_Y = np.zeros((5, 2)), np.arange(5.0)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "error", "message"),
+    [
+        (
+            np.full((5, 2), np.nan),
+            GOOD_Y,
+            ValueError,
+            r"x has 10 NaN or infinite values out of 10, the first at index \(0, 0\)",
+        ),
+        (GOOD_X, np.array([0, 1, np.inf, 3, 4]), ValueError, r"y has 1 NaN or infinite .* index \(2,\)"),
+        (np.full((5, 2), 1e300), GOOD_Y, ValueError, r"converted to torch.float32"),
+        (GOOD_X, np.arange(4.0), ValueError, "x has 5 observations and y has 4"),
+        (np.zeros((0, 2)), np.zeros(0), ValueError, "x is empty"),
+        (GOOD_X, np.float64(3), TypeError, "y has to be a torch tensor or a NumPy array, got float64"),
+        ([[0.0, 1.0]], GOOD_Y, TypeError, "got list"),
+        (GOOD_X, np.array(["a"] * 5), TypeError, "y has to hold numbers"),
+        (GOOD_X, np.zeros(5, dtype=complex), TypeError, "y has to hold numbers"),
+        (torch.zeros(5, 2, dtype=torch.complex64), GOOD_Y, TypeError, "x has to hold real numbers"),
+        (GOOD_X, np.zeros((5, 3)), ValueError, r"but the targets have shape \(5, 3\)"),
+        (GOOD_X, np.ones(5), ValueError, "constant.*standardize=False"),
+    ],
+)
+def test_bad_data_is_refused_with_what_was_found(x: object, y: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(x, y, **FAST)  # type: ignore[arg-type]
+
+
+def test_inputs_that_the_network_cannot_take_are_the_networks_own_error() -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        mp.BayesByBackprop(mp.MLP(3, [3], 1), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **FAST)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epochs": 0}, "epochs has to be at least 1"),
+        ({"batch_size": 0}, "batch_size has to be at least 1"),
+        ({"lr": -1.0}, "lr has to be a positive number"),
+        ({"weighting": "harmonic"}, "unknown weighting 'harmonic'; known are uniform, geometric"),
+        ({"kl_warmup": 2.0}, "kl_warmup"),
+        ({"validation": 0.01}, "leaves one of the two parts empty"),
+        ({"validation": 1.5}, "leaves one of the two parts empty"),
+    ],
+)
+def test_bad_settings_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **{**FAST, **arguments})  # type: ignore[arg-type]
+
+
+def test_bad_constructor_arguments_and_unfitted_use_are_refused() -> None:
+    with pytest.raises(ValueError, match="temperature has to be a positive number"):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian(), temperature=0.0)
+    bnn = mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian())
+    with pytest.raises(RuntimeError, match="not fitted yet"):
+        bnn.predict(GOOD_X)
+    bnn.fit(GOOD_X, GOOD_Y, **FAST)
+    with pytest.raises(TypeError, match="no class probabilities"):
+        bnn.predict_proba(GOOD_X)
+    with pytest.raises(ValueError, match="NaN"):
+        bnn.predict(np.full((1, 2), np.nan))
+    with pytest.raises(ValueError, match=r"y has shape \(3,\), but the predictions have \(5,\)"):
+        bnn.score(GOOD_X, np.zeros(3))

@@ -1,0 +1,57 @@
+"""Imports point one way, down the flow of docs/architecture.md; and rooms keep their walls."""
+
+import ast
+from pathlib import Path
+
+import metaprior
+
+PACKAGE = Path(metaprior.__file__).parent
+
+FLOORS = [
+    {"noise", "checks", "checkpoint", "objectives", "scaling", "forecasts"},
+    {"weights"},
+    {"priors", "hyperprior", "likelihoods", "models", "scores"},
+    {"posterior"},
+    {"methods"},
+    {"report", "bench"},
+    {"demo"},
+    {"cli"},
+    {"__main__", "__init__"},
+]
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "metaprior":
+            rooms |= {alias.name for alias in node.names if alias.name in FLOOR}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("metaprior."):
+            rooms.add(node.module.split(".")[1])
+    return rooms
+
+
+def test_every_module_has_a_room() -> None:
+    assert {room(path) for path in PACKAGE.rglob("*.py")} == set(FLOOR)
+
+
+def test_imports_only_go_down() -> None:
+    upward = [
+        f"{path.relative_to(PACKAGE)} imports {other}"
+        for path in PACKAGE.rglob("*.py")
+        for other in imported_rooms(path)
+        if other != room(path) and FLOOR[other] >= FLOOR[room(path)]
+    ]
+    assert not upward
+
+
+def test_only_the_report_draws_and_nothing_unpickles() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert "matplotlib" not in text or room(path) == "report" or path.name == "cli.py", path
+        assert "import pickle" not in text, path
+        assert "torch.load(" not in text, path

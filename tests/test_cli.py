@@ -1,0 +1,43 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import metaprior
+from metaprior import cli
+from metaprior.bench import uci
+from metaprior.bench.result import BenchResult
+
+
+def test_help_lists_the_commands_and_version_is_the_packages() -> None:
+    runner = CliRunner()
+    text = runner.invoke(cli.app, ["--help"]).output
+    assert "demo" in text
+    assert "bench" in text
+    assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
+
+
+def test_bench_prints_the_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uci, "run", lambda folder, **_: BenchResult({"nll_x": 1.0}, [{"set": "x", "nll": 1.0}], {}))
+    result = CliRunner().invoke(cli.app, ["bench", "uci", "--quick", "--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 0
+    assert "set  nll" in result.output
+    assert (tmp_path / "out.json").exists()
+
+
+def test_missing_data_are_one_message_and_not_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "metaprior", "bench", "uci", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("metaprior: ")
+    assert "METAPRIOR_DATA" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_bench_names_the_known_ones() -> None:
+    result = CliRunner().invoke(cli.app, ["bench", "imagenet"])
+    assert result.exit_code == 2
+    assert "uci" in result.output
+    assert "mnist" in result.output

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+import metaprior as mp
+from metaprior import posterior as module
+from metaprior.posterior import Posterior, sample_groups
+from metaprior.scaling import TargetScale
+
+
+def make(inputs: int = 2) -> Posterior:
+    torch.manual_seed(0)
+    network = mp.BayesianNetwork(mp.MLP(inputs, [4], 1))
+    identity = TargetScale(torch.zeros(()), torch.ones(()))
+    return Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity)
+
+
+def test_prediction_does_not_depend_on_batches_or_groups_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, q = torch.randn(10, 2), make()
+    whole = q.predict(x, samples=7).mean
+    torch.testing.assert_close(q.predict(x, samples=7, batch_size=3).mean, whole)
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 1)
+    torch.testing.assert_close(q.predict(x, samples=7).mean, whole)
+
+
+def test_prediction_is_replayed_by_its_seed() -> None:
+    x, q = torch.randn(10, 2), make()
+    assert torch.equal(q.predict(x, seed=3).means, q.predict(x, seed=3).means)
+    assert not torch.equal(q.predict(x, seed=3).means, q.predict(x, seed=4).means)
+
+
+def test_groups_cover_every_sample_once() -> None:
+    assert [i for group in sample_groups(10, 300_000) for i in group] == list(range(10))
+    assert all(len(group) == 3 for group in list(sample_groups(10, 300_000))[:-1])
+    assert [len(group) for group in sample_groups(3, 10**9)] == [1, 1, 1]
+
+
+def test_a_pruned_weight_is_zero_in_every_sample() -> None:
+    pruned = make().pruned(0.5).weights
+    phis = pruned.sample(torch.randn(10, len(pruned.mu)))
+    assert int((phis == 0).all(0).sum()) == round(0.5 * len(pruned.mu))
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1])
+def test_pruning_takes_a_fraction(fraction: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        make().pruned(fraction)
