@@ -3,14 +3,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaprior.bench.data import data_folder
+from metaprior.bench.data import MNIST_FILES, UCI_ARCHIVE, data_folder
 
 torch.set_num_threads(1)  # tensors this small are faster on one thread
 
 
-@pytest.fixture
-def real_data() -> Path:
+def folder_with(*names: str) -> Path:
     folder = data_folder()
-    if not folder.is_dir():
-        pytest.skip(f"no data folder at {folder} (METAPRIOR_DATA)")
+    for name in names:
+        if not (folder / name).is_file():
+            pytest.skip(f"{folder / name} is not there (METAPRIOR_DATA names the folder)")
     return folder
+
+
+@pytest.fixture
+def uci_data() -> Path:
+    return folder_with(UCI_ARCHIVE)
+
+
+@pytest.fixture
+def mnist_data() -> Path:
+    return folder_with(*MNIST_FILES["train"], *MNIST_FILES["test"])

@@ -11,22 +11,22 @@ from metaprior.bench.jobs import run_all
 from metaprior.bench.result import BenchResult, text_table
 
 
-def test_one_uci_fit_beats_a_constant(real_data: Path) -> None:
-    fit = uci.fit_split(uci.Job(real_data, "yacht", 0, uci.Settings(steps=300)))
+def test_one_uci_fit_beats_a_constant(uci_data: Path) -> None:
+    fit = uci.fit_split(uci.Job(uci_data, "yacht", 0, uci.Settings(steps=300)))
     assert fit.rmse < 5  # the targets' standard deviation is 15
     assert math.isfinite(fit.nll)
 
 
-def test_uci_headline_names_every_set(real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uci_headline_names_every_set(uci_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uci, "run_all", lambda function, jobs, **_: [uci.Fit(1.0, 2.0, 0.9, 0.1) for _ in jobs])
-    result = uci.run(real_data, quick=True)
+    result = uci.run(uci_data, quick=True)
     sets = ("boston", "concrete", "energy", "kin8nm", "power", "wine", "yacht")
     assert set(result.headline) == {f"{score}_{name}" for score in ("nll", "rmse") for name in sets}
 
 
-def test_one_mnist_fit_learns(real_data: Path) -> None:
+def test_one_mnist_fit_learns(mnist_data: Path) -> None:
     tiny = mnist.Settings(epochs=3, train_images=2000, test_samples=2)
-    whole, *pruned = mnist.fit_network(mnist.Job(real_data, 50, 0.1, tiny))
+    whole, *pruned = mnist.fit_network(mnist.Job(mnist_data, 50, 0.1, tiny))
     assert whole["error_percent"] < 50
     assert [row["what"] for row in pruned] == ["metaprior, 75% pruned", "metaprior, 95% pruned"]
 

@@ -71,13 +71,13 @@ def test_mnist_files_are_read_and_cut_ones_refused(tmp_path: Path) -> None:
         data.mnist(tmp_path, "test")
 
 
-def test_real_uci_sets_have_their_published_sizes(real_data: Path) -> None:
-    split = data.uci_split(real_data, "boston", 19)
+def test_real_uci_sets_have_their_published_sizes(uci_data: Path) -> None:
+    split = data.uci_split(uci_data, "boston", 19)
     assert len(split.train_y) + len(split.test_y) == 506
     assert split.train_x.shape[1] == 13
 
 
-def test_real_mnist_has_its_published_size(real_data: Path) -> None:
-    images, labels = data.mnist(real_data, "test")
+def test_real_mnist_has_its_published_size(mnist_data: Path) -> None:
+    images, labels = data.mnist(mnist_data, "test")
     assert images.shape == (10_000, 784)
     assert np.bincount(labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
