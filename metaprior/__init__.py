@@ -8,10 +8,11 @@ from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedas
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.methods.free_energy_descent import TrainingDiverged
 from metaprior.models.mlp import MLP
+from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
-from metaprior.weights import BayesianNetwork, WeightDistribution, kl_divergence
+from metaprior.weights import WeightDistribution, kl_divergence
 
 __version__ = version("metaprior")
 

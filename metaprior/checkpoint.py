@@ -8,8 +8,9 @@ So a crash at any moment leaves the old checkpoint or the new one, whole, and a 
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from torch import Tensor
 FORMAT = "metaprior-checkpoint"
 FORMAT_VERSION = 1
 DESCRIPTION = "checkpoint.json"
+TENSOR_FILE = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?")
 
 
 class CheckpointError(ValueError):
@@ -31,25 +33,38 @@ class CheckpointError(ValueError):
 def write(
     folder: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], description: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint, replacing an earlier one in the same folder only when the new one is complete."""
+    """Write a checkpoint, replacing an earlier one in the same folder only when the new one is complete.
+
+    A folder that holds anything else is left alone.
+    """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    foreign = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry.name))
-    if foreign and not (folder / DESCRIPTION).exists():
-        raise CheckpointError(
-            f"{folder} holds other files ({', '.join(foreign[:3])}{', ...' if len(foreign) > 3 else ''}) and no "
-            "checkpoint; give an empty or new folder"
-        )
-    content = bytes_from_tensors({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    _refuse_foreign(folder)
+    content = bytes_from_tensors({name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
     header = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "tensors": name, "sha256": digest}
     text = json.dumps({**header, **description}, indent=2, allow_nan=False) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / name, content)
     _replace(folder / DESCRIPTION, text.encode())
-    for old in folder.glob("tensors-*.safetensors"):
-        if old.name != name:
-            old.unlink()
+    for entry in folder.iterdir():  # the earlier checkpoint's tensors, or those of a write that was interrupted
+        if TENSOR_FILE.fullmatch(entry.name) and entry.name != name:
+            entry.unlink()
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise if the folder holds something that is not a checkpoint of this package."""
+    if not folder.exists():
+        return
+    if (folder / DESCRIPTION).exists():
+        _read_description(folder / DESCRIPTION)
+        return
+    others = sorted(entry.name for entry in folder.iterdir() if not TENSOR_FILE.fullmatch(entry.name))
+    if others:
+        raise CheckpointError(
+            f"{folder} holds other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and no "
+            "checkpoint; give an empty or new folder"
+        )
 
 
 def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -71,6 +86,17 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
         return tensors_from_bytes(content), description
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from None
+
+
+@contextmanager
+def readable(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what goes wrong while a description is taken apart into a ``CheckpointError`` that names the folder."""
+    try:
+        yield
+    except KeyError as error:
+        raise CheckpointError(f"{folder} is damaged: it lacks {error}") from error
+    except (ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{folder} cannot be loaded: {error}") from error
 
 
 def describe(thing: object, known: Iterable[type]) -> dict[str, Any]:
@@ -118,21 +144,15 @@ def _read_description(path: Path) -> dict[str, Any]:
     return description
 
 
-def _is_ours(name: str) -> bool:
-    return (
-        name == DESCRIPTION or (name.startswith("tensors-") and name.endswith(".safetensors")) or name.endswith(".tmp")
-    )
-
-
 def _replace(path: Path, content: bytes) -> None:
     """Write and sync a temporary file beside ``path``, then move it there in one step."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

@@ -33,7 +33,10 @@ def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
     return torch.from_numpy(native)
 
 
-def refuse_non_finite(tensor: Tensor, name: str) -> None:
+FILL = "remove or fill those observations: nothing is replaced silently"
+
+
+def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
     """Raise with the number and the place of NaN and infinite values."""
     finite = torch.isfinite(tensor)
     if bool(finite.all()):
@@ -42,7 +45,7 @@ def refuse_non_finite(tensor: Tensor, name: str) -> None:
     first = tuple(bad.nonzero()[0].tolist())
     raise ValueError(
         f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
-        "remove or fill those observations: nothing is replaced silently"
+        f"{remedy}"
     )
 
 

@@ -3,16 +3,19 @@ r"""What is predicted: the outputs of S weight samples turned into one distribut
 Every forecast is an equal mixture over weight samples $\phi_1..\phi_S$, and its variance splits by the law of total
 variance: $\mathrm{Var}[y] = \mathrm{Var}_\phi[E[y|\phi]] + E_\phi[\mathrm{Var}[y|\phi]]$, the **epistemic** part (the
 weights are uncertain; shrinks with data) and the **aleatoric** part (the data are noisy; does not). Both are given as
-standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. The epistemic variance has S - 1 in its denominator.
+standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. For real-valued targets the epistemic variance has
+S - 1 in its denominator; for labels it has S, which makes the total exactly p(1 - p).
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Forecast(Protocol):
@@ -43,18 +46,27 @@ class Forecast(Protocol):
     def squeezed(self) -> Self:
         """Without a trailing axis of length one, for targets that had none."""
 
-    def cpu(self) -> Self:
-        """The same forecast in main memory."""
-
 
 def _check_samples(samples: Tensor) -> None:
     if len(samples) < 2:
         raise ValueError(f"a forecast needs at least 2 weight samples to tell their spread, got {len(samples)}")
 
 
+def check_shape(targets: Tensor, expected: torch.Size) -> None:
+    """Raise unless targets have the predictions' shape; broadcasting would compare each target with all predictions."""
+    if targets.shape != expected:
+        raise ValueError(f"the targets have shape {tuple(targets.shape)}, but the predictions have {tuple(expected)}")
+
+
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
         raise ValueError(f"a quantile's level has to lie strictly between 0 and 1, got {level}")
+
+
+def _log_mean_over_samples(log_density: Tensor) -> Tensor:
+    """Elementwise (S, N, ...) to (N,): summed over an observation's outputs, then averaged over weight samples."""
+    per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)
+    return torch.logsumexp(per_sample, 0) - math.log(len(per_sample))
 
 
 @dataclass(frozen=True)
@@ -89,55 +101,57 @@ class GaussianForecast:
 
     def cdf(self, targets: Tensor) -> Tensor:
         """Probability of a value at or below each target, elementwise."""
+        check_shape(targets, self.mean.shape)
         below: Tensor = torch.special.ndtr((targets - self.means) / self.scales)  # (S, N, ...)
         return below.mean(0)
 
     def quantile(self, level: float) -> Tensor:
-        """Quantile of the mixture, by bisection of its distribution function to the precision of its floats."""
+        """Quantile of the mixture, by bisection of its distribution function in double precision."""
         _check_level(level)
         z = float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
-        parts = self.means + z * self.scales  # the mixture's quantile lies between those of its parts
+        means, scales = self.means.double(), self.scales.double()
+        parts = means + z * scales  # the mixture's quantile lies between those of its parts
         low, high = parts.amin(0), parts.amax(0)
-        for _ in range(64):
+        for _ in range(60):
             middle = (low + high) / 2
-            if bool(((middle <= low) | (middle >= high)).all()):
-                break
-            below = self.cdf(middle) < level
+            below = torch.special.ndtr((middle - means) / scales).mean(0) < level
             low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return (low + high) / 2
+        return ((low + high) / 2).to(self.means.dtype)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Central interval that holds the target with probability ``level``."""
+        _check_level(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, targets: Tensor) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$, an observation's density being the product over its outputs."""
+        check_shape(targets, self.mean.shape)
         z = (targets - self.means) / self.scales
         log_density = -0.5 * z**2 - self.scales.log() - 0.5 * math.log(2 * math.pi)
-        per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)  # (S, N)
-        return torch.logsumexp(per_sample, 0) - math.log(len(per_sample))
+        return _log_mean_over_samples(log_density)
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
-        """The forecast of ``loc + scale * target``."""
-        return GaussianForecast(self.means * scale + loc, self.scales * scale)
+        """The forecast of ``loc + scale * target``, in the type of ``loc``."""
+        return GaussianForecast(self.means.to(loc) * scale + loc, self.scales.to(loc) * scale)
 
     def squeezed(self) -> "GaussianForecast":
         """Without the trailing axis of length one."""
         return GaussianForecast(self.means.squeeze(-1), self.scales.squeeze(-1))
 
-    def cpu(self) -> "GaussianForecast":
-        """The same forecast in main memory."""
-        return GaussianForecast(self.means.cpu(), self.scales.cpu())
-
 
 @dataclass(frozen=True)
-class _ProbabilityForecast:
-    """Shared by the two kinds of labels: ``samples`` are probabilities, one set for each weight sample."""
+class _LabelForecast(ABC):
+    """Shared by the two kinds of labels; ``logits`` are the network's outputs, one set for each weight sample."""
 
-    samples: Tensor
+    logits: Tensor
 
     def __post_init__(self) -> None:
-        _check_samples(self.samples)
+        _check_samples(self.logits)
+
+    @cached_property
+    @abstractmethod
+    def samples(self) -> Tensor:
+        """Probabilities, one set for each weight sample."""
 
     @cached_property
     def mean(self) -> Tensor:
@@ -147,7 +161,7 @@ class _ProbabilityForecast:
     @cached_property
     def epistemic(self) -> Tensor:
         """Spread of the probabilities over weight samples."""
-        return self.samples.std(0)
+        return self.samples.std(0, correction=0)
 
     @cached_property
     def aleatoric(self) -> Tensor:
@@ -156,7 +170,7 @@ class _ProbabilityForecast:
 
     @cached_property
     def std(self) -> Tensor:
-        """Total standard deviation of the 0/1 outcome."""
+        """Total standard deviation of the 0/1 outcome, the root of p(1 - p)."""
         return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
     def quantile(self, level: float) -> Tensor:
@@ -164,18 +178,19 @@ class _ProbabilityForecast:
         _check_level(level)
         return self.samples.quantile(level, dim=0)
 
-    def cpu(self) -> Self:
-        """The same forecast in main memory."""
-        return type(self)(self.samples.cpu())
-
 
 def _entropy(p: Tensor, dim: int) -> Tensor:
     elementwise: Tensor = torch.special.entr(p)
     return elementwise.sum(dim)
 
 
-class CategoricalForecast(_ProbabilityForecast):
-    """Class probabilities; ``samples`` has shape (S, N, C, ...)."""
+class CategoricalForecast(_LabelForecast):
+    """Class probabilities; ``logits`` has shape (S, N, C, ...)."""
+
+    @cached_property
+    def samples(self) -> Tensor:
+        """Class probabilities of each weight sample, shape (S, N, C, ...)."""
+        return self.logits.softmax(2)
 
     @property
     def probabilities(self) -> Tensor:
@@ -199,17 +214,22 @@ class CategoricalForecast(_ProbabilityForecast):
 
     def log_prob(self, targets: Tensor) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
-        index = targets.expand(len(self.samples), *targets.shape).unsqueeze(2)
-        per_sample = _log(self.samples).gather(2, index).reshape(len(self.samples), len(targets), -1).sum(-1)
-        return torch.logsumexp(per_sample, 0) - math.log(len(self.samples))
+        check_shape(targets, self.labels.shape)
+        index = targets.expand(len(self.logits), *targets.shape).unsqueeze(2)
+        return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2))
 
     def squeezed(self) -> "CategoricalForecast":
         """Labels have no trailing axis to lose."""
         return self
 
 
-class BernoulliForecast(_ProbabilityForecast):
-    """Probability of a one; ``samples`` has shape (S, N, ...)."""
+class BernoulliForecast(_LabelForecast):
+    """Probability of a one; ``logits`` has shape (S, N, ...)."""
+
+    @cached_property
+    def samples(self) -> Tensor:
+        """Probability of a one of each weight sample, shape (S, N, ...)."""
+        return self.logits.sigmoid()
 
     @property
     def probabilities(self) -> Tensor:
@@ -233,15 +253,9 @@ class BernoulliForecast(_ProbabilityForecast):
 
     def log_prob(self, targets: Tensor) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
-        p = torch.where(targets > 0.5, self.samples, 1 - self.samples)
-        per_sample = _log(p).reshape(len(p), len(targets), -1).sum(-1)
-        return torch.logsumexp(per_sample, 0) - math.log(len(p))
+        check_shape(targets, self.mean.shape)
+        return _log_mean_over_samples(F.logsigmoid(torch.where(targets > 0.5, self.logits, -self.logits)))
 
     def squeezed(self) -> "BernoulliForecast":
         """Without the trailing axis of length one."""
-        return BernoulliForecast(self.samples.squeeze(-1))
-
-
-def _log(p: Tensor) -> Tensor:
-    """log p with p kept at or above the smallest positive float: an underflowed softmax is not an impossible event."""
-    return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+        return BernoulliForecast(self.logits.squeeze(-1))

@@ -92,11 +92,11 @@ class Gaussian(Likelihood):
             raise ValueError(
                 "per_channel=True asks for learned noise scales; for fixed ones give noise=(s_1, s_2, ...)"
             )
-        values = self.noise if isinstance(self.noise, tuple | list) else (self.noise,)
+        several = hasattr(self.noise, "__len__")
+        values = tuple(map(float, self.noise)) if several else (float(self.noise),)  # type: ignore[arg-type]
         if not values or not all(math.isfinite(value) and value > 0 for value in values):
             raise ValueError(f"noise is a standard deviation and has to be positive, got {self.noise}")
-        if isinstance(self.noise, list):
-            object.__setattr__(self, "noise", tuple(self.noise))
+        object.__setattr__(self, "noise", values if several else values[0])
 
     def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
         """Noise scale, to broadcast against targets of ``ndim`` axes."""
@@ -123,11 +123,12 @@ class Gaussian(Likelihood):
         return targets
 
     def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
-        """The learned scale starts at one, the spread of standardised targets: no fit at all."""
+        """The learned scale starts at the targets' root mean square, as if nothing were explained yet."""
         if self.noise is not None:
             return {}
-        shape = targets.shape[1:2] if self.per_channel else ()
-        return {NOISE: inverse_softplus(torch.ones(shape, dtype=targets.dtype, device=targets.device))}
+        axes = [axis for axis in range(targets.ndim) if axis != 1 or not self.per_channel]
+        scale = targets.square().mean(axes).sqrt()
+        return {NOISE: inverse_softplus(torch.where(scale > 0, scale, 1.0))}
 
     def in_units_of(self, scale: Tensor) -> "Gaussian":
         """A fixed noise divided by the targets' scale (one number, or one for each channel)."""
@@ -189,7 +190,7 @@ class Categorical(Likelihood):
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> CategoricalForecast:
         """Softmax of each weight sample's logits."""
-        return CategoricalForecast(outputs.softmax(2))
+        return CategoricalForecast(outputs)
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Integer labels within the number of logits."""
@@ -218,7 +219,7 @@ class Bernoulli(Likelihood):
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> BernoulliForecast:
         """Sigmoid of each weight sample's logits."""
-        return BernoulliForecast(outputs.sigmoid())
+        return BernoulliForecast(outputs)
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Zeros and ones in the outputs' shape."""

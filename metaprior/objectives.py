@@ -29,10 +29,6 @@ class Terms:
         """The numbers without the graph."""
         return Terms(self.nll.detach(), self.kl.detach())
 
-    def cpu(self) -> "Terms":
-        """The numbers in main memory."""
-        return Terms(self.nll.cpu(), self.kl.cpu())
-
 
 def free_energy(nll: Tensor, kl: Tensor, *, num_observations: int, temperature: float = 1.0) -> Terms:
     r"""Free energy $\frac1N\big(\frac1T E_q[-\log p(D|w)] + KL(q\|p)\big)$ per observation (Blundell et al. 2015, 1).

@@ -10,17 +10,19 @@ from metaprior import checks
 from metaprior.checks import ArrayLike
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.likelihoods import Likelihood
+from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.scaling import TargetScale
-from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode
+from metaprior.weights import WeightDistribution
 
-NUMBERS_AT_ONCE = 2**20
-"""Weight samples are drawn in groups of about this many numbers: enough to fill the machine, little to keep."""
+NUMBERS_AT_ONCE = 2**23
+"""Weights and activations of about this many numbers (32 MiB in float32) are worked on together: enough to fill a core,
+little to keep. Larger networks take one weight sample, larger images one observation at a time."""
 
 
-def sample_groups(samples: int, dimension: int) -> Iterator[range]:
-    """Sample indices in groups whose weights fit in ``NUMBERS_AT_ONCE`` (at least one a group)."""
-    size = max(1, NUMBERS_AT_ONCE // dimension)
+def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
+    """Sample indices in groups of about ``NUMBERS_AT_ONCE`` numbers (at least one sample a group)."""
+    size = max(1, NUMBERS_AT_ONCE // numbers_per_sample)
     for start in range(0, samples, size):
         yield range(start, min(start + size, samples))
 
@@ -36,16 +38,27 @@ class Posterior:
     scalar_targets: bool = False
     """Targets came without a channel axis, so forecasts are given without one."""
 
-    def predict(self, x: ArrayLike, *, samples: int = 100, seed: int = 0, batch_size: int = 1024) -> Forecast:
-        """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed."""
+    def predict(self, x: ArrayLike, *, samples: int = 100, seed: int = 0, batch_size: int | None = None) -> Forecast:
+        """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed.
+
+        Without a ``batch_size`` it is chosen so that memory stays small whatever the size of x and of the network.
+        """
+        if samples < 2:
+            raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
+        numbers = self.network.numbers_per_observation(inputs)
+        batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         noise = Noise(seed).fork("predict")
         with torch.no_grad(), evaluation_mode(self.network.module):
             groups = [
                 self._outputs(inputs, noise.normals(self.weights.mu, group), batch_size)
-                for group in sample_groups(samples, len(self.weights.mu))
+                for group in sample_groups(samples, max(len(self.weights.mu), batch_size * numbers))
             ]
-        forecast = self.likelihood.forecast(torch.cat(groups), self.weights.plain)
+        outputs = torch.cat(groups)
+        checks.refuse_non_finite(
+            outputs, "the network's output", remedy="look for inputs far outside of the training data"
+        )
+        forecast = self.likelihood.forecast(outputs, self.weights.plain)
         if isinstance(forecast, GaussianForecast):
             forecast = forecast.rescaled(*self.target_scale)
         return forecast.squeezed() if self.scalar_targets else forecast

@@ -17,9 +17,13 @@ class Prior(Protocol):
         """KL(q || self), **summed** over weights; ``phi``, shape (S, D), are samples of q for Monte Carlo estimates."""
 
 
-def _positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} has to be a positive number, got {value}")
+def _keep_positive(prior: object, *names: str) -> None:
+    """Store the named fields as plain floats; raise unless they are positive."""
+    for name in names:
+        value = float(getattr(prior, name))
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(f"{name} has to be a positive number, got {value}")
+        object.__setattr__(prior, name, value)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class NormalPrior:
     std: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("std", self.std)
+        _keep_positive(self, "std")
 
     def kl_from(self, q: WeightDistribution, phi: Tensor | None = None) -> Tensor:
         r"""$\sum_j \log\frac{s}{\sigma_j} + \frac{\sigma_j^2 + \mu_j^2}{2 s^2} - \frac12$, exactly."""
@@ -52,8 +56,7 @@ class ScaleMixturePrior:
     std2: float = math.exp(-6)
 
     def __post_init__(self) -> None:
-        _positive("std1", self.std1)
-        _positive("std2", self.std2)
+        _keep_positive(self, "pi", "std1", "std2")
         if not 0 < self.pi < 1:
             raise ValueError(f"pi is the weight of the first part and has to lie between 0 and 1, got {self.pi}")
 

@@ -20,6 +20,8 @@ class TargetScale(NamedTuple):
     @classmethod
     def standardising(cls, targets: Tensor) -> "TargetScale":
         """Mean zero and standard deviation one for each channel (axis 1)."""
+        if len(targets) < 2:
+            raise ValueError("one observation has no spread to standardise by; pass standardize=False")
         axes = [0, *range(2, targets.ndim)]
         wide = targets.double()
         loc, scale = wide.mean(axes), wide.std(axes, correction=0)

@@ -4,16 +4,18 @@ import torch
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from metaprior.forecasts import CategoricalForecast, GaussianForecast
+from metaprior.forecasts import CategoricalForecast, GaussianForecast, check_shape
 
 
 def root_mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
     """Square root of the mean over all targets of the squared error."""
+    check_shape(targets, prediction.shape)
     return float((prediction - targets).double().square().mean().sqrt())
 
 
 def r_squared(prediction: Tensor, targets: Tensor) -> float:
     """1 - (squared error) / (squared deviation from the mean), for each output and then averaged."""
+    check_shape(targets, prediction.shape)
     prediction, targets = prediction.double(), targets.double()
     deviation = (targets - targets.mean(0)).square().sum(0)
     if bool((deviation == 0).any()):
@@ -23,12 +25,14 @@ def r_squared(prediction: Tensor, targets: Tensor) -> float:
 
 def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float:
     """Share of targets inside the central interval that should hold ``level`` of them."""
+    check_shape(targets, forecast.mean.shape)
     low, high = forecast.interval(level)
     return float(((targets >= low) & (targets <= high)).double().mean())
 
 
 def error_rate(forecast: CategoricalForecast, labels: Tensor) -> float:
     """Share of observations whose most probable class is wrong."""
+    check_shape(labels, forecast.labels.shape)
     return float((forecast.labels != labels).double().mean())
 
 

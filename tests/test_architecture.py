@@ -9,9 +9,10 @@ PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
     {"noise", "checks", "checkpoint", "objectives", "scaling", "forecasts"},
-    {"weights"},
-    {"priors", "hyperprior", "likelihoods", "models", "scores"},
+    {"weights", "scores"},
+    {"priors", "hyperprior", "likelihoods", "models", "network"},
     {"posterior"},
+    {"saved_posterior"},
     {"methods"},
     {"report", "bench"},
     {"demo"},
@@ -30,8 +31,11 @@ def imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "metaprior":
             rooms |= {alias.name for alias in node.names if alias.name in FLOOR}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("metaprior."):
-            rooms.add(node.module.split(".")[1])
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are written in full"
+            rooms |= {node.module.split(".")[1]} if node.module and node.module.startswith("metaprior.") else set()
+        elif isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("metaprior") for alias in node.names), f"{path}: use 'from ... import'"
     return rooms
 
 

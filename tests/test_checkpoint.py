@@ -118,6 +118,27 @@ def test_a_folder_of_other_things_is_not_written_into(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.parametrize("name", ["checkpoint.json", "tensors-00001.safetensors"])
+def test_another_programs_checkpoint_is_not_overwritten(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text('{"mine": "other tool"}')
+    with pytest.raises(CheckpointError, match=name):
+        checkpoint.write(tmp_path, "Kind", TENSORS, {})
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_what_an_interrupted_first_write_left_is_cleaned_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "tensors-0123456789abcdef.safetensors").write_bytes(b"half")
+    (tmp_path / "tensors-0123456789abcdef.safetensors.123.tmp").write_bytes(b"half")
+    checkpoint.write(tmp_path, "Kind", TENSORS, {})
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_files_follow_the_umask(saved: Path) -> None:
+    reference = saved.parent / "reference"
+    reference.touch()
+    assert {p.stat().st_mode for p in saved.iterdir()} == {reference.stat().st_mode}
+
+
 def test_descriptions_rebuild_and_unknown_things_are_refused() -> None:
     for thing in (Gaussian(noise=(0.1, 0.2)), NormalPrior(0.5)):
         description = json.loads(json.dumps(checkpoint.describe(thing, (Gaussian, NormalPrior))))

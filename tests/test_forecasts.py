@@ -58,8 +58,8 @@ def test_rescaling_changes_units(gaussian: GaussianForecast) -> None:
 
 
 def test_class_probabilities_entropy_and_mutual_information() -> None:
-    sure_but_split = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])  # two weight samples, each certain, that disagree
-    agreed_coin = torch.full((2, 1, 2), 0.5)
+    sure_but_split = torch.tensor([[[99.0, -99.0]], [[-99.0, 99.0]]])  # two weight samples, each certain, that disagree
+    agreed_coin = torch.zeros(2, 1, 2)
     split, coin = CategoricalForecast(sure_but_split), CategoricalForecast(agreed_coin)
     for forecast in (split, coin):
         torch.testing.assert_close(forecast.probabilities, torch.full((1, 2), 0.5))
@@ -69,15 +69,22 @@ def test_class_probabilities_entropy_and_mutual_information() -> None:
     assert float(split.aleatoric.max()) == 0
     assert float(coin.epistemic.max()) == 0
     torch.testing.assert_close(coin.std, torch.full((1, 2), 0.5))
+    torch.testing.assert_close(split.std, torch.full((1, 2), 0.5))
 
 
-def test_an_underflowed_probability_is_not_impossible() -> None:
-    forecast = CategoricalForecast(torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]]]))
-    assert math.isfinite(forecast.log_prob(torch.tensor([1])))
+@pytest.mark.parametrize("logit", [2.0, 17.0, 200.0])
+def test_log_mass_of_unlikely_labels_is_exact(logit: float) -> None:
+    """In float32, where probabilities themselves would underflow or cancel."""
+    bernoulli = BernoulliForecast(torch.full((2, 1), logit))
+    assert float(bernoulli.log_prob(torch.zeros(1))) == pytest.approx(-logit - math.log1p(math.exp(-logit)))
+    categorical = CategoricalForecast(torch.tensor([[[logit, 0.0]]]).expand(2, 1, 2))
+    assert float(categorical.log_prob(torch.ones(1, dtype=torch.long))) == pytest.approx(
+        -logit - math.log1p(math.exp(-logit))
+    )
 
 
 def test_bernoulli_offers_both_probabilities() -> None:
-    forecast = BernoulliForecast(torch.tensor([[0.8, 0.1], [0.6, 0.3]]))
+    forecast = BernoulliForecast(torch.tensor([[0.8, 0.1], [0.6, 0.3]]).logit())
     torch.testing.assert_close(forecast.probabilities, torch.tensor([[0.3, 0.7], [0.8, 0.2]]))
     assert forecast.labels.tolist() == [1, 0]
     torch.testing.assert_close(forecast.log_prob(torch.tensor([1.0, 0.0])), torch.tensor([0.7, 0.8]).log())
@@ -90,5 +97,24 @@ def test_one_sample_is_not_enough() -> None:
 
 
 def test_levels_outside_of_0_to_1_are_refused(gaussian: GaussianForecast) -> None:
-    with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        gaussian.quantile(1.0)
+    for measure in (gaussian.quantile, gaussian.interval):
+        for level in (-0.5, 1.0):
+            with pytest.raises(ValueError, match="strictly between 0 and 1"):
+                measure(level)
+
+
+def test_quantiles_deep_in_the_tail_are_right_in_single_precision() -> None:
+    forecast = GaussianForecast(torch.zeros(2, 1), torch.ones(2, 1))
+    assert float(forecast.quantile(1 - 1e-7)) == pytest.approx(5.1993, abs=1e-3)
+
+
+def test_targets_of_another_shape_are_refused_and_never_broadcast(gaussian: GaussianForecast) -> None:
+    for forecast, targets in (
+        (gaussian, torch.zeros(N, 1)),
+        (BernoulliForecast(torch.zeros(2, N)), torch.zeros(N, 1)),
+        (CategoricalForecast(torch.zeros(2, N, 3)), torch.zeros(N, 1, dtype=torch.long)),
+    ):
+        with pytest.raises(ValueError, match=r"targets have shape \(5, 1\), but the predictions have \(5,\)"):
+            forecast.log_prob(targets)
+    with pytest.raises(ValueError, match="targets have shape"):
+        gaussian.cdf(torch.zeros(N, 1))

@@ -3,6 +3,7 @@ import torch
 from torch.distributions import Gamma, Normal
 
 import metaprior as mp
+from metaprior.weights import inverse_softplus
 from tests.test_weights import random_weights
 
 
@@ -16,7 +17,7 @@ def test_log_density_is_normal_on_means_times_gamma_on_precisions() -> None:
 
 def test_most_likely_precision_is_the_gammas_mode() -> None:
     sigma = torch.linspace(0.1, 5, 5000, dtype=torch.float64)
-    rho = mp.weights.inverse_softplus(sigma)
+    rho = inverse_softplus(sigma)
     densities = torch.stack(
         [
             mp.NormalGammaHyperprior(3.0, 0.5).log_prob(

@@ -100,6 +100,12 @@ def test_learned_noise_has_one_scale_or_one_a_channel() -> None:
     assert mp.Gaussian(noise=1.0).initial_parameters(targets) == {}
 
 
+def test_learned_noise_starts_at_the_spread_of_the_targets() -> None:
+    targets = 100 * doubles(5000, 2) * torch.tensor([1.0, 3.0], dtype=torch.float64)
+    rho = mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE]
+    torch.testing.assert_close(torch.nn.functional.softplus(rho), targets.std(0), rtol=0.05, atol=0)
+
+
 @pytest.mark.parametrize(
     ("likelihood", "targets", "output_shape", "message"),
     [

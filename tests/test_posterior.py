@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -29,9 +31,18 @@ def test_prediction_is_replayed_by_its_seed() -> None:
 
 
 def test_groups_cover_every_sample_once() -> None:
-    assert [i for group in sample_groups(10, 300_000) for i in group] == list(range(10))
-    assert all(len(group) == 3 for group in list(sample_groups(10, 300_000))[:-1])
+    third = module.NUMBERS_AT_ONCE // 3
+    assert [i for group in sample_groups(10, third) for i in group] == list(range(10))
+    assert [len(group) for group in sample_groups(10, third)] == [3, 3, 3, 1]
     assert [len(group) for group in sample_groups(3, 10**9)] == [1, 1, 1]
+
+
+def test_outputs_that_overflow_are_refused() -> None:
+    q = make()
+    with pytest.raises(ValueError, match=r"the network's output has \d+ NaN or infinite values"):
+        replace(q, weights=q.weights._replace(mu=1e3 * q.weights.mu)).predict(torch.full((1, 2), 3e38))
+    with pytest.raises(ValueError, match="samples has to be at least 2"):
+        make().predict(torch.zeros(1, 2), samples=1)
 
 
 def test_a_pruned_weight_is_zero_in_every_sample() -> None:

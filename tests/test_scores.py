@@ -27,10 +27,16 @@ def test_coverage_of_a_true_forecast_is_its_level() -> None:
 
 def test_calibration_error_of_an_overconfident_forecast() -> None:
     """Always 90 % sure, right in half of the cases: a gap of 0.4."""
-    forecast = CategoricalForecast(torch.tensor([0.9, 0.1]).expand(2, 100, 2))
+    forecast = CategoricalForecast(torch.tensor([0.9, 0.1]).log().expand(2, 100, 2))
     labels = torch.arange(100) % 2
     assert scores.expected_calibration_error(forecast, labels) == pytest.approx(0.4, abs=1e-6)
     assert scores.error_rate(forecast, labels) == pytest.approx(0.5)
+
+
+def test_mis_shaped_targets_are_refused() -> None:
+    for score in (scores.root_mean_squared_error, scores.r_squared):
+        with pytest.raises(ValueError, match="targets have shape"):
+            score(torch.zeros(3), torch.zeros(3, 1))
 
 
 def test_standard_error_of_one_value_is_unknown() -> None:

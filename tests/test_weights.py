@@ -2,44 +2,17 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import metaprior as mp
-from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode, inverse_softplus
+from metaprior.weights import WeightDistribution, inverse_softplus
 
 
 def random_weights(dimension: int, seed: int) -> WeightDistribution:
     generator = torch.Generator().manual_seed(seed)
     mu, rho = torch.randn(2, dimension, dtype=torch.float64, generator=generator)
     return WeightDistribution(mu, rho, {})
-
-
-def conv_net() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU(), nn.Conv2d(4, 2, 1))
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(3, 3, bias=False)
-        self.second = nn.Linear(3, 3, bias=False)
-        self.second.weight = self.first.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x).tanh())
-
-
-class Branching(nn.Module):
-    """Python control flow on a value, which torch.vmap cannot follow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.layer(x)
-        return y if float(y.detach().sum()) > 0 else -y
 
 
 @pytest.mark.parametrize("value", [1e-8, 1e-3, 1.0, 30.0])
@@ -65,141 +38,6 @@ def test_sample_is_mean_plus_sigma_times_noise() -> None:
     q = random_weights(5, 0)
     noise = torch.ones(3, 5, dtype=torch.float64)
     torch.testing.assert_close(q.sample(noise), (q.mu + nn.functional.softplus(q.rho)).expand(3, 5))
-
-
-@pytest.mark.parametrize("module", [nn.Linear(3, 2), conv_net(), Tied(), nn.Bilinear(2, 2, 1)])
-def test_means_start_at_the_modules_own_values_and_flattening_round_trips(module: nn.Module) -> None:
-    network = BayesianNetwork(module)
-    named = network.layout.split(network.initial().mu)
-    for name, parameter in module.named_parameters():
-        assert torch.equal(named[name], parameter)
-    assert torch.equal(network.layout.flatten(named), network.initial().mu)
-    assert network.layout.dimension == sum(p.numel() for p in module.parameters())
-
-
-def test_initial_sigma_follows_each_tensors_own_scale() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    with torch.no_grad():
-        module[0].weight.fill_(0.5)
-        module[0].bias.zero_()
-        module[1].weight.fill_(-8.0)
-        module[1].bias.fill_(2.0)
-    network = BayesianNetwork(module)
-    sigma = network.layout.split(network.initial(relative_sigma=0.1).sigma)
-    assert torch.allclose(sigma["0.weight"], torch.tensor(0.05))
-    assert torch.allclose(sigma["1.weight"], torch.tensor(0.8))
-    assert torch.allclose(sigma["0.bias"], torch.tensor(0.2)), "a zero tensor takes the median scale of the others"
-
-
-def test_forward_equals_the_module_with_those_weights_and_leaves_it_alone() -> None:
-    module = conv_net()
-    before = {name: p.clone() for name, p in module.state_dict().items()}
-    network = BayesianNetwork(module)
-    x = torch.randn(2, 1, 6, 6)
-    q = network.initial()
-    assert torch.equal(network(q.mu, q.plain, x), module(x))
-    assert not torch.equal(network(q.mu + 1, q.plain, x), module(x))
-    assert all(torch.equal(before[name], p) for name, p in module.state_dict().items())
-
-
-def test_tied_weights_are_one_parameter_and_move_together() -> None:
-    module = Tied()
-    network = BayesianNetwork(module)
-    assert network.layout.dimension == 9
-    x, q = torch.randn(4, 3), network.initial()
-    weight = (q.mu + 1).view(3, 3)
-    torch.testing.assert_close(network(q.mu + 1, q.plain, x), (x @ weight.T).tanh() @ weight.T)
-
-
-def test_pattern_chooses_random_plain_and_constant_parameters() -> None:
-    module = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1))
-    module[0].requires_grad_(False)
-    network = BayesianNetwork(module, stochastic=r"2\..*")
-    assert network.layout.names == ("2.weight", "2.bias")
-    assert set(network.initial().plain) == {"1.weight", "1.bias"}
-    assert set(network.constants) == {"0.weight", "0.bias"}
-
-
-def test_plain_parameters_are_used_and_foreign_ones_ignored() -> None:
-    module = nn.Linear(2, 1)
-    network = BayesianNetwork(module, stochastic="weight")
-    q = network.initial()
-    plain = {"bias": torch.full((1,), 7.0), "likelihood.rho": torch.zeros(())}
-    assert torch.equal(network(torch.zeros(2), plain, torch.ones(1, 2)), torch.full((1, 1), 7.0))
-    assert set(q.plain) == {"bias"}
-
-
-def test_pattern_that_matches_nothing_names_the_parameters() -> None:
-    with pytest.raises(ValueError, match=r"matches none.*0\.weight, 0\.bias"):
-        BayesianNetwork(nn.Sequential(nn.Linear(1, 1)), stochastic="head")
-    with pytest.raises(ValueError, match="not a regular expression"):
-        BayesianNetwork(nn.Linear(1, 1), stochastic="(")
-
-
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.BatchNorm2d(3),
-        nn.BatchNorm2d(3, track_running_stats=False).eval(),
-        nn.InstanceNorm2d(3, track_running_stats=True),
-    ],
-)
-def test_batch_statistics_are_refused_with_the_reason_and_the_remedy(layer: nn.Module) -> None:
-    module = nn.Sequential(nn.Conv2d(1, 3, 1), layer)
-    with pytest.raises(ValueError, match=r"layer '1'.*GroupNorm"):
-        BayesianNetwork(module)
-
-
-def test_frozen_batch_norm_and_group_norm_are_welcome() -> None:
-    frozen = nn.BatchNorm2d(3).eval()
-    BayesianNetwork(nn.Sequential(nn.Conv2d(1, 3, 1), frozen, nn.GroupNorm(1, 3), nn.InstanceNorm2d(3)))
-
-
-def test_module_that_ignores_its_parameters_is_refused() -> None:
-    class Deaf(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.unused = nn.Linear(2, 1), nn.Linear(2, 1)
-            self.behind_torchs_back = [self.unused.weight]
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x) + x @ self.behind_torchs_back[0].T
-
-    with pytest.raises(ValueError, match=r"does not depend on 2 of its 4.*unused\.weight, unused\.bias"):
-        BayesianNetwork(Deaf()).check_forward(torch.ones(3, 2))
-
-
-def test_unusable_outputs_are_refused() -> None:
-    class Pooled(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x).sum(0)
-
-    class Pair(nn.Linear):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-            return super().forward(x), x
-
-    with pytest.raises(ValueError, match="first axis has to be the observations"):
-        BayesianNetwork(Pooled(2, 3)).check_forward(torch.ones(5, 2))
-    with pytest.raises(TypeError, match="returned tuple"):
-        BayesianNetwork(Pair(2, 3)).check_forward(torch.ones(5, 2))
-
-
-@pytest.mark.parametrize(("module", "vectorizes"), [(nn.Linear(2, 1), True), (Branching(), False)])
-def test_several_samples_equal_one_after_the_other(module: nn.Module, vectorizes: bool) -> None:
-    network = BayesianNetwork(module)
-    x = torch.randn(4, 2)
-    network.check_forward(x)
-    assert network.vectorizes is vectorizes
-    phis = network.initial().sample(torch.randn(3, 3))
-    together = network.map_samples(lambda phi: network(phi, {}, x), phis)
-    torch.testing.assert_close(together, torch.stack([network(phi, {}, x) for phi in phis]))
-
-
-def test_evaluation_mode_restores_every_parts_own_mode() -> None:
-    module = nn.Sequential(nn.Dropout(), nn.Dropout().eval())
-    with evaluation_mode(module):
-        assert not any(part.training for part in module.modules())
-    assert [part.training for part in module.modules()] == [True, True, False]
 
 
 def test_signal_to_noise_of_a_pruned_weight_is_zero() -> None:

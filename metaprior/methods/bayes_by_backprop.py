@@ -13,38 +13,41 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, checks, models
+from metaprior import checkpoint, checks, saved_posterior
 from metaprior.checks import ArrayLike
-from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast
-from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, check_shape
+from metaprior.likelihoods import Likelihood
 from metaprior.methods.free_energy_descent import Data, Epoch, Model, Plan, descend
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
 from metaprior.scaling import TargetScale
 from metaprior.scores import r_squared
-from metaprior.weights import DEFAULT_RELATIVE_SIGMA, BayesianNetwork, WeightDistribution
+from metaprior.weights import WeightDistribution
 
-LIKELIHOODS = (Gaussian, HeteroscedasticGaussian, Categorical, Bernoulli)
 PRIORS = (NormalPrior, ScaleMixturePrior)
+KIND = "BayesByBackprop"
 Array = Tensor | npt.NDArray[Any]
+Validation = float | tuple[ArrayLike, ArrayLike] | None
 
 
 class BayesByBackprop:
     """Variational inference for any ``nn.Module``, with scikit-learn's manners.
 
     Args:
-        module: the network. It is not modified: its present parameters are where the means start, so pretrained
-            weights are loaded by loading them into the module.
+        module: the network. Its present parameters are where the means start (so pretrained weights are loaded by
+            loading them into the module), and they are left as they are.
         likelihood: how outputs and targets are related: ``Gaussian()``, ``HeteroscedasticGaussian()``,
             ``Categorical()``, ``Bernoulli()``.
         prior: ``NormalPrior(std)``, ``ScaleMixturePrior(pi, std1, std2)``, or a learned ``WeightDistribution``.
         stochastic: regular expression for the names of the random parameters; the others are learned as plain ones.
         temperature: T of the posterior; below 1 the likelihood counts more ("cold"), above 1 less.
         relative_sigma: initial sigma of each tensor as a fraction of its own root mean square.
-        standardize: for real-valued targets, work in units of their mean and standard deviation inside. Everything
-            that goes in or comes out is in the targets' own units.
-        seed: of the shuffling and of the weight noise; the same seed gives the same fit.
+        standardize: for real-valued targets, work in units of their mean and standard deviation inside. Data,
+            predictions and a fixed noise are in the targets' own units; the terms in ``history_`` are in the inner.
+        seed: of the shuffling and of the weight noise; the same seed gives the same fit of the same module. (A module
+            that draws random numbers itself, such as dropout, takes them from torch's global generator.)
 
     After ``fit``: ``posterior_`` (the weights, ready to predict) and ``history_`` (the terms of every epoch).
     """
@@ -64,6 +67,8 @@ class BayesByBackprop:
         standardize: bool = True,
         seed: int = 0,
     ) -> None:
+        if not isinstance(likelihood, Likelihood):
+            raise TypeError(f"likelihood has to be one like Gaussian() or Categorical(), got {likelihood!r}")
         for name, value in (("temperature", temperature), ("relative_sigma", relative_sigma)):
             if not (0 < value < float("inf")):
                 raise ValueError(f"{name} has to be a positive number, got {value}")
@@ -71,10 +76,10 @@ class BayesByBackprop:
         self.likelihood = likelihood
         self.prior = prior
         self.stochastic = stochastic
-        self.temperature = temperature
-        self.relative_sigma = relative_sigma
-        self.standardize = standardize
-        self.seed = seed
+        self.temperature = float(temperature)
+        self.relative_sigma = float(relative_sigma)
+        self.standardize = bool(standardize)
+        self.seed = int(seed)
 
     def fit(
         self,
@@ -87,7 +92,7 @@ class BayesByBackprop:
         samples: int = 2,
         weighting: str = "uniform",
         kl_warmup: float = 0.5,
-        validation: float | tuple[ArrayLike, ArrayLike] | None = None,
+        validation: Validation = None,
         patience: int = 50,
         progress: bool = True,
     ) -> Self:
@@ -110,23 +115,18 @@ class BayesByBackprop:
             progress: show a progress bar (on anything longer than a second).
         """
         plan = Plan(epochs, batch_size, lr, samples, weighting, kl_warmup, patience, progress)
-        network = BayesianNetwork(self.module, self.stochastic)
-        noise = Noise(self.seed)
-        inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
+        network, noise = BayesianNetwork(self.module, self.stochastic), Noise(self.seed)
+        inputs = self._inputs(network, x)
         output_shape = network.check_forward(inputs)
-        data, scalar_targets = self._pairs(network, inputs, y, output_shape)
-        held_out = None
-        if isinstance(validation, tuple):
-            held_inputs = checks.inputs(validation[0], dtype=network.dtype, device=network.device)
-            held_out, _ = self._pairs(network, held_inputs, validation[1], output_shape)
-        elif validation is not None:
-            data, held_out = _hold_out(data, validation, noise)
+        data = self._pairs(network, inputs, y, output_shape)
+        scalar_targets = data.y.ndim > y.ndim
+        data, held_out = self._divided(network, data, validation, output_shape, noise)
         scale = self._target_scale(data.y)
-        model = Model(network, self.likelihood.in_units_of(scale.scale), self.prior, self.temperature)
-        data = self._in_internal_units(data, scale)
+        data, held_out = self._internal(network, data, scale), held_out and self._internal(network, held_out, scale)
+        prior, numbers = self._checked_prior(network), network.numbers_per_observation(inputs)
+        model = Model(network, self.likelihood.in_units_of(scale.scale), prior, self.temperature, numbers)
         start = network.initial(self.relative_sigma)
         start.plain.update(self.likelihood.initial_parameters(data.y))
-        held_out = held_out and self._in_internal_units(held_out, scale)
         weights, self.history_ = descend(model, start, data, held_out, plan, noise)
         self.posterior_ = Posterior(network, model.likelihood, weights, scale, scalar_targets)
         return self
@@ -175,54 +175,29 @@ class BayesByBackprop:
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fit to a folder (safetensors and JSON); an earlier one there is replaced only by a complete one."""
-        posterior = self._fitted()
-        tensors = {"mu": posterior.weights.mu, "rho": posterior.weights.rho, **posterior.target_scale._asdict()}
-        tensors |= {f"plain.{name}": value for name, value in posterior.weights.plain.items()}
-        tensors |= {f"constant.{name}": value for name, value in posterior.network.constants.items()}
+        tensors, description = saved_posterior.content(self._fitted(), self.likelihood)
         if isinstance(self.prior, WeightDistribution):
             tensors |= {"prior.mu": self.prior.mu, "prior.rho": self.prior.rho}
-            prior = None
         else:
-            prior = checkpoint.describe(self.prior, PRIORS)
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        description = {
-            "settings": settings,
-            "model": models.describe(self.module),
-            "likelihood": checkpoint.describe(self.likelihood, LIKELIHOODS),
-            "prior": prior,
-            "scalar_targets": posterior.scalar_targets,
-            "parameters": {n: list(s) for n, s in zip(*_names_and_shapes(posterior.network), strict=True)},
-            "history": [asdict(epoch) for epoch in self.history_],
-        }
-        checkpoint.write(folder, "BayesByBackprop", tensors, description)
+            description["prior"] = checkpoint.describe(self.prior, PRIORS)
+        description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
+        description["history"] = [asdict(epoch) for epoch in self.history_]
+        checkpoint.write(folder, KIND, tensors, description)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
         """A saved fit. Networks of this package are rebuilt; for any other, give a module of the same structure."""
-        tensors, description = checkpoint.read(folder, "BayesByBackprop")
-        if module is None:
-            if description["model"] is None:
-                raise checkpoint.CheckpointError(
-                    f"{folder} was saved from a network of your own, which only your code can build: "
-                    "give it as load(folder, module)"
-                )
-            module = models.rebuild(description["model"])
-        network = BayesianNetwork(module, description["settings"]["stochastic"])
-        _refuse_other_structure(network, description["parameters"], tensors)
-        likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS)
-        if description["prior"] is None:
-            prior: Prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"], {})
-        else:
-            prior = checkpoint.restore(description["prior"], PRIORS)
-        loaded = cls(module, likelihood, prior=prior, **description["settings"])
-        on_device = {name: value.to(network.device) for name, value in tensors.items()}
-        network.constants = _with_prefix(on_device, "constant.")
-        scale = TargetScale(on_device["loc"], on_device["scale"])
-        weights = WeightDistribution(on_device["mu"], on_device["rho"], _with_prefix(on_device, "plain."))
-        loaded.posterior_ = Posterior(
-            network, likelihood.in_units_of(scale.scale), weights, scale, description["scalar_targets"]
-        )
-        loaded.history_ = [Epoch(**epoch) for epoch in description["history"]]
+        tensors, description = checkpoint.read(folder, KIND)
+        with checkpoint.readable(folder):
+            posterior, likelihood = saved_posterior.rebuild(tensors, description, module)
+            if "prior" in description:
+                prior: Prior = checkpoint.restore(description["prior"], PRIORS)
+            else:
+                prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"], {})
+            settings = {"stochastic": description["stochastic"], **description["settings"]}
+            loaded = cls(posterior.network.module, likelihood, prior=prior, **settings)
+            loaded.posterior_ = posterior
+            loaded.history_ = [Epoch(**epoch) for epoch in description["history"]]
         return loaded
 
     def _fitted(self) -> Posterior:
@@ -230,35 +205,63 @@ class BayesByBackprop:
             raise RuntimeError("this BayesByBackprop is not fitted yet; call fit(x, y) first")
         return self.posterior_
 
-    def _pairs(
-        self, network: BayesianNetwork, inputs: Tensor, y: ArrayLike, output_shape: torch.Size
-    ) -> tuple[Data, bool]:
-        """Checked data in the user's units, and whether the targets came without a channel axis."""
+    def _inputs(self, network: BayesianNetwork, x: ArrayLike) -> Tensor:
+        return checks.inputs(x, dtype=network.dtype, device=network.device)
+
+    def _pairs(self, network: BayesianNetwork, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Data:
+        """Checked data in the user's units; a missing channel axis is added to the targets."""
         targets = checks.as_tensor(y, "y", device=network.device)
         checks.same_length(inputs, targets)
-        shaped = self.likelihood.check_targets(targets, output_shape)
-        if not isinstance(self.likelihood, Categorical):
-            shaped = checks.as_float(shaped, "y", network.dtype)
-        return Data(inputs, shaped), shaped.ndim > targets.ndim
+        targets = self.likelihood.check_targets(targets, output_shape)
+        if self.likelihood.continuous and not targets.is_floating_point():
+            targets = targets.to(network.dtype)
+        return Data(inputs, targets)
+
+    def _divided(
+        self, network: BayesianNetwork, data: Data, validation: Validation, output_shape: torch.Size, noise: Noise
+    ) -> tuple[Data, Data | None]:
+        """Training and held-out data."""
+        if validation is None:
+            return data, None
+        if isinstance(validation, tuple | list):
+            held_x, held_y = validation
+            return data, self._pairs(network, self._inputs(network, held_x), held_y, output_shape)
+        return _hold_out(data, validation, noise)
 
     def _target_scale(self, targets: Tensor) -> TargetScale:
         if self.standardize and self.likelihood.continuous:
             return TargetScale.standardising(targets)
         return TargetScale.identity(targets)
 
-    def _in_internal_units(self, data: Data, scale: TargetScale) -> Data:
-        return Data(data.x, scale.to_internal(data.y)) if self.likelihood.continuous else data
+    def _internal(self, network: BayesianNetwork, data: Data, scale: TargetScale) -> Data:
+        """Data in the network's units and type."""
+        if not data.y.is_floating_point():
+            return data
+        targets = scale.to_internal(data.y) if self.likelihood.continuous else data.y
+        return Data(data.x, checks.as_float(targets, "y", network.dtype))
+
+    def _checked_prior(self, network: BayesianNetwork) -> Prior:
+        if not isinstance(self.prior, WeightDistribution):
+            return self.prior
+        expected = (network.layout.dimension,)
+        for name in ("mu", "rho"):
+            value = getattr(self.prior, name)
+            if value.shape != expected:
+                raise ValueError(f"the prior's {name} has shape {tuple(value.shape)}, the random weights {expected}")
+            checks.refuse_non_finite(value, f"the prior's {name}", remedy="it has to come from a finished training")
+        mu, rho = (value.detach().to(network.device, network.dtype) for value in (self.prior.mu, self.prior.rho))
+        return WeightDistribution(mu, rho, {})
 
     def _forecast_and_targets(self, x: ArrayLike, y: ArrayLike, samples: int, seed: int) -> tuple[Forecast, Tensor]:
         forecast = self.forecast(x, samples=samples, seed=seed)
         targets = checks.as_tensor(y, "y", device=forecast.mean.device)
-        expected = forecast.labels if isinstance(forecast, CategoricalForecast) else forecast.mean
-        if targets.shape != expected.shape:
-            raise ValueError(f"y has shape {tuple(targets.shape)}, but the predictions have {tuple(expected.shape)}")
-        return forecast, targets.to(expected.dtype)
+        if self.likelihood.continuous:
+            check_shape(targets, forecast.mean.shape)
+            return forecast, targets.to(forecast.mean.dtype)
+        return forecast, self.likelihood.check_targets(targets, forecast.mean.shape)
 
 
-_SETTINGS = ("stochastic", "temperature", "relative_sigma", "standardize", "seed")
+_SETTINGS = ("temperature", "relative_sigma", "standardize", "seed")
 
 
 def _hold_out(data: Data, fraction: float, noise: Noise) -> tuple[Data, Data]:
@@ -275,26 +278,3 @@ def _hold_out(data: Data, fraction: float, noise: Noise) -> tuple[Data, Data]:
 
 def _like(x: ArrayLike, values: Tensor) -> Array:
     return values.cpu().numpy() if isinstance(x, np.ndarray) else values
-
-
-def _names_and_shapes(network: BayesianNetwork) -> tuple[tuple[str, ...], tuple[torch.Size, ...]]:
-    return network.layout.names, network.layout.shapes
-
-
-def _refuse_other_structure(network: BayesianNetwork, saved: dict[str, list[int]], tensors: dict[str, Tensor]) -> None:
-    given = {name: list(shape) for name, shape in zip(*_names_and_shapes(network), strict=True)}
-    plain = {name: list(value.shape) for name, value in network.initial().plain.items()}
-    saved_plain = {name: list(value.shape) for name, value in _with_prefix(tensors, "plain.").items()}
-    differing = [name for name in {**given, **saved} if given.get(name) != saved.get(name)]
-    differing += [name for name in plain if plain[name] != saved_plain.get(name)]
-    if differing:
-        name = differing[0]
-        raise checkpoint.CheckpointError(
-            f"the module does not have the structure that was saved: {len(differing)} parameters differ, "
-            f"first {name!r} (saved {saved.get(name) or saved_plain.get(name) or 'absent'}, "
-            f"given {given.get(name) or plain.get(name) or 'absent'})"
-        )
-
-
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

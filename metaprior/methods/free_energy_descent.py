@@ -10,11 +10,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES, Terms, free_energy, minibatch_free_energy
 from metaprior.posterior import sample_groups
 from metaprior.priors import Prior
-from metaprior.weights import BayesianNetwork, WeightDistribution, evaluation_mode
+from metaprior.weights import WeightDistribution
 
 HELD_OUT_SAMPLES = 16
 NOISE_LR_FACTOR = 5.0
@@ -56,6 +57,12 @@ class Model:
     likelihood: Likelihood
     prior: Prior
     temperature: float
+    numbers_per_observation: int = 1
+
+    def sample_groups(self, samples: int, observations: int) -> Iterator[range]:
+        """Weight samples that are worked on together, few enough for their weights and activations to be small."""
+        weights = self.network.layout.dimension
+        return sample_groups(samples, max(weights, observations * self.numbers_per_observation))
 
     def nll_and_kl(self, q: WeightDistribution, data: Data, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Monte Carlo E_q[-log p(D|w)], summed over data, and KL(q || p), from the weight samples of noise (S, D)."""
@@ -78,15 +85,20 @@ class Model:
             temperature=self.temperature,
         )
 
-    def held_out_free_energy(self, q: WeightDistribution, held_out: Data, num_training: int, noise: Noise) -> float:
+    def held_out_free_energy(
+        self, q: WeightDistribution, held_out: Data, num_training: int, noise: Noise, batch_size: int
+    ) -> float:
         """Free energy per observation: the likelihood of held-out data, and the KL that training pays.
 
         The same weight noise every time, so that epochs differ by the weights alone.
         """
         fixed, total = noise.fork("held-out"), 0.0
+        batches = torch.arange(len(held_out), device=q.mu.device).split(batch_size)
         with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in sample_groups(HELD_OUT_SAMPLES, len(q.mu)):
-                nll, kl = self.nll_and_kl(q, held_out, fixed.normals(q.mu, group))
+            for group in self.sample_groups(HELD_OUT_SAMPLES, batch_size):
+                weight_noise = fixed.normals(q.mu, group)
+                nlls, kls = zip(*(self.nll_and_kl(q, held_out[i], weight_noise) for i in batches), strict=True)
+                nll, kl = torch.stack(nlls).sum(), kls[0]
                 scaled = free_energy(nll, kl, num_observations=len(held_out), temperature=self.temperature)
                 total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
         return total
@@ -107,8 +119,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} has to be at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value != int(value) or value < 1:
+                raise ValueError(f"{name} has to be a whole number, at least 1, got {value}")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr has to be a positive number, got {self.lr}")
         if self.weighting not in MINIBATCH_SHARES:
@@ -175,17 +188,21 @@ def descend(
             warmth = _warmth(step, plan.warmup_epochs * num_batches)
             optimizer.zero_grad()
             terms = _accumulate_gradient(model, q, batch, noise.at(step=step), plan.samples, warmth)
-            _refuse_divergence(terms, epoch, step)
+            _refuse_divergence(epoch, step, nll=terms.nll, kl=terms.kl)
             optimizer.step()
             schedule.step()
             sums, step = sums + terms, step + 1
         mean = sums.scaled(1 / num_batches)
-        score = model.held_out_free_energy(q, held_out, len(data), noise) if held_out else None
+        score = model.held_out_free_energy(q, held_out, len(data), noise, plan.batch_size) if held_out else None
+        _refuse_divergence(epoch, step, held_out=score)
         history.append(Epoch(epoch, float(mean.nll), float(mean.kl), score))
         bar.set_postfix(_postfix(history[-1]), refresh=False)
         if best.has_had_enough(q, history[-1]):
             break
-    return best.weights(q), history
+    kept = best.weights(q)
+    for name, value in {"mu": kept.mu, "rho": kept.rho, **kept.plain}.items():
+        _refuse_divergence(len(history), step, **{name: value.sum()})
+    return kept, history
 
 
 def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
@@ -201,7 +218,7 @@ def _accumulate_gradient(
 ) -> Terms:
     """Add the minibatch's gradient to the leaves of q, one group of weight samples at a time (flat memory)."""
     sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
-    for group in sample_groups(samples, len(q.mu)):
+    for group in model.sample_groups(samples, len(batch.data)):
         terms = model.minibatch_terms(q, batch, noise.normals(q.mu, group)).scaled(len(group) / samples)
         (terms.nll + warmth * terms.kl).backward()
         sums += terms.detached()
@@ -216,9 +233,9 @@ def _minibatches(data: Data, plan: Plan, noise: Noise) -> Iterator[Minibatch]:
         yield Minibatch(data[index], len(data), len(pieces), share)
 
 
-def _refuse_divergence(terms: Terms, epoch: int, step: int) -> None:
-    for name, value in (("nll", terms.nll), ("kl", terms.kl)):
-        if not math.isfinite(value):
+def _refuse_divergence(epoch: int, step: int, **values: Tensor | float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not math.isfinite(value):
             raise TrainingDiverged(
                 f"the {name} became {float(value)} at step {step} (epoch {epoch}), and nothing of this fit was kept. "
                 "Try a smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"

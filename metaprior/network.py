@@ -1,0 +1,211 @@
+r"""Any ``nn.Module`` with a distribution over its parameters.
+
+A network's parameters fall into three groups:
+
+* **random** ones, flattened into one vector $\phi \in \mathbb{R}^D$;
+* **plain** ones, learned as ordinary point values;
+* **constants** (``requires_grad=False``, and buffers), copied when the network is made.
+
+The module itself is not modified: every forward pass goes through ``torch.func.functional_call``.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.parameter import is_lazy
+
+from metaprior.weights import Layout, WeightDistribution, inverse_softplus
+
+DEFAULT_RELATIVE_SIGMA = 0.1
+PROBE = 64
+"""Observations that are run through a network at the door: enough to reach its branches."""
+
+
+class BayesianNetwork:
+    """An unmodified module and the choice of which of its parameters are random.
+
+    ``stochastic`` is a regular expression that has to match a parameter's whole name (as in
+    ``module.named_parameters()``): ``".*"`` for all, ``r"head\\..*"`` for one part. Learnable parameters that it does
+    not match are plain; parameters with ``requires_grad=False`` stay constant.
+    """
+
+    def __init__(self, module: nn.Module, stochastic: str = ".*") -> None:
+        refuse_lazy(module)
+        refuse_batch_statistics(module)
+        learnable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        random = {name: p for name, p in learnable.items() if _pattern(stochastic).fullmatch(name)}
+        if not random:
+            raise ValueError(
+                f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
+                f"{_listing(learnable) or '(none)'}. The pattern has to match a whole name; '.*' makes all random."
+            )
+        self.module = module
+        self.stochastic = stochastic
+        self.layout = Layout(tuple(random), tuple(p.shape for p in random.values()))
+        self.dtype = next(iter(random.values())).dtype
+        self.device = next(iter(random.values())).device
+        self._random = random
+        self._plain = {name: p for name, p in learnable.items() if name not in random}
+        frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        self.constants: dict[str, Tensor] = {
+            name: value.detach().clone() for name, value in [*frozen.items(), *module.named_buffers()]
+        }
+        self._vectorizes = True  # until a module shows that it cannot
+
+    def initial(self, relative_sigma: float = DEFAULT_RELATIVE_SIGMA) -> WeightDistribution:
+        """Means at the module's present values; each tensor's sigma a fraction of its own root mean square.
+
+        A tensor that is zero (a fresh bias, say) has no scale of its own: it takes the median of the others'.
+        """
+        scales = [p.detach().square().mean().sqrt() for p in self._random.values()]
+        present = [scale for scale in scales if scale > 0]
+        usual = torch.stack(present).median() if present else torch.ones((), dtype=self.dtype, device=self.device)
+        sigma = torch.cat(
+            [
+                (relative_sigma * (scale if scale > 0 else usual)).expand(size)
+                for scale, size in zip(scales, self.layout.sizes, strict=True)
+            ]
+        )
+        mu = self.layout.flatten({name: p.detach() for name, p in self._random.items()})
+        plain = {name: p.detach().clone() for name, p in self._plain.items()}
+        return WeightDistribution(mu, inverse_softplus(sigma), plain)
+
+    def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Outputs of the network whose random parameters are phi (shape (D,)) and whose plain ones are ``plain``.
+
+        ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is left out.
+        """
+        own = {name: plain[name] for name in self._plain}
+        values = {**self.constants, **own, **self.layout.split(phi)}
+        # The copy: a first layer that works in place must not change the data.
+        return functional_call(self.module, values, (x.clone(),))  # type: ignore[no-any-return]
+
+    def map_samples(self, function: Callable[[Tensor], Tensor], phis: Tensor) -> Tensor:
+        """``function`` for every row of phis (S, D), stacked: one vectorised program where the module allows it.
+
+        A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), shows it by an
+        error the first time; its samples are taken one after the other then, more slowly and with the same result.
+        """
+        if len(phis) > 1 and self._vectorizes:
+            try:
+                return torch.vmap(function, randomness="different")(phis)
+            except (RuntimeError, TypeError, ValueError):
+                self._vectorizes = False
+        return torch.stack([function(phi) for phi in phis])
+
+    def numbers_per_observation(self, x: Tensor) -> int:
+        """How many numbers the network keeps for one observation on its way through (what autograd would save)."""
+        state, count = self.initial(), 0
+
+        def weigh(tensor: Tensor) -> Tensor:
+            nonlocal count
+            count += tensor.numel()
+            return tensor
+
+        phi = state.mu.requires_grad_()
+        watched = torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
+        with evaluation_mode(self.module), torch.enable_grad(), watched:
+            output = self(phi, state.plain, x[:1])
+        return max(1, output.numel(), count - self.layout.dimension)
+
+    def check_forward(self, x: Tensor) -> torch.Size:
+        """Run a few observations through, refuse what cannot work, and return the outputs' shape."""
+        state, probe = self.initial(), x[:PROBE]
+        with evaluation_mode(self.module), torch.enable_grad():
+            output, unused = self._probe(state, probe)
+            alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it
+            again, _ = self._probe(state, probe)
+        if unused:
+            raise ValueError(
+                f"the network's output does not depend on {len(unused)} of its {len(self._random)} random parameters: "
+                f"{_listing(unused)}. Either they are not used in forward (exclude them with the pattern `stochastic`, "
+                "or set requires_grad=False), or forward reads them past the module's attributes, where "
+                "torch.func.functional_call cannot replace them."
+            )
+        if alone.shape[1:] != output.shape[1:]:
+            raise ValueError(
+                f"the network's outputs have shape {tuple(output.shape)} for {len(probe)} observations, but "
+                f"{tuple(alone.shape)} for one; a squeeze() without an axis does that: name the axis"
+            )
+        reproducible = torch.allclose(output, again, rtol=1e-4, atol=1e-6)
+        if reproducible and not torch.allclose(output[-1:], alone, rtol=0.05, atol=0.01 * float(output.abs().max())):
+            raise ValueError(
+                "the network's output for an observation changes with the other observations in its batch, so it has "
+                "no likelihood of its own. A recurrent layer or attention without batch_first=True does that"
+            )
+        return output.shape
+
+    def _probe(self, state: WeightDistribution, x: Tensor) -> tuple[Tensor, list[str]]:
+        """Outputs (detached), and the names of the random parameters that they do not depend on."""
+        named = {name: value.clone().requires_grad_() for name, value in self.layout.split(state.mu).items()}
+        try:
+            output = functional_call(self.module, {**self.constants, **state.plain, **named}, (x.clone(),))
+        except RuntimeError as error:
+            if x.is_floating_point():
+                raise
+            raise TypeError(
+                f"x holds integers ({x.dtype}), and the network could not take them ({error}); "
+                "convert x to floating point, unless its first layer is an Embedding"
+            ) from error
+        if not isinstance(output, Tensor):
+            raise TypeError(f"the network has to return one tensor, but it returned {type(output).__name__}")
+        if output.ndim == 0 or len(output) != len(x):
+            raise ValueError(
+                f"the network turned {len(x)} observations into an output of shape {tuple(output.shape)}; "
+                "its first axis has to be the observations"
+            )
+        if not output.requires_grad:
+            return output, list(named)
+        grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True)
+        return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Put every part in eval mode, and restore each one's own mode afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def refuse_lazy(module: nn.Module) -> None:
+    """Raise if a parameter has no shape yet."""
+    lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise ValueError(f"parameters without a shape yet: {_listing(lazy)}; run one batch through the module first")
+
+
+def refuse_batch_statistics(module: nn.Module) -> None:
+    """Raise if a layer's output for one observation depends on the others in its batch, or on hidden running state."""
+    for name, part in module.named_modules():
+        batch_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
+        running = getattr(part, "running_mean", None) is not None
+        if (running and part.training) or (batch_norm and not running):
+            raise ValueError(
+                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) normalises with statistics of the "
+                "batch and keeps running ones beside the weights. They are not a function of the weights: samples of "
+                "the weights would share and overwrite them, and an observation's likelihood would depend on its "
+                "neighbours. Use torch.nn.GroupNorm (or LayerNorm) instead, or call .eval() on that layer to freeze "
+                "pretrained statistics."
+            )
+
+
+def _pattern(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"stochastic={expression!r} is not a regular expression: {error}") from None
+
+
+def _listing(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    rest = f", ... ({len(names) - most} more)" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

@@ -1,0 +1,146 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import metaprior as mp
+from metaprior.methods.free_energy_descent import Data, Minibatch, Model, Plan, _minibatches, _warmth
+from metaprior.objectives import geometric_shares
+from metaprior.weights import inverse_softplus
+from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
+
+
+def test_free_energy_per_observation_does_not_depend_on_the_batch_size() -> None:
+    x, y = linear_problem()
+    network = mp.BayesianNetwork(linear())
+    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), temperature=0.7)
+    q, noise = network.initial(), mp.Noise(0).normals(torch.zeros(3, dtype=torch.float64), range(4))
+    data = Data(x, y.unsqueeze(-1))
+    totals = []
+    for size in (1, 7, 16, 40):
+        pieces = torch.arange(40).split(size)
+        shares = geometric_shares(len(pieces))
+        batches = [Minibatch(data[i], 40, len(pieces), s) for i, s in zip(pieces, shares, strict=True)]
+        totals.append(torch.stack([model.minibatch_terms(q, b, noise).total for b in batches]).mean())
+    torch.testing.assert_close(torch.stack(totals), totals[-1].expand(4), rtol=1e-12, atol=0)
+    twice = Data(torch.cat([x, x]), torch.cat([y, y]).unsqueeze(-1))
+    nll, kl = model.nll_and_kl(q, data, noise)
+    nll_twice, kl_twice = model.nll_and_kl(q, twice, noise)
+    torch.testing.assert_close(nll_twice, 2 * nll)  # summed over data
+    torch.testing.assert_close(kl_twice, kl)  # and the KL knows nothing of them
+
+
+def test_samples_in_groups_give_the_gradient_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = linear_problem()
+    whole = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, samples=5, **FAST)
+    monkeypatch.setattr("metaprior.posterior.NUMBERS_AT_ONCE", 6)  # two samples of three weights at a time
+    grouped = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, samples=5, **FAST)
+    torch.testing.assert_close(whole.posterior_.weights.mu, grouped.posterior_.weights.mu, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(whole.predict(x), grouped.predict(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "geometric"])
+def test_history_is_the_mean_free_energy_of_the_epoch(weighting: str) -> None:
+    """With a vanishing learning rate the weights stay, so an epoch's terms are those of the start."""
+    x, y = linear_problem()
+    bnn = mp.BayesByBackprop(linear(), mp.Gaussian(noise=0.5), standardize=False, temperature=0.3, relative_sigma=1e-6)
+    bnn.fit(x, y, epochs=1, batch_size=7, lr=1e-12, weighting=weighting, progress=False)
+    q = mp.BayesianNetwork(linear()).initial(1e-6)
+    residual = (y - x @ q.mu) / 0.5
+    nll = (0.5 * residual**2 + math.log(0.5) + 0.5 * math.log(2 * math.pi)).mean() / 0.3
+    assert bnn.history_[0].nll == pytest.approx(float(nll), rel=1e-4)
+    assert bnn.history_[0].kl == pytest.approx(float(mp.NormalPrior().kl_from(q)) / 40, rel=1e-4)
+
+
+def test_batches_are_shuffled_anew_every_epoch_and_pay_their_shares() -> None:
+    data = Data(torch.arange(10.0), torch.arange(10.0))
+    plan = Plan(1, 4, 1.0, 1, "geometric", 0.0, 1, False)
+    first, second = (list(_minibatches(data, plan, mp.Noise(0).at(step=step))) for step in (1, 2))
+    assert sorted(torch.cat([b.data.x for b in first]).tolist()) == list(range(10))
+    assert torch.cat([b.data.x for b in first]).tolist() != torch.cat([b.data.x for b in second]).tolist()
+    assert [b.kl_share for b in first] == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+
+
+def test_the_kl_is_warmed_up_linearly() -> None:
+    assert [_warmth(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert _warmth(0, 0.0) == 1.0
+
+
+def test_without_a_warm_up_the_prior_pulls_from_the_start() -> None:
+    x, y = linear_problem()
+    prior = mp.WeightDistribution(torch.full((3,), 50.0).double(), inverse_softplus(torch.full((3,), 0.1).double()), {})
+    after = []
+    for kl_warmup in (0.0, 1.0):
+        bnn = mp.BayesByBackprop(linear(), mp.Gaussian(), prior=prior)
+        after.append(bnn.fit(x, y, epochs=2, kl_warmup=kl_warmup, lr=1e-3, progress=False).history_[-1].kl)
+    assert after[0] != after[1]
+
+
+def test_early_stopping_keeps_the_best_held_out_weights() -> None:
+    """Pure noise: whatever is learned is wrong on held-out data, so training stops long before its last epoch."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 5, generator=generator), torch.randn(60, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(5, [50], 1), mp.Gaussian(), temperature=0.01)
+    bnn.fit(x[:30], y[:30], epochs=400, validation=(x[30:], y[30:]), patience=5, kl_warmup=0.0, progress=False)
+    scores = [epoch.held_out for epoch in bnn.history_]
+    assert len(scores) < 400
+    assert len(scores) - 1 - int(np.argmin(scores)) == 5
+    model = Model(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.prior, bnn.temperature)
+    scale = bnn.posterior_.target_scale
+    held_out = Data(x[30:], scale.to_internal(y[30:].unsqueeze(-1)))
+    kept = model.held_out_free_energy(bnn.posterior_.weights, held_out, 30, mp.Noise(0), 7)
+    assert kept == pytest.approx(min(scores), rel=1e-6)
+
+
+def test_held_out_free_energy_is_the_closed_form_of_a_linear_model() -> None:
+    r"""$\frac{1}{T N_v} E_q[-\log p] + KL / N$ with $E_q (y - w x)^2 = (y - \mu x)^2 + \sigma^2 x^2$."""
+    x, y = linear_problem()
+    network = mp.BayesianNetwork(linear())
+    q = network.initial(relative_sigma=0.01)
+    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), temperature=0.3)
+    residual = (y - x @ q.mu) ** 2 + (x**2) @ q.sigma**2
+    nll = 0.5 * residual / 0.25 + math.log(0.5) + 0.5 * math.log(2 * math.pi)
+    expected = nll.mean() / 0.3 + mp.NormalPrior().kl_from(q) / 1000
+    energy = model.held_out_free_energy(q, Data(x, y.unsqueeze(-1)), 1000, mp.Noise(0), 16)
+    assert energy == pytest.approx(float(expected), rel=0.01)  # 16 weight samples
+    dominated_by_kl = model.held_out_free_energy(q, Data(x, y.unsqueeze(-1)), 1, mp.Noise(0), 16)
+    assert dominated_by_kl - energy == pytest.approx(0.999 * float(mp.NormalPrior().kl_from(q)), rel=1e-6)
+
+
+def test_warm_up_epochs_do_not_count_for_early_stopping() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(60, 5, generator=generator), torch.randn(60, generator=generator)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(5, [50], 1), mp.Gaussian(), temperature=0.01)
+    bnn.fit(x[:30], y[:30], epochs=100, validation=[x[30:], y[30:]], patience=5, kl_warmup=0.5, progress=False)  # type: ignore[arg-type]
+    assert len(bnn.history_) >= 55
+
+
+def test_a_gradient_that_is_not_a_number_in_the_last_step_is_noticed() -> None:
+    class Kinked(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            z = super().forward(x)
+            return z + (z - z.detach()).square().sqrt()
+
+    x, y = torch.randn(10, 2), torch.randn(10)
+    with pytest.raises(mp.TrainingDiverged, match="became nan"):
+        mp.BayesByBackprop(Kinked(2, 1), mp.Gaussian()).fit(x, y, epochs=1, progress=False)
+
+
+def test_a_held_out_outlier_that_overflows_is_noticed() -> None:
+    bnn, x = trained()
+    with pytest.raises(mp.TrainingDiverged, match="the held_out became"):
+        bnn.fit(x, x[:, 0], validation=(torch.full((1, 4), 1e38), torch.zeros(1)), **FAST)
+
+
+def test_memory_does_not_grow_with_samples_times_images() -> None:
+    """153 weights but large activations: groups of samples are chosen by the activations."""
+    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 3, padding=1))
+    network = mp.BayesianNetwork(net)
+    x = torch.zeros(4, 1, 64, 64)
+    model = Model(network, mp.Gaussian(), mp.NormalPrior(), 1.0, network.numbers_per_observation(x))
+    assert model.numbers_per_observation > 16 * 64 * 64
+    assert [len(group) for group in model.sample_groups(4, observations=64)] == [1, 1, 1, 1]
