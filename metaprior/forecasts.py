@@ -71,7 +71,7 @@ def _log_mean_over_samples(log_density: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GaussianForecast:
-    """Mixture of S Gaussians per target. ``means`` and ``scales`` have shape (S, N, ...)."""
+    """Mixture of S Gaussians per target. ``means`` has shape (S, N, ...), ``scales`` the same or ones to broadcast."""
 
     means: Tensor
     scales: Tensor
@@ -92,7 +92,7 @@ class GaussianForecast:
     @cached_property
     def aleatoric(self) -> Tensor:
         """Root mean square of the weight samples' noise scales."""
-        return self.scales.square().mean(0).sqrt()
+        return self.scales.square().mean(0).sqrt().expand(self.means.shape[1:])
 
     @cached_property
     def std(self) -> Tensor:
@@ -132,7 +132,7 @@ class GaussianForecast:
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
         """The forecast of ``loc + scale * target``, in the type of ``loc``."""
-        return GaussianForecast(self.means.to(loc) * scale + loc, self.scales.to(loc) * scale)
+        return GaussianForecast(torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale)
 
     def squeezed(self) -> "GaussianForecast":
         """Without the trailing axis of length one."""

@@ -112,7 +112,7 @@ class Gaussian(Likelihood):
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
         """Mixture over weight samples with the same noise around each."""
         scale = self.scale(outputs.ndim - 1, parameters).to(outputs)
-        return GaussianForecast(outputs, scale.expand_as(outputs))
+        return GaussianForecast(outputs, scale.reshape(*[1] * (outputs.ndim - scale.ndim), *scale.shape))
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Targets have the outputs' shape."""

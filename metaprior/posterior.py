@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,13 +49,7 @@ class Posterior:
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         numbers = self.network.numbers_per_observation(inputs)
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
-        noise = Noise(seed).fork("predict")
-        with torch.no_grad(), evaluation_mode(self.network.module):
-            groups = [
-                self._outputs(inputs, noise.normals(self.weights.mu, group), batch_size)
-                for group in sample_groups(samples, max(len(self.weights.mu), batch_size * numbers))
-            ]
-        outputs = torch.cat(groups)
+        outputs = self._outputs(inputs, Noise(seed).fork("predict"), samples, batch_size, numbers)
         checks.refuse_non_finite(
             outputs, "the network's output", remedy="look for inputs far outside of the training data"
         )
@@ -63,14 +58,22 @@ class Posterior:
             forecast = forecast.rescaled(*self.target_scale)
         return forecast.squeezed() if self.scalar_targets else forecast
 
-    def _outputs(self, inputs: Tensor, noise: Tensor, batch_size: int) -> Tensor:
-        """Network outputs (S, N, ...) for the weight samples that belong to ``noise`` (S, D)."""
-        phis = self.weights.sample(noise)
-        batches = [
-            self.network.map_samples(lambda phi, x=x: self.network(phi, self.weights.plain, x), phis)  # type: ignore[misc]
-            for x in inputs.split(batch_size)
-        ]
-        return torch.cat(batches, 1)
+    def _outputs(self, inputs: Tensor, noise: Noise, samples: int, batch_size: int, numbers: int) -> Tensor:
+        """Network outputs (S, N, ...), computed for a group of samples and a batch of inputs at a time."""
+        outputs = torch.empty(0)
+        with torch.no_grad(), evaluation_mode(self.network.module):
+            for group in sample_groups(samples, max(len(self.weights.mu), batch_size * numbers)):
+                phis = self.weights.sample(noise.normals(self.weights.mu, group))
+                for start in range(0, len(inputs), batch_size):
+                    rows = slice(start, start + batch_size)
+                    part = self.network.map_samples(partial(self._output, x=inputs[rows]), phis)
+                    if not len(outputs):
+                        outputs = part.new_empty(samples, len(inputs), *part.shape[2:])
+                    outputs[group.start : group.stop, rows] = part
+        return outputs
+
+    def _output(self, phi: Tensor, x: Tensor) -> Tensor:
+        return self.network(phi, self.weights.plain, x)
 
     def pruned(self, fraction: float) -> "Posterior":
         """With the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at 0 (Blundell et al. 2015, 5.3).
