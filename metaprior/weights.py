@@ -33,6 +33,8 @@ class WeightDistribution(NamedTuple):
 
     def sample(self, noise: Tensor) -> Tensor:
         r"""Reparameterised draw $\phi = \mu + \sigma \epsilon$; noise of shape (..., D) gives phi of shape (..., D)."""
+        if noise.ndim == 2 and len(noise) == 1:  # without broadcasting, whose backward pass would sum over one row
+            return self.sample(noise[0]).unsqueeze(0)
         return self.mu + self.sigma * noise
 
     def kl_from(self, q: "WeightDistribution", phi: Tensor | None = None) -> Tensor:
