@@ -1,9 +1,13 @@
 """The door: what comes from outside is checked and converted here once, and trusted from then on."""
 
+import warnings
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+LARGE_INPUT = 30.0
 
 ArrayLike = Tensor | npt.NDArray[np.generic]
 
@@ -15,7 +19,10 @@ def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
     elif isinstance(values, np.ndarray):
         tensor = _from_numpy(values, name)
     else:
-        raise TypeError(f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}")
+        raise TypeError(
+            f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}; "
+            "numpy.asarray(...) makes one of a list or a data frame"
+        )
     if tensor.is_complex():
         raise TypeError(f"{name} has to hold real numbers, got {tensor.dtype}")
     if tensor.ndim == 0 or tensor.numel() == 0:
@@ -60,6 +67,19 @@ def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Network inputs: floats in the network's type; integers stay integers (for embeddings)."""
     tensor = as_tensor(x, "x", device=device)
     return as_float(tensor, "x", dtype) if tensor.is_floating_point() else tensor
+
+
+def warn_of_scale(x: Tensor) -> None:
+    """Warn of inputs that a network in its usual initialisation cannot learn from."""
+    if not x.is_floating_point():
+        return
+    size = float(x.double().square().mean().sqrt())
+    if size > LARGE_INPUT:
+        warnings.warn(
+            f"the inputs x have a root mean square of {size:.3g}; networks learn from inputs of about mean 0 and "
+            "standard deviation 1, so standardise each feature first",
+            stacklevel=3,
+        )
 
 
 def same_length(x: Tensor, y: Tensor) -> None:

@@ -79,6 +79,9 @@ def main() -> None:
     """Run the command line; an error that a user can mend is one message, not a traceback."""
     try:
         app()
-    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+    except ModuleNotFoundError as error:
+        typer.echo(f"metaprior: {error}; the pictures need: pip install 'metaprior[report]'", err=True)
+        sys.exit(1)
+    except (ValueError, TypeError, OSError) as error:
         typer.echo(f"metaprior: {error}", err=True)
         sys.exit(1)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metaprior.checks import ArrayLike, as_tensor
+
 
 class Forecast(Protocol):
     """The summary that every likelihood's forecast offers; shapes are those of the targets."""
@@ -40,7 +42,7 @@ class Forecast(Protocol):
     def quantile(self, level: float) -> Tensor:
         """Quantile at ``level`` in (0, 1)."""
 
-    def log_prob(self, targets: Tensor) -> Tensor:
+    def log_prob(self, targets: ArrayLike) -> Tensor:
         """Log predictive density (mass) of each observation, shape (N,)."""
 
     def squeezed(self) -> Self:
@@ -50,6 +52,13 @@ class Forecast(Protocol):
 def _check_samples(samples: Tensor) -> None:
     if len(samples) < 2:
         raise ValueError(f"a forecast needs at least 2 weight samples to tell their spread, got {len(samples)}")
+
+
+def _targets(values: ArrayLike, expected: torch.Size, like: Tensor) -> Tensor:
+    """Targets as a finite tensor beside ``like``, of exactly the predictions' shape."""
+    tensor = as_tensor(values, "y", device=like.device)
+    check_shape(tensor, expected)
+    return tensor
 
 
 def check_shape(targets: Tensor, expected: torch.Size) -> None:
@@ -99,10 +108,10 @@ class GaussianForecast:
         """Total standard deviation."""
         return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
-    def cdf(self, targets: Tensor) -> Tensor:
+    def cdf(self, targets: ArrayLike) -> Tensor:
         """Probability of a value at or below each target, elementwise."""
-        check_shape(targets, self.mean.shape)
-        below: Tensor = torch.special.ndtr((targets - self.means) / self.scales)  # (S, N, ...)
+        y = _targets(targets, self.mean.shape, self.means)
+        below: Tensor = torch.special.ndtr((y - self.means) / self.scales)  # (S, N, ...)
         return below.mean(0)
 
     def quantile(self, level: float) -> Tensor:
@@ -123,10 +132,9 @@ class GaussianForecast:
         _check_level(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
-    def log_prob(self, targets: Tensor) -> Tensor:
+    def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$, an observation's density being the product over its outputs."""
-        check_shape(targets, self.mean.shape)
-        z = (targets - self.means) / self.scales
+        z = (_targets(targets, self.mean.shape, self.means) - self.means) / self.scales
         log_density = -0.5 * z**2 - self.scales.log() - 0.5 * math.log(2 * math.pi)
         return _log_mean_over_samples(log_density)
 
@@ -212,10 +220,13 @@ class CategoricalForecast(_LabelForecast):
         """What knowing the weights would tell about the class, in nats: epistemic uncertainty."""
         return self.entropy - _entropy(self.samples, 2).mean(0)
 
-    def log_prob(self, targets: Tensor) -> Tensor:
+    def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
-        check_shape(targets, self.labels.shape)
-        index = targets.expand(len(self.logits), *targets.shape).unsqueeze(2)
+        labels = _targets(targets, self.labels.shape, self.logits).long()
+        classes = self.logits.shape[2]
+        if labels.min() < 0 or labels.max() >= classes:
+            raise ValueError(f"labels run from {labels.min()} to {labels.max()}, but the classes are 0..{classes - 1}")
+        index = labels.expand(len(self.logits), *labels.shape).unsqueeze(2)
         return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2))
 
     def squeezed(self) -> "CategoricalForecast":
@@ -251,10 +262,10 @@ class BernoulliForecast(_LabelForecast):
         """What knowing the weights would tell about the label, in nats: epistemic uncertainty."""
         return self.entropy - _entropy(torch.stack([1 - self.samples, self.samples], -1), -1).mean(0)
 
-    def log_prob(self, targets: Tensor) -> Tensor:
+    def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
-        check_shape(targets, self.mean.shape)
-        return _log_mean_over_samples(F.logsigmoid(torch.where(targets > 0.5, self.logits, -self.logits)))
+        ones = _targets(targets, self.mean.shape, self.logits) > 0.5
+        return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)))
 
     def squeezed(self) -> "BernoulliForecast":
         """Without the trailing axis of length one."""

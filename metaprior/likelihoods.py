@@ -7,7 +7,7 @@ log-likelihood is the sum over everything behind that axis (channels, pixels), n
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -59,13 +59,18 @@ class Likelihood(ABC):
         return self
 
 
+def _shape(shape: Sequence[int]) -> str:
+    """``(N, 3, 4)`` for a shape whose first axis is the observations."""
+    return f"({', '.join(['N', *map(str, shape[1:])])}{',' if len(shape) == 1 else ''})"
+
+
 def _match_continuous(targets: Tensor, expected: tuple[int, ...], what: str) -> Tensor:
     """Targets of shape (N, *expected); a missing axis of length one is added."""
     if targets.ndim == 1 and expected == (1,):
         return targets.unsqueeze(-1)
     if tuple(targets.shape[1:]) != expected:
         raise ValueError(
-            f"the network predicts targets of shape (N, {', '.join(map(str, expected))}){what}, "
+            f"the network predicts targets of shape {_shape((0, *expected))}{what}, "
             f"but the targets have shape {tuple(targets.shape)}"
         )
     return targets
@@ -172,7 +177,7 @@ class HeteroscedasticGaussian(Likelihood):
         if len(output_shape) < 2 or output_shape[1] % 2:
             raise ValueError(
                 "HeteroscedasticGaussian takes means and scales from the network, so its outputs need an even number "
-                f"of channels on axis 1; they have shape (N, {', '.join(map(str, output_shape[1:]))})"
+                f"of channels on axis 1; they have shape {_shape(output_shape)}"
             )
         expected = (output_shape[1] // 2, *output_shape[2:])
         return _match_continuous(targets, expected, " (half of its outputs are scales)")
@@ -195,11 +200,14 @@ class Categorical(Likelihood):
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Integer labels within the number of logits."""
         if targets.is_floating_point() or targets.dtype == torch.bool:
-            raise TypeError(f"class labels have to be integers 0..C-1, got {targets.dtype}; convert them first")
+            raise TypeError(
+                f"class labels have to be integers 0..C-1, got {targets.dtype}; "
+                "y.argmax(1) makes them of one-hot codes, y.astype(int) of whole numbers"
+            )
         if len(output_shape) < 2 or targets.shape[1:] != output_shape[2:]:
             raise ValueError(
-                f"for logits of shape (N, {', '.join(map(str, output_shape[1:]))}) the labels need shape "
-                f"(N, {', '.join(map(str, output_shape[2:]))}), got {tuple(targets.shape)}"
+                f"for logits of shape {_shape(output_shape)} the labels need shape {_shape((0, *output_shape[2:]))}, "
+                f"got {tuple(targets.shape)}; y.argmax(1) makes labels of one-hot codes, y.ravel() of a single column"
             )
         low, high = int(targets.min()), int(targets.max())
         if low < 0 or high >= output_shape[1]:

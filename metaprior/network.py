@@ -109,7 +109,10 @@ class BayesianNetwork:
         phi = state.mu.requires_grad_()
         watched = torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
         with evaluation_mode(self.module), torch.enable_grad(), watched:
-            output = self(phi, state.plain, x[:1])
+            try:
+                output = self(phi, state.plain, x[:1])
+            except (RuntimeError, IndexError) as error:
+                raise _refusal(x, error) from error
         return max(1, output.numel(), count - self.layout.dimension)
 
     def check_forward(self, x: Tensor) -> torch.Size:
@@ -144,13 +147,8 @@ class BayesianNetwork:
         named = {name: value.clone().requires_grad_() for name, value in self.layout.split(state.mu).items()}
         try:
             output = functional_call(self.module, {**self.constants, **state.plain, **named}, (x.clone(),))
-        except RuntimeError as error:
-            if x.is_floating_point():
-                raise
-            raise TypeError(
-                f"x holds integers ({x.dtype}), and the network could not take them ({error}); "
-                "convert x to floating point, unless its first layer is an Embedding"
-            ) from error
+        except (RuntimeError, IndexError) as error:
+            raise _refusal(x, error) from error
         if not isinstance(output, Tensor):
             raise TypeError(f"the network has to return one tensor, but it returned {type(output).__name__}")
         if output.ndim == 0 or len(output) != len(x):
@@ -162,6 +160,16 @@ class BayesianNetwork:
             return output, list(named)
         grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True)
         return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
+
+
+def _refusal(x: Tensor, error: Exception) -> Exception:
+    """The network's own error about its input, with the input named."""
+    if x.is_floating_point():
+        return ValueError(f"the network cannot take an observation of shape {tuple(x.shape[1:])}: {error}")
+    return TypeError(
+        f"x holds integers ({x.dtype}), and the network cannot take them ({error}); "
+        "convert x to floating point, unless its first layer is an Embedding"
+    )
 
 
 @contextmanager

@@ -36,6 +36,8 @@ class Posterior:
     likelihood: Likelihood
     weights: WeightDistribution
     target_scale: TargetScale
+    input_axes: int
+    """Number of axes of x when it was fitted; another one would be taken for something else."""
     scalar_targets: bool = False
     """Targets came without a channel axis, so forecasts are given without one."""
 
@@ -47,6 +49,8 @@ class Posterior:
         if samples < 2:
             raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
+        if inputs.ndim != self.input_axes:
+            raise ValueError(f"x has shape {tuple(inputs.shape)}; it was fitted with {self.input_axes} axes")
         numbers = self.network.numbers_per_observation(inputs)
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         outputs = self._outputs(inputs, Noise(seed).fork("predict"), samples, batch_size, numbers)
@@ -76,7 +80,7 @@ class Posterior:
         return self.network(phi, self.weights.plain, x)
 
     def pruned(self, fraction: float) -> "Posterior":
-        """With the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at 0 (Blundell et al. 2015, 5.3).
+        """With the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at 0 (Blundell et al. 2015, 5.1).
 
         A pruned weight is the point mass at zero: mu = 0 and sigma = 0 (rho = -inf), so its KL to a Gaussian is
         infinite; prune what is going to predict, not what is going to be trained.

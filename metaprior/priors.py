@@ -47,8 +47,7 @@ class NormalPrior:
 class ScaleMixturePrior:
     r"""$p(w) = \prod_j \pi N(w_j; 0, s_1^2) + (1-\pi) N(w_j; 0, s_2^2)$ (Blundell et al. 2015, equation 7).
 
-    A wide part for weights that matter and a narrow one that pulls the others to zero. The defaults lie in the middle
-    of the grid that the paper searched.
+    A wide part for weights that matter and a narrow one that pulls the others to zero.
     """
 
     pi: float = 0.5

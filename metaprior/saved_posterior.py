@@ -29,6 +29,7 @@ def content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Ten
         "stochastic": network.stochastic,
         "likelihood": checkpoint.describe(likelihood, LIKELIHOODS),
         "scalar_targets": posterior.scalar_targets,
+        "input_axes": posterior.input_axes,
         "parameters": _shapes(network.layout.split(weights.mu)),
     }
     return tensors, description
@@ -48,8 +49,15 @@ def rebuild(
     likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS)
     scale = TargetScale(here["loc"], here["scale"])
     weights = WeightDistribution(here["mu"], here["rho"], _with_prefix(here, "plain."))
-    scalar_targets = bool(description["scalar_targets"])
-    return Posterior(network, likelihood.in_units_of(scale.scale), weights, scale, scalar_targets), likelihood
+    posterior = Posterior(
+        network,
+        likelihood.in_units_of(scale.scale),
+        weights,
+        scale,
+        input_axes=int(description["input_axes"]),
+        scalar_targets=bool(description["scalar_targets"]),
+    )
+    return posterior, likelihood
 
 
 def _rebuilt_module(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> nn.Module:
@@ -74,6 +82,12 @@ def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tens
     stored = {name: value for name, value in stored.items() if not name.startswith("plain.likelihood.")}
     expected = {**saved, **_shapes(stored)}
     differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]
+    thawed = [name for name in given if f"constant.{name.removeprefix('plain.')}" in expected]
+    if thawed:
+        raise CheckpointError(
+            f"{len(thawed)} parameters were frozen when this was saved and are learnable in the given module, "
+            f"first {thawed[0].removeprefix('plain.')!r}; set requires_grad=False on them"
+        )
     if differing:
         name = differing[0]
         raise CheckpointError(

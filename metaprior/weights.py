@@ -42,7 +42,7 @@ class WeightDistribution(NamedTuple):
         return kl_divergence(q, self)
 
     def signal_to_noise(self) -> Tensor:
-        r"""$|\mu_j| / \sigma_j$ for every weight (Blundell et al. 2015, section 5.3), shape (D,); zero where mu is."""
+        r"""$|\mu_j| / \sigma_j$ for every weight (Blundell et al. 2015, section 5.1), shape (D,); zero where mu is."""
         return torch.where(self.mu == 0, 0.0, self.mu.abs() / self.sigma)
 
     def detached(self) -> "WeightDistribution":

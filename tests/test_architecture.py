@@ -8,9 +8,9 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"noise", "checks", "checkpoint", "objectives", "scaling", "forecasts"},
-    {"weights", "scores"},
-    {"priors", "hyperprior", "likelihoods", "models", "network"},
+    {"noise", "checks", "checkpoint", "objectives", "scaling"},
+    {"weights", "forecasts"},
+    {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior"},
     {"saved_posterior"},
     {"methods"},

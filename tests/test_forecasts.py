@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
@@ -118,3 +119,15 @@ def test_targets_of_another_shape_are_refused_and_never_broadcast(gaussian: Gaus
             forecast.log_prob(targets)
     with pytest.raises(ValueError, match="targets have shape"):
         gaussian.cdf(torch.zeros(N, 1))
+
+
+def test_targets_may_be_numpy_arrays_and_are_checked(gaussian: GaussianForecast) -> None:
+    y = np.linspace(-1, 1, N)
+    torch.testing.assert_close(gaussian.log_prob(y), gaussian.log_prob(torch.as_tensor(y)))
+    categorical = CategoricalForecast(torch.randn(2, N, 3))
+    labels = np.array([0, 1, 2, 0, 1], dtype=np.uint8)
+    torch.testing.assert_close(categorical.log_prob(labels), categorical.log_prob(torch.as_tensor(labels).long()))
+    with pytest.raises(ValueError, match=r"labels run from 0 to 3, but the classes are 0\.\.2"):
+        categorical.log_prob(np.array([0, 1, 2, 0, 3]))
+    with pytest.raises(ValueError, match="NaN"):
+        gaussian.log_prob(np.full(N, np.nan))

@@ -13,7 +13,7 @@ def make(inputs: int = 2) -> Posterior:
     torch.manual_seed(0)
     network = mp.BayesianNetwork(mp.MLP(inputs, [4], 1))
     identity = TargetScale(torch.zeros(()), torch.ones(()))
-    return Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity)
+    return Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity, input_axes=2)
 
 
 def test_prediction_does_not_depend_on_batches_or_groups_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +49,13 @@ def test_a_pruned_weight_is_zero_in_every_sample() -> None:
     pruned = make().pruned(0.5).weights
     phis = pruned.sample(torch.randn(10, len(pruned.mu)))
     assert int((phis == 0).all(0).sum()) == round(0.5 * len(pruned.mu))
+
+
+def test_inputs_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"x has shape \(5, 4, 2\); it was fitted with 2 axes"):
+        make().predict(torch.zeros(5, 4, 2))
+    with pytest.raises(ValueError, match=r"cannot take an observation of shape \(3,\)"):
+        make().predict(torch.zeros(5, 3))
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1])

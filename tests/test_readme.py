@@ -20,6 +20,7 @@ def test_the_example_runs_and_its_comment_is_true(tmp_path: Path, monkeypatch: p
     exec(example.group(1), names)
     std = names["std"]
     assert min(std[0], std[-1]) > 2 * std[2]
+    assert 0.09 < float(names["forecast"].aleatoric.mean()) < 0.13  # the noise that was put in is 0.1
     assert torch.equal(names["again"].predict(names["x_new"]), names["mean"])
 
 

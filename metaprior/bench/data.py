@@ -45,7 +45,7 @@ def _existing(folder: Path, name: str, source: str) -> Path:
     if not path.is_file():
         raise DataMissing(
             f"{path} is not there. Put it there from {source}, or name the folder that holds {name!r} "
-            "with --data or the environment variable METAPRIOR_DATA"
+            "with --data or the environment variable METAPRIOR_DATA (docs/data-formats.md has the layout)"
         )
     return path
 

@@ -25,17 +25,18 @@ class BenchResult:
     headline: dict[str, float]
     rows: Sequence[Row]
     settings: dict[str, Any]
+    notes: Sequence[str] = ()
 
     def table(self) -> str:
-        """The rows as text."""
-        return text_table(self.rows)
+        """The rows as text, with the notes that a reader needs under them."""
+        return "\n".join([text_table(self.rows), *(f"- {note}" for note in self.notes)])
 
     def write(self, path: Path) -> None:
         """As JSON; a number that is not known (NaN) becomes null."""
         content = {
             "headline": self.headline,
             "rows": list(self.rows),
-            "settings": self.settings,
+            "settings": {**self.settings, "notes": list(self.notes)},
             "versions": versions(),
         }
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ BAYES_BY_BACKPROP = {
     "wine": Published(0.641, 0.968),
     "yacht": Published(0.968, 1.449),
 }
-"""A careful rerun of Bayes by Backprop, 1x50 ReLU, 20 splits."""
+"""An independent rerun of Bayes by Backprop, 1x50 ReLU, on the same 20 splits (training budget not known)."""
 
 DEEP_ENSEMBLE = {
     "boston": Published(3.28, 2.41),
@@ -44,7 +44,7 @@ DEEP_ENSEMBLE = {
     "wine": Published(0.64, 0.94),
     "yacht": Published(1.58, 1.18),
 }
-"""Lakshminarayanan et al. 2017, five networks, 40 epochs."""
+"""Lakshminarayanan et al. 2017 (arXiv 1612.01474), five networks of 1x50, 40 epochs."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,17 @@ def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> Ben
     by_set = {name: [fit for job, fit in zip(jobs, fits, strict=True) if job.name == name] for name in UCI_FOLDERS}
     rows = [_row(name, by_set[name]) for name in by_set]
     headline = {f"{score}_{row['set']}": row[score] for score in ("nll", "rmse") for row in rows}
-    return BenchResult(headline, rows, {"bench": "uci", "quick": quick, **vars(settings)})
+    return BenchResult(headline, rows, {"bench": "uci", "quick": quick, **vars(settings)}, _notes(settings, quick))
+
+
+def _notes(settings: Settings, quick: bool) -> list[str]:
+    ours = (
+        f"ours: {settings.splits} of {UCI_SPLITS} splits, {settings.steps} steps each, the same settings for every set"
+    )
+    notes = [f"{ours}; se: standard error of the mean over splits"]
+    notes += ["published_bbb: an independent rerun, 1x50 ReLU, the same 20 splits; its training budget is not known"]
+    notes += ["published_ensemble: Lakshminarayanan et al. 2017, five networks, 40 epochs, 20 splits of their own"]
+    return notes + ["--quick: too few steps and splits to compare with the published figures"] * quick
 
 
 def _row(name: str, fits: list[Fit]) -> Row:

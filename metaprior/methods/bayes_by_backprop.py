@@ -6,6 +6,7 @@ gradients (Blundell et al. 2015, "Weight Uncertainty in Neural Networks").
 
 import os
 from dataclasses import asdict
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +34,9 @@ Validation = float | tuple[ArrayLike, ArrayLike] | None
 
 
 class BayesByBackprop:
-    """Variational inference for any ``nn.Module``, with scikit-learn's manners.
+    """Variational inference for any ``nn.Module`` that takes one tensor and returns one.
+
+    Used like a scikit-learn estimator: ``fit``, ``predict(return_std=True)``, ``predict_proba``, ``score``.
 
     Args:
         module: the network. Its present parameters are where the means start (so pretrained weights are loaded by
@@ -67,11 +70,16 @@ class BayesByBackprop:
         standardize: bool = True,
         seed: int = 0,
     ) -> None:
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"module has to be a torch.nn.Module, got {type(module).__name__}")
+        if not hasattr(prior, "kl_from"):
+            raise TypeError(f"prior has to be one like NormalPrior(1.0) or a WeightDistribution, got {prior!r}")
         if not isinstance(likelihood, Likelihood):
             raise TypeError(f"likelihood has to be one like Gaussian() or Categorical(), got {likelihood!r}")
         for name, value in (("temperature", temperature), ("relative_sigma", relative_sigma)):
-            if not (0 < value < float("inf")):
-                raise ValueError(f"{name} has to be a positive number, got {value}")
+            if not isinstance(value, Real) or not 0 < value < float("inf"):
+                raise ValueError(f"{name} has to be a positive number, got {value!r}")
+        BayesianNetwork(module, stochastic)  # what cannot be made Bayesian is said here, not after the data are loaded
         self.module = module
         self.likelihood = likelihood
         self.prior = prior
@@ -99,7 +107,8 @@ class BayesByBackprop:
         """Fit from the module's parameters as they are; an earlier fit is replaced only when this one succeeds.
 
         Args:
-            x: inputs, first axis the observations; a tensor or a NumPy array.
+            x: inputs, first axis the observations; a tensor or a NumPy array. Their scale is yours to choose: about
+                mean 0 and standard deviation 1 in every feature.
             y: targets (N,), (N, C) or (N, C, ...), or labels.
             epochs: passes over the data.
             batch_size: observations in a step.
@@ -109,14 +118,15 @@ class BayesByBackprop:
             kl_warmup: fraction of the training over which the KL's weight rises from 0 to 1. The means find the data
                 before the prior pulls; from there on the objective is the free energy itself. 0 turns it off.
             validation: held-out data as a pair (x, y), or the fraction of the observations to hold out. Training then
-                stops when the held-out free energy has not improved for ``patience`` epochs (counted after the
-                warm-up), and the best weights are kept.
+                stops when the held-out free energy has not improved for ``patience`` epochs, and the weights of the
+                best epoch are kept. Epochs of the KL's warm-up (a fraction of ``epochs``) are not compared.
             patience: see ``validation``.
             progress: show a progress bar (on anything longer than a second).
         """
         plan = Plan(epochs, batch_size, lr, samples, weighting, kl_warmup, patience, progress)
         network, noise = BayesianNetwork(self.module, self.stochastic), Noise(self.seed)
         inputs = self._inputs(network, x)
+        checks.warn_of_scale(inputs)
         output_shape = network.check_forward(inputs)
         data = self._pairs(network, inputs, y, output_shape)
         scalar_targets = data.y.ndim > y.ndim
@@ -128,7 +138,7 @@ class BayesByBackprop:
         start = network.initial(self.relative_sigma)
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, self.history_ = descend(model, start, data, held_out, plan, noise)
-        self.posterior_ = Posterior(network, model.likelihood, weights, scale, scalar_targets)
+        self.posterior_ = Posterior(network, model.likelihood, weights, scale, inputs.ndim, scalar_targets)
         return self
 
     def forecast(self, x: ArrayLike, *, samples: int = 100, seed: int = 0) -> Forecast:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -120,8 +121,8 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples", "patience"):
             value = getattr(self, name)
-            if value != int(value) or value < 1:
-                raise ValueError(f"{name} has to be a whole number, at least 1, got {value}")
+            if not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} has to be a whole number, at least 1, got {value!r}")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr has to be a positive number, got {self.lr}")
         if self.weighting not in MINIBATCH_SHARES:
@@ -169,6 +170,7 @@ class _Best:
         return epoch.epoch - self._epoch >= self._plan.patience
 
     def weights(self, last: WeightDistribution) -> WeightDistribution:
+        """The best weights, or the last ones where nothing was held out."""
         return self._weights or last.detached()
 
 

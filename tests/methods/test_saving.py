@@ -38,6 +38,15 @@ def test_frozen_parameters_and_pruning_survive_saving(tmp_path: Path) -> None:
     assert torch.equal(loaded.predict(x), bnn.predict(x)), "the frozen layer is part of what was saved"
 
 
+def test_a_part_that_was_frozen_when_saved_has_to_be_frozen_when_loaded(tmp_path: Path) -> None:
+    x = torch.randn(30, 4)
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+    module[0].requires_grad_(False)
+    mp.BayesByBackprop(module, mp.Gaussian(), stochastic=r"2\..*").fit(x, x[:, 0], **FAST).save(tmp_path)
+    with pytest.raises(mp.CheckpointError, match=r"were frozen when this was saved.*'0\.weight'"):
+        mp.BayesByBackprop.load(tmp_path, nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)))
+
+
 def test_a_learned_prior_survives_saving(tmp_path: Path) -> None:
     prior = mp.BayesianNetwork(mp.MLP(4, [5], 1)).initial()
     bnn, _ = trained(prior=prior)
@@ -101,7 +110,17 @@ def test_buffers_are_part_of_what_is_saved_and_of_the_structure(tmp_path: Path) 
         mp.BayesByBackprop.load(tmp_path, Buffered(gain=torch.tensor(3.0)).double())
 
 
-DAMAGE = ["model", "stochastic", "likelihood", "scalar_targets", "parameters", "prior", "settings", "history"]
+DAMAGE = [
+    "input_axes",
+    "model",
+    "stochastic",
+    "likelihood",
+    "scalar_targets",
+    "parameters",
+    "prior",
+    "settings",
+    "history",
+]
 
 
 @pytest.mark.parametrize("key", DAMAGE)
@@ -113,8 +132,8 @@ def test_a_damaged_description_is_a_checkpoint_error(tmp_path: Path, key: str, d
     description = json.loads(path.read_text())
     if damage == "missing":
         del description[key]
-    elif key == "scalar_targets":
-        return  # any value is a truth value
+    elif key == "scalar_targets" or (key, damage) == ("input_axes", 3):
+        return  # a valid value
     else:
         description[key] = damage
     path.write_text(json.dumps(description))
