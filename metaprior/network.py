@@ -22,7 +22,9 @@ from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
 DEFAULT_RELATIVE_SIGMA = 0.1
 PROBE = 64
-"""Observations that are run through a network at the door: enough to reach its branches."""
+"""Observations that are run through a network at the door: enough to reach its branches,"""
+PROBE_NUMBERS = 2**24
+"""but not more than have activations of about this many numbers."""
 
 
 class BayesianNetwork:
@@ -106,18 +108,15 @@ class BayesianNetwork:
             count += tensor.numel()
             return tensor
 
-        phi = state.mu.requires_grad_()
         watched = torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
         with evaluation_mode(self.module), torch.enable_grad(), watched:
-            try:
-                output = self(phi, state.plain, x[:1])
-            except (RuntimeError, IndexError) as error:
-                raise _refusal(x, error) from error
+            output, _ = self._probe(state, x[:1])
         return max(1, output.numel(), count - self.layout.dimension)
 
     def check_forward(self, x: Tensor) -> torch.Size:
         """Run a few observations through, refuse what cannot work, and return the outputs' shape."""
-        state, probe = self.initial(), x[:PROBE]
+        affordable = PROBE_NUMBERS // self.numbers_per_observation(x)
+        state, probe = self.initial(), x[: max(2, min(PROBE, affordable))]
         with evaluation_mode(self.module), torch.enable_grad():
             output, unused = self._probe(state, probe)
             alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it

@@ -224,6 +224,18 @@ def test_constants_are_copies() -> None:
     assert torch.equal(network(q.mu, {}, x), before)
 
 
+def test_large_images_are_probed_a_few_at_a_time() -> None:
+    seen: list[int] = []
+
+    class Watching(nn.Conv2d):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(len(x))
+            return super().forward(x)
+
+    BayesianNetwork(Watching(1, 64, 3, padding=1)).check_forward(torch.zeros(64, 1, 256, 256))
+    assert max(seen) <= 4
+
+
 def test_numbers_per_observation_grow_with_the_image_and_not_with_the_batch() -> None:
     network = BayesianNetwork(conv_net())
     small, large = (network.numbers_per_observation(torch.zeros(3, 1, size, size)) for size in (8, 16))

@@ -7,7 +7,7 @@ gradients (Blundell et al. 2015, "Weight Uncertainty in Neural Networks").
 import os
 from dataclasses import asdict
 from numbers import Real
-from typing import Any, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,16 @@ class BayesByBackprop:
     def forecast(self, x: ArrayLike, *, samples: int = 100, seed: int = 0) -> Forecast:
         """Everything about the prediction: mean, std, epistemic, aleatoric, quantile(level), log_prob(y), ..."""
         return self._fitted().predict(x, samples=samples, seed=seed)
+
+    @overload
+    def predict(
+        self, x: ArrayLike, *, return_std: Literal[False] = ..., samples: int = ..., seed: int = ...
+    ) -> Array: ...
+
+    @overload
+    def predict(
+        self, x: ArrayLike, *, return_std: Literal[True], samples: int = ..., seed: int = ...
+    ) -> tuple[Array, Array]: ...
 
     def predict(
         self, x: ArrayLike, *, return_std: bool = False, samples: int = 100, seed: int = 0
