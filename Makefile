@@ -18,7 +18,7 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take hours on two cores; `make bench BENCH_FLAGS=--quick` takes about two minutes.
+# The full benchmarks take about an hour on two cores; `make bench BENCH_FLAGS=--quick` takes about two minutes.
 bench: .venv
 	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
 	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
