@@ -23,7 +23,7 @@ from torch import Tensor
 FORMAT = "metaprior-checkpoint"
 FORMAT_VERSION = 1
 DESCRIPTION = "checkpoint.json"
-TENSOR_FILE = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?")
+LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
 
 
 class CheckpointError(ValueError):
@@ -48,7 +48,7 @@ def write(
     _replace(folder / name, content)
     _replace(folder / DESCRIPTION, text.encode())
     for entry in folder.iterdir():  # the earlier checkpoint's tensors, or those of a write that was interrupted
-        if TENSOR_FILE.fullmatch(entry.name) and entry.name != name:
+        if LEFTOVER.fullmatch(entry.name) and entry.name != name:
             entry.unlink()
 
 
@@ -59,7 +59,7 @@ def _refuse_foreign(folder: Path) -> None:
     if (folder / DESCRIPTION).exists():
         _read_description(folder / DESCRIPTION)
         return
-    others = sorted(entry.name for entry in folder.iterdir() if not TENSOR_FILE.fullmatch(entry.name))
+    others = sorted(entry.name for entry in folder.iterdir() if not LEFTOVER.fullmatch(entry.name))
     if others:
         raise CheckpointError(
             f"{folder} holds other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and no "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 LARGE_INPUT = 30.0
+FILL = "remove or fill those observations: nothing is replaced silently"
 
 ArrayLike = Tensor | npt.NDArray[np.generic]
 
@@ -34,13 +35,15 @@ def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
 def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
     if values.dtype.kind not in "fiub":
         raise TypeError(f"{name} has to hold numbers, got an array of dtype {values.dtype}")
-    native = values.astype(values.dtype.newbyteorder("="))  # also a copy: the caller's array stays his own
+    if values.dtype.itemsize > 8:
+        raise TypeError(f"{name} has dtype {values.dtype}, which torch does not know; convert it to float64")
+    masked = int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
+    if masked:
+        raise ValueError(f"{name} has {masked} masked values out of {values.size}; {FILL}")
+    native = np.asarray(values).astype(values.dtype.newbyteorder("="))  # also a copy: the caller's array stays his own
     if native.dtype.kind == "u":
         native = native.astype(np.int64)
     return torch.from_numpy(native)
-
-
-FILL = "remove or fill those observations: nothing is replaced silently"
 
 
 def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
@@ -80,6 +83,13 @@ def warn_of_scale(x: Tensor) -> None:
             "standard deviation 1, so standardise each feature first",
             stacklevel=3,
         )
+
+
+def at_least_single(targets: Tensor) -> Tensor:
+    """Real-valued targets in a type that can be standardised: integers as float64, half precision as float32."""
+    if not targets.is_floating_point():
+        return targets.double()
+    return targets.float() if targets.dtype in (torch.float16, torch.bfloat16) else targets
 
 
 def same_length(x: Tensor, y: Tensor) -> None:

@@ -91,6 +91,7 @@ class Gaussian(Likelihood):
     continuous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "per_channel", bool(self.per_channel))
         if self.noise is None:
             return
         if self.per_channel:
@@ -158,6 +159,7 @@ class HeteroscedasticGaussian(Likelihood):
     def __post_init__(self) -> None:
         if not (math.isfinite(self.min_scale) and self.min_scale > 0):
             raise ValueError(f"min_scale has to be positive, got {self.min_scale}")
+        object.__setattr__(self, "min_scale", float(self.min_scale))
 
     def _mean_and_scale(self, outputs: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
         mean, raw = outputs.chunk(2, channel_axis)

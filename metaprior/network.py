@@ -12,11 +12,13 @@ The module itself is not modified: every forward pass goes through ``torch.func.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
@@ -45,6 +47,7 @@ class BayesianNetwork:
                 f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
                 f"{_listing(learnable) or '(none)'}. The pattern has to match a whole name; '.*' makes all random."
             )
+        refuse_half_precision(random)
         self.module = module
         self.stochastic = stochastic
         self.layout = Layout(tuple(random), tuple(p.shape for p in random.values()))
@@ -95,32 +98,30 @@ class BayesianNetwork:
         if len(phis) > 1 and self._vectorizes:
             try:
                 return torch.vmap(function, randomness="different")(phis)
+            except torch.cuda.OutOfMemoryError:
+                raise
             except (RuntimeError, TypeError, ValueError):
                 self._vectorizes = False
         return torch.stack([function(phi) for phi in phis])
 
-    def numbers_per_observation(self, x: Tensor) -> int:
-        """How many numbers the network keeps for one observation on its way through (what autograd would save)."""
-        state, count = self.initial(), 0
-
-        def weigh(tensor: Tensor) -> Tensor:
-            nonlocal count
-            count += tensor.numel()
-            return tensor
-
-        watched = torch.autograd.graph.saved_tensors_hooks(weigh, lambda tensor: tensor)
-        with evaluation_mode(self.module), torch.enable_grad(), watched:
-            output, _ = self._probe(state, x[:1])
-        return max(1, output.numel(), count - self.layout.dimension)
+    def numbers_per_observation(self, weights: WeightDistribution, x: Tensor) -> int:
+        """How many numbers the network's operations produce on the way of one observation through it."""
+        counter, named = _NumbersProduced(), self.layout.split(weights.mu)
+        with evaluation_mode(self.module), torch.no_grad(), counter:
+            self._checked(named, weights.plain, x[:1])
+        return max(1, counter.numbers)
 
     def check_forward(self, x: Tensor) -> torch.Size:
         """Run a few observations through, refuse what cannot work, and return the outputs' shape."""
-        affordable = PROBE_NUMBERS // self.numbers_per_observation(x)
-        state, probe = self.initial(), x[: max(2, min(PROBE, affordable))]
+        state = self.initial()
+        affordable = PROBE_NUMBERS // self.numbers_per_observation(state, x)
+        count = min(len(x), max(2, min(PROBE, affordable)))
+        probe = x[torch.linspace(0, len(x) - 1, count).long().to(x.device)]  # from everywhere: data may be sorted
         with evaluation_mode(self.module), torch.enable_grad():
             output, unused = self._probe(state, probe)
             alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it
             again, _ = self._probe(state, probe)
+            self._try_vectorised(state, probe[:2])
         if unused:
             raise ValueError(
                 f"the network's output does not depend on {len(unused)} of its {len(self._random)} random parameters: "
@@ -144,8 +145,25 @@ class BayesianNetwork:
     def _probe(self, state: WeightDistribution, x: Tensor) -> tuple[Tensor, list[str]]:
         """Outputs (detached), and the names of the random parameters that they do not depend on."""
         named = {name: value.clone().requires_grad_() for name, value in self.layout.split(state.mu).items()}
+        output = self._checked(named, state.plain, x)
+        if not output.requires_grad:
+            return output, list(named)
+        grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True)
+        return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
+
+    def _try_vectorised(self, state: WeightDistribution, x: Tensor) -> None:
+        """Forward and backward with two weight samples: some layers fail under vmap only on the way back."""
+        phis = torch.stack([state.mu, state.mu]).requires_grad_()
         try:
-            output = functional_call(self.module, {**self.constants, **state.plain, **named}, (x.clone(),))
+            self.map_samples(lambda phi: self(phi, state.plain, x).sum(), phis).sum().backward()
+        except RuntimeError:
+            self._vectorizes = False
+
+    def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Outputs for parameters by name; what the network refuses, or what is no output, is an error that says so."""
+        try:
+            own = {name: plain[name] for name in self._plain}
+            output = functional_call(self.module, {**self.constants, **own, **named}, (x.clone(),))
         except (RuntimeError, IndexError) as error:
             raise _refusal(x, error) from error
         if not isinstance(output, Tensor):
@@ -155,10 +173,23 @@ class BayesianNetwork:
                 f"the network turned {len(x)} observations into an output of shape {tuple(output.shape)}; "
                 "its first axis has to be the observations"
             )
-        if not output.requires_grad:
-            return output, list(named)
-        grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True)
-        return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
+        return output
+
+
+class _NumbersProduced(TorchFunctionMode):
+    """Counts the numbers in the result of every torch operation inside the ``with`` block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            self.numbers += result.numel()
+        return result
 
 
 def _refusal(x: Tensor, error: Exception) -> Exception:
@@ -188,6 +219,13 @@ def refuse_lazy(module: nn.Module) -> None:
     lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
     if lazy:
         raise ValueError(f"parameters without a shape yet: {_listing(lazy)}; run one batch through the module first")
+
+
+def refuse_half_precision(random: Mapping[str, Tensor]) -> None:
+    """Raise if a random parameter has 16 bits: sums over many weights overflow or lose their small parts."""
+    half = [name for name, p in random.items() if p.dtype in (torch.float16, torch.bfloat16)]
+    if half:
+        raise ValueError(f"random parameters need 32 bits or more, but these have 16: {_listing(half)}; use .float()")
 
 
 def refuse_batch_statistics(module: nn.Module) -> None:

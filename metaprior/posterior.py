@@ -51,7 +51,9 @@ class Posterior:
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         if inputs.ndim != self.input_axes:
             raise ValueError(f"x has shape {tuple(inputs.shape)}; it was fitted with {self.input_axes} axes")
-        numbers = self.network.numbers_per_observation(inputs)
+        numbers = self.network.numbers_per_observation(self.weights, inputs)
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size has to be at least 1, got {batch_size}")
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         outputs = self._outputs(inputs, Noise(seed).fork("predict"), samples, batch_size, numbers)
         checks.refuse_non_finite(

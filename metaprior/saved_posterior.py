@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, models
 from metaprior.checkpoint import CheckpointError
-from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import NOISE, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
@@ -79,8 +79,7 @@ def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tens
         **_shapes(network.constants, "constant."),
     }
     stored = {name: value for name, value in tensors.items() if name.startswith(("plain.", "constant."))}
-    stored = {name: value for name, value in stored.items() if not name.startswith("plain.likelihood.")}
-    expected = {**saved, **_shapes(stored)}
+    expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE}"})}
     differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]
     thawed = [name for name in given if f"constant.{name.removeprefix('plain.')}" in expected]
     if thawed:

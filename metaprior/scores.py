@@ -14,13 +14,13 @@ def root_mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
 
 
 def r_squared(prediction: Tensor, targets: Tensor) -> float:
-    """1 - (squared error) / (squared deviation from the mean), for each output and then averaged."""
+    """1 - (squared error) / (squared deviation from each output's mean), both summed over all targets."""
     check_shape(targets, prediction.shape)
     prediction, targets = prediction.double(), targets.double()
-    deviation = (targets - targets.mean(0)).square().sum(0)
-    if bool((deviation == 0).any()):
+    deviation = (targets - targets.mean(0)).square().sum()
+    if deviation == 0:
         raise ValueError("R^2 is not defined for constant targets: they have no variance to explain")
-    return float((1 - (targets - prediction).square().sum(0) / deviation).mean())
+    return float(1 - (targets - prediction).square().sum() / deviation)
 
 
 def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float:

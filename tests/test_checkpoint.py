@@ -51,6 +51,29 @@ def test_an_interrupted_write_leaves_the_old_checkpoint_whole(saved: Path, monke
     assert torch.equal(tensors["mu"], TENSORS["mu"])
 
 
+def test_tensors_are_complete_before_the_description_names_them(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    real = checkpoint._replace
+    monkeypatch.setattr(checkpoint, "_replace", lambda path, content: (written.append(path.name), real(path, content)))
+    checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {})
+    assert written[0].startswith("tensors-")
+    assert written[1] == checkpoint.DESCRIPTION
+
+
+def test_a_file_is_replaced_only_when_its_content_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def crash(_: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", crash)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint._replace(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
 def test_what_cannot_be_written_as_json_leaves_the_old_checkpoint_whole(saved: Path) -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
         checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": float("nan")})
@@ -129,6 +152,7 @@ def test_another_programs_checkpoint_is_not_overwritten(tmp_path: Path, name: st
 def test_what_an_interrupted_first_write_left_is_cleaned_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "tensors-0123456789abcdef.safetensors").write_bytes(b"half")
     (tmp_path / "tensors-0123456789abcdef.safetensors.123.tmp").write_bytes(b"half")
+    (tmp_path / "checkpoint.json.123.tmp").write_bytes(b"half")
     checkpoint.write(tmp_path, "Kind", TENSORS, {})
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -90,6 +90,8 @@ def test_bernoulli_offers_both_probabilities() -> None:
     assert forecast.labels.tolist() == [1, 0]
     torch.testing.assert_close(forecast.log_prob(torch.tensor([1.0, 0.0])), torch.tensor([0.7, 0.8]).log())
     torch.testing.assert_close(forecast.quantile(0.5), torch.tensor([0.7, 0.2]))
+    split = BernoulliForecast(torch.tensor([[99.0, 0.0], [-99.0, 0.0]]))  # certain and opposite; agreed on a coin
+    torch.testing.assert_close(split.mutual_information, torch.tensor([math.log(2), 0.0]))
 
 
 def test_one_sample_is_not_enough() -> None:
@@ -105,8 +107,8 @@ def test_levels_outside_of_0_to_1_are_refused(gaussian: GaussianForecast) -> Non
 
 
 def test_quantiles_deep_in_the_tail_are_right_in_single_precision() -> None:
-    forecast = GaussianForecast(torch.zeros(2, 1), torch.ones(2, 1))
-    assert float(forecast.quantile(1 - 1e-7)) == pytest.approx(5.1993, abs=1e-3)
+    forecast = GaussianForecast(torch.zeros(2, 1), torch.tensor([[1.0], [0.1]]))  # half of the tail is the wide part's
+    assert float(forecast.quantile(1 - 5e-8)) == pytest.approx(5.1993, abs=1e-3)
 
 
 def test_targets_of_another_shape_are_refused_and_never_broadcast(gaussian: GaussianForecast) -> None:

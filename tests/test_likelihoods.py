@@ -56,6 +56,12 @@ def test_heteroscedastic_takes_means_then_scales() -> None:
     torch.testing.assert_close(mp.HeteroscedasticGaussian().nll(outputs, targets, {}), expected)
 
 
+def test_the_smallest_scale_keeps_a_perfect_fit_finite() -> None:
+    outputs = torch.tensor([[0.0, -1e4]], dtype=torch.float64)
+    nll = mp.HeteroscedasticGaussian(min_scale=0.01).nll(outputs, torch.zeros(1, 1, dtype=torch.float64), {})
+    assert float(nll) == pytest.approx(math.log(0.01) + 0.5 * math.log(2 * math.pi))
+
+
 @pytest.mark.parametrize("event", [(), (4, 5)])
 def test_categorical_is_the_cross_entropy(event: tuple[int, ...]) -> None:
     logits = doubles(N, C, *event)

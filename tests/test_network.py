@@ -1,5 +1,8 @@
+from functools import partial
+
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from metaprior.network import BayesianNetwork, evaluation_mode
@@ -238,6 +241,87 @@ def test_large_images_are_probed_a_few_at_a_time() -> None:
 
 def test_numbers_per_observation_grow_with_the_image_and_not_with_the_batch() -> None:
     network = BayesianNetwork(conv_net())
-    small, large = (network.numbers_per_observation(torch.zeros(3, 1, size, size)) for size in (8, 16))
+    count = partial(network.numbers_per_observation, network.initial())
+    small, large = count(torch.zeros(3, 1, 8, 8)), count(torch.zeros(3, 1, 16, 16))
     assert 3.5 < large / small < 4.5
-    assert network.numbers_per_observation(torch.zeros(1, 1, 8, 8)) == small
+    assert count(torch.zeros(1, 1, 8, 8)) == small
+
+
+def test_numbers_are_counted_in_plain_and_frozen_parts_too_and_weights_are_not() -> None:
+    def count(stochastic: str, freeze: bool) -> int:
+        module = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.Flatten(), nn.Linear(8 * 16 * 16, 2))
+        module[0].requires_grad_(not freeze)
+        network = BayesianNetwork(module, stochastic)
+        return network.numbers_per_observation(network.initial(), torch.zeros(1, 1, 16, 16))
+
+    everything = count(".*", freeze=False)
+    assert everything < 8 * 16 * 16 * 4
+    assert everything > 8 * 16 * 16
+    assert count(r"2\..*", freeze=False) == count(r"2\..*", freeze=True) == count(r"0\..*", freeze=False) == everything
+
+
+def test_a_forward_that_takes_derivatives_is_welcome() -> None:
+    class Force(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.potential = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1, bias=False))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.func.grad(lambda z: self.potential(z).sum())(x)
+
+    assert BayesianNetwork(Force()).check_forward(torch.randn(5, 2)) == (5, 2)
+
+
+def test_hard_routing_on_sorted_data_is_welcome() -> None:
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.low, self.high = nn.Linear(1, 1), nn.Linear(1, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out, low = torch.zeros_like(x), x[:, 0] < 0
+            out[low], out[~low] = self.low(x[low]), self.high(x[~low])
+            return out
+
+    assert BayesianNetwork(Experts()).check_forward(torch.linspace(-1, 1, 1000).unsqueeze(-1)) == (64, 1)
+
+
+def test_a_module_with_its_own_randomness_is_not_taken_for_one_that_mixes_observations() -> None:
+    class AlwaysDropping(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(super().forward(x), 0.5, training=True)
+
+    torch.manual_seed(0)
+    assert BayesianNetwork(AlwaysDropping(2, 3)).check_forward(torch.randn(10, 2)) == (10, 3)
+
+
+def test_checks_run_in_eval_mode_and_without_the_callers_no_grad() -> None:
+    network = BayesianNetwork(nn.Sequential(nn.Linear(2, 50), nn.Dropout(0.9), nn.Linear(50, 1)))
+    torch.manual_seed(0)
+    before = torch.random.get_rng_state()
+    with torch.no_grad():
+        network.check_forward(torch.randn(10, 2, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.random.get_rng_state(), before), "no dropout mask was drawn"
+
+
+def test_half_precision_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"need 32 bits or more.*weight, bias; use \.float\(\)"):
+        BayesianNetwork(nn.Linear(2, 2).half())
+
+
+def test_a_layer_that_fails_only_on_the_way_back_is_run_sample_by_sample() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out = torch.utils.checkpoint.checkpoint(self.layer, x, use_reentrant=False)
+            assert isinstance(out, Tensor)
+            return out
+
+    network = BayesianNetwork(Checkpointed())
+    network.check_forward(torch.randn(5, 2))
+    phis = torch.randn(3, 3, requires_grad=True)
+    network.map_samples(lambda phi: network(phi, {}, torch.ones(1, 2)).sum(), phis).sum().backward()
+    torch.testing.assert_close(phis.grad, torch.ones(3, 3))

@@ -1,7 +1,9 @@
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 import metaprior as mp
 from metaprior import posterior as module
@@ -35,6 +37,36 @@ def test_groups_cover_every_sample_once() -> None:
     assert [i for group in sample_groups(10, third) for i in group] == list(range(10))
     assert [len(group) for group in sample_groups(10, third)] == [3, 3, 3, 1]
     assert [len(group) for group in sample_groups(3, 10**9)] == [1, 1, 1]
+
+
+def test_the_automatic_batch_follows_the_size_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    q = make()
+    real = q.network.map_samples
+
+    def watched(function: Callable[[Tensor], Tensor], phis: Tensor) -> Tensor:
+        seen.append((len(phis), len(function.keywords["x"])))  # type: ignore[attr-defined]
+        return real(function, phis)
+
+    monkeypatch.setattr(q.network, "map_samples", watched)
+    numbers = q.network.numbers_per_observation(q.weights, torch.zeros(1, 2))
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 10 * numbers)
+    q.predict(torch.zeros(25, 2), samples=3)
+    assert {rows for _, rows in seen} == {10, 5}
+    assert {samples for samples, _ in seen} == {1}
+    seen.clear()
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 50 * numbers)
+    q.predict(torch.zeros(25, 2), samples=3)
+    assert seen == [(2, 25), (1, 25)]
+    with pytest.raises(ValueError, match="batch_size has to be at least 1"):
+        q.predict(torch.zeros(25, 2), batch_size=-1)
+
+
+def test_prediction_does_not_read_the_module_again() -> None:
+    q = make()
+    before = q.predict(torch.ones(3, 2)).mean
+    q.network.module.double()
+    torch.testing.assert_close(q.predict(torch.ones(3, 2)).mean, before)
 
 
 def test_outputs_that_overflow_are_refused() -> None:

@@ -11,6 +11,8 @@ def test_r_squared_is_zero_for_the_mean_and_one_for_the_truth() -> None:
     targets = torch.tensor([[1.0, 5.0], [2.0, 0.0], [6.0, 1.0]])
     assert scores.r_squared(targets.mean(0).expand(3, 2), targets) == pytest.approx(0.0)
     assert scores.r_squared(targets, targets) == pytest.approx(1.0)
+    one_constant_output = torch.tensor([[1.0, 7.0], [2.0, 7.0]])
+    assert scores.r_squared(one_constant_output, one_constant_output) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="constant"):
         scores.r_squared(torch.zeros(3), torch.ones(3))
 

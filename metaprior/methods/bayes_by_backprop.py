@@ -133,9 +133,9 @@ class BayesByBackprop:
         data, held_out = self._divided(network, data, validation, output_shape, noise)
         scale = self._target_scale(data.y)
         data, held_out = self._internal(network, data, scale), held_out and self._internal(network, held_out, scale)
-        prior, numbers = self._checked_prior(network), network.numbers_per_observation(inputs)
-        model = Model(network, self.likelihood.in_units_of(scale.scale), prior, self.temperature, numbers)
         start = network.initial(self.relative_sigma)
+        prior, numbers = self._checked_prior(network), network.numbers_per_observation(start, inputs)
+        model = Model(network, self.likelihood.in_units_of(scale.scale), prior, self.temperature, numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, self.history_ = descend(model, start, data, held_out, plan, noise)
         self.posterior_ = Posterior(network, model.likelihood, weights, scale, inputs.ndim, scalar_targets)
@@ -154,6 +154,11 @@ class BayesByBackprop:
     def predict(
         self, x: ArrayLike, *, return_std: Literal[True], samples: int = ..., seed: int = ...
     ) -> tuple[Array, Array]: ...
+
+    @overload
+    def predict(
+        self, x: ArrayLike, *, return_std: bool, samples: int = ..., seed: int = ...
+    ) -> Array | tuple[Array, Array]: ...
 
     def predict(
         self, x: ArrayLike, *, return_std: bool = False, samples: int = 100, seed: int = 0
@@ -233,9 +238,7 @@ class BayesByBackprop:
         targets = checks.as_tensor(y, "y", device=network.device)
         checks.same_length(inputs, targets)
         targets = self.likelihood.check_targets(targets, output_shape)
-        if self.likelihood.continuous and not targets.is_floating_point():
-            targets = targets.to(network.dtype)
-        return Data(inputs, targets)
+        return Data(inputs, checks.at_least_single(targets) if self.likelihood.continuous else targets)
 
     def _divided(
         self, network: BayesianNetwork, data: Data, validation: Validation, output_shape: torch.Size, noise: Noise
@@ -278,6 +281,7 @@ class BayesByBackprop:
         if self.likelihood.continuous:
             check_shape(targets, forecast.mean.shape)
             return forecast, targets.to(forecast.mean.dtype)
+        checks.same_length(forecast.mean, targets)
         return forecast, self.likelihood.check_targets(targets, forecast.mean.shape)
 
 

@@ -203,7 +203,8 @@ def descend(
             break
     kept = best.weights(q)
     for name, value in {"mu": kept.mu, "rho": kept.rho, **kept.plain}.items():
-        _refuse_divergence(len(history), step, **{name: value.sum()})
+        if not bool(torch.isfinite(value).all()):
+            _refuse_divergence(len(history), step, **{name: math.nan})
     return kept, history
 
 

@@ -17,9 +17,9 @@ class MLP(nn.Module):
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
         self.config: dict[str, Any] = {
-            "inputs": inputs,
-            "hidden": list(hidden),
-            "outputs": outputs,
+            "inputs": int(inputs),
+            "hidden": [int(width) for width in hidden],
+            "outputs": int(outputs),
             "activation": activation,
         }
         layers: list[nn.Module] = []

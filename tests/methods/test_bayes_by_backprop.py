@@ -225,6 +225,7 @@ def test_large_targets_keep_the_precision_they_came_with() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 1))
     y = 2_450_000 + 0.5 * x[:, 0]
+    torch.manual_seed(0)
     bnn = mp.BayesByBackprop(mp.MLP(1, [], 1), mp.Gaussian()).fit(x, y, epochs=300, progress=False)
     assert bnn.score(x, y) > 0.99
     assert bnn.predict(x).dtype == np.float64
@@ -301,6 +302,23 @@ def test_bad_settings_are_refused(arguments: dict[str, object], message: str) ->
         mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **{**FAST, **arguments})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
+def test_targets_of_few_bits_and_integers_are_worked_on_in_more(dtype: torch.dtype) -> None:
+    x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
+    y = (1_000 + 200 * x[:, 0]).to(dtype) if dtype == torch.float16 else (1_700_000_000 + 20 * x[:, 0].double()).long()
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(mp.MLP(1, [], 1), mp.Gaussian()).fit(x, y, epochs=600, progress=False)
+    assert bnn.score(x, y) > 0.98
+    assert math.isfinite(bnn.nll(x, y))
+
+
+def test_masked_values_are_refused() -> None:
+    """netCDF files come as masked arrays; the fill value behind the mask is no measurement."""
+    masked = np.ma.masked_array(GOOD_Y, mask=[False, True, False, False, False])
+    with pytest.raises(ValueError, match="y has 1 masked values out of 5"):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, masked, **FAST)
+
+
 def test_inputs_on_a_large_scale_are_warned_of() -> None:
     """A column of years, say: the fit would be silently useless."""
     with pytest.warns(UserWarning, match=r"root mean square of 2e\+03.*standardise each feature"):
@@ -313,6 +331,9 @@ def test_labels_are_checked_when_scoring_too() -> None:
     bnn = mp.BayesByBackprop(mp.MLP(2, [], 2), mp.Categorical()).fit(x, y, **FAST)
     with pytest.raises(TypeError, match="integers"):
         bnn.score(x, torch.full((20,), 0.9))
+    for labels in (y[:1], y[:7]):
+        with pytest.raises(ValueError, match="x has 20 observations and y has"):
+            bnn.score(x, labels)
     with pytest.raises(ValueError, match="labels run from 7"):
         bnn.nll(x, torch.full((20,), 7))
     binary = mp.BayesByBackprop(mp.MLP(2, [], 1), mp.Bernoulli()).fit(x, y, **FAST)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
+from metaprior.methods.bayes_by_backprop import _hold_out
 from metaprior.methods.free_energy_descent import Data, Minibatch, Model, Plan, _minibatches, _warmth
-from metaprior.objectives import geometric_shares
+from metaprior.objectives import Terms, geometric_shares
 from metaprior.weights import inverse_softplus
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
 
@@ -61,6 +62,41 @@ def test_batches_are_shuffled_anew_every_epoch_and_pay_their_shares() -> None:
     assert sorted(torch.cat([b.data.x for b in first]).tolist()) == list(range(10))
     assert torch.cat([b.data.x for b in first]).tolist() != torch.cat([b.data.x for b in second]).tolist()
     assert [b.kl_share for b in first] == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+
+
+def test_a_fraction_is_held_out_and_the_rest_is_trained_on() -> None:
+    data = Data(torch.arange(20.0), torch.arange(20.0))
+    train, held_out = _hold_out(data, 0.25, mp.Noise(0))
+    assert (len(train), len(held_out)) == (15, 5)
+    assert sorted([*train.x.tolist(), *held_out.x.tolist()]) == list(range(20))
+    assert held_out.x.tolist() != sorted(held_out.x.tolist())[:5] or held_out.x.max() > 5
+
+
+def test_every_epoch_has_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[list[float]] = []
+    real = Model.minibatch_terms
+
+    def watched(self: Model, q: mp.WeightDistribution, batch: Minibatch, noise: Tensor) -> Terms:
+        orders.append(batch.data.x[:, 0].tolist())
+        return real(self, q, batch, noise)
+
+    monkeypatch.setattr(Model, "minibatch_terms", watched)
+    x, y = linear_problem()
+    mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, epochs=2, batch_size=40, progress=False)
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+
+
+def test_held_out_data_are_scored_without_dropout() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 20, dtype=torch.float64), nn.Dropout(0.5), nn.Linear(20, 1, dtype=torch.float64))
+    network = mp.BayesianNetwork(net)
+    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), 1.0)
+    x, y = linear_problem()
+    scores = {
+        model.held_out_free_energy(network.initial(), Data(x, y.unsqueeze(-1)), 40, mp.Noise(0), 16) for _ in range(2)
+    }
+    assert len(scores) == 1
 
 
 def test_the_kl_is_warmed_up_linearly() -> None:
@@ -141,6 +177,6 @@ def test_memory_does_not_grow_with_samples_times_images() -> None:
     net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 3, padding=1))
     network = mp.BayesianNetwork(net)
     x = torch.zeros(4, 1, 64, 64)
-    model = Model(network, mp.Gaussian(), mp.NormalPrior(), 1.0, network.numbers_per_observation(x))
+    model = Model(network, mp.Gaussian(), mp.NormalPrior(), 1.0, network.numbers_per_observation(network.initial(), x))
     assert model.numbers_per_observation > 16 * 64 * 64
     assert [len(group) for group in model.sample_groups(4, observations=64)] == [1, 1, 1, 1]

@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ def test_saved_fits_predict_the_same_bits(tmp_path: Path, prior: object, likelih
     bnn, x = trained(likelihood, prior=prior, temperature=0.3)
     bnn.save(tmp_path / "fit")
     loaded = mp.BayesByBackprop.load(tmp_path / "fit")
-    assert torch.equal(loaded.predict(x), bnn.predict(x))
+    for mine, theirs in zip(loaded.predict(x, return_std=True), bnn.predict(x, return_std=True), strict=True):
+        assert torch.equal(mine, theirs)
     assert loaded.history_ == bnn.history_
     assert (loaded.prior, loaded.likelihood, loaded.temperature) == (prior, likelihood, 0.3)
 
@@ -152,6 +154,16 @@ def test_missing_or_damaged_tensors_are_a_checkpoint_error(tmp_path: Path, chang
     checkpoint.write(tmp_path, "BayesByBackprop", tensors, {k: description[k] for k in DAMAGE})
     with pytest.raises(mp.CheckpointError, match=re.escape(str(tmp_path))):
         mp.BayesByBackprop.load(tmp_path)
+
+
+def test_a_part_of_the_network_called_likelihood_is_saved_like_any_other(tmp_path: Path) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(OrderedDict(body=nn.Linear(4, 5), likelihood=nn.Linear(5, 1)))
+
+    x = torch.randn(30, 4)
+    bnn = mp.BayesByBackprop(build(), mp.Gaussian(), stochastic="body.*").fit(x, x[:, 0], **FAST)
+    bnn.save(tmp_path)
+    assert torch.equal(mp.BayesByBackprop.load(tmp_path, build()).predict(x), bnn.predict(x))
 
 
 def test_numpy_numbers_as_settings_can_be_saved(tmp_path: Path) -> None:
