@@ -42,6 +42,8 @@ def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
         raise ValueError(f"{name} has {masked} masked values out of {values.size}; {FILL}")
     native = np.asarray(values).astype(values.dtype.newbyteorder("="))  # also a copy: the caller's array stays his own
     if native.dtype.kind == "u":
+        if native.size and int(native.max()) > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} holds {native.max()}, too large for a signed 64-bit integer; use float64")
         native = native.astype(np.int64)
     return torch.from_numpy(native)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from metaprior import checkpoint, checks, saved_posterior
 from metaprior.checks import ArrayLike
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, check_shape
-from metaprior.likelihoods import Likelihood
+from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.methods.free_energy_descent import Data, Epoch, Model, Plan, descend
 from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
@@ -136,6 +136,10 @@ class BayesByBackprop:
         start = network.initial(self.relative_sigma)
         prior, numbers = self._checked_prior(network), network.numbers_per_observation(start, inputs)
         model = Model(network, self.likelihood.in_units_of(scale.scale), prior, self.temperature, numbers)
+        if NOISE in {*network.layout.names, *start.plain}:
+            raise ValueError(
+                f"the module has a parameter called {NOISE!r}, which is the name of the noise scale; rename it"
+            )
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, self.history_ = descend(model, start, data, held_out, plan, noise)
         self.posterior_ = Posterior(network, model.likelihood, weights, scale, inputs.ndim, scalar_targets)

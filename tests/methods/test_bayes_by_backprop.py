@@ -312,6 +312,25 @@ def test_targets_of_few_bits_and_integers_are_worked_on_in_more(dtype: torch.dty
     assert math.isfinite(bnn.nll(x, y))
 
 
+def test_integers_too_large_for_64_signed_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="y holds 18446744073709551615, too large"):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, np.full(5, 2**64 - 1, dtype=np.uint64), **FAST)
+
+
+def test_a_parameter_with_the_name_of_the_noise_scale_is_refused() -> None:
+    class Clashing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.likelihood = nn.Linear(2, 1), nn.Module()
+            self.likelihood.rho = nn.Parameter(torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x) + self.likelihood.rho
+
+    with pytest.raises(ValueError, match=r"parameter called 'likelihood\.rho'"):
+        mp.BayesByBackprop(Clashing(), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **FAST)
+
+
 def test_masked_values_are_refused() -> None:
     """netCDF files come as masked arrays; the fill value behind the mask is no measurement."""
     masked = np.ma.masked_array(GOOD_Y, mask=[False, True, False, False, False])
