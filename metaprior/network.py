@@ -20,6 +20,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from metaprior.stages import Chain
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
 DEFAULT_RELATIVE_SIGMA = 0.1
@@ -61,6 +62,11 @@ class BayesianNetwork:
         }
         self._vectorizes = True  # until a module shows that it cannot
 
+    @property
+    def plain_names(self) -> tuple[str, ...]:
+        """Names of the learnable parameters that are not random."""
+        return tuple(self._plain)
+
     def initial(self, relative_sigma: float = DEFAULT_RELATIVE_SIGMA) -> WeightDistribution:
         """Means at the module's present values; each tensor's sigma a fraction of its own root mean square.
 
@@ -88,6 +94,13 @@ class BayesianNetwork:
         values = {**self.constants, **own, **self.layout.split(phi)}
         # The copy: a first layer that works in place must not change the data.
         return functional_call(self.module, values, (x.clone(),))  # type: ignore[no-any-return]
+
+    def run_part(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
+        """Some of the module's stages, with the parameters given by name; those not named keep the module's values."""
+        values = {f"module.{name}": value for name, value in {**self.constants, **named}.items()}
+        # The copies: a first layer that works in place must not change what other calls will read.
+        copied = tuple(map(torch.clone, features)) if isinstance(features, tuple) else features.clone()
+        return functional_call(part, values, (copied,))
 
     def map_samples(self, function: Callable[[Tensor], Tensor], phis: Tensor) -> Tensor:
         """``function`` for every row of phis (S, D), stacked: one vectorised program where the module allows it.

@@ -1,0 +1,36 @@
+"""Exact meta-gradients in flat memory.
+
+Every engine is called the same way, ``engine(problem, theta, task, noise)``, and returns a ``MetaGradient`` (``.loss``,
+``.grads``, ``.terms``, ``.inner``) or, when a number is not finite, a ``NonFinite`` that says where.
+"""
+
+from metaprior.metagrad.adaptation import adapt
+from metaprior.metagrad.checkpointed import checkpointed
+from metaprior.metagrad.finite_difference import finite_difference
+from metaprior.metagrad.first_order import first_order
+from metaprior.metagrad.mixed import mixed
+from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, MetaGradient, NonFinite, Problem, QueryLoss
+from metaprior.metagrad.truncated import truncated
+from metaprior.metagrad.twice_reverse import keeping, twice_reverse
+from metaprior.metagrad.unrolled import unrolled
+
+EXACT = {engine.name: engine for engine in (unrolled, checkpointed, mixed, twice_reverse)}
+
+__all__ = [
+    "EXACT",
+    "AmortizedELBO",
+    "InnerLoop",
+    "MetaGradient",
+    "NonFinite",
+    "Problem",
+    "QueryLoss",
+    "adapt",
+    "checkpointed",
+    "finite_difference",
+    "first_order",
+    "keeping",
+    "mixed",
+    "truncated",
+    "twice_reverse",
+    "unrolled",
+]

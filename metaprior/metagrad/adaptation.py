@@ -1,0 +1,153 @@
+"""The inner loop itself: from theta to lambda on a support set, with no graph behind it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.data_loss import DataLoss
+from metaprior.metagrad.inner_step import DataGradient, State, StepSizes, advance, sample
+from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem
+from metaprior.metagrad.products import KeptGradient, plain_gradient
+from metaprior.noise import Noise
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+Draw = Callable[[int, int], Tensor]
+"""(step, sample) -> noise of phi's shape (of a stack's, if there is one): the same numbers whenever it is asked."""
+
+
+def replayed(noises: Sequence[Noise], like: Tensor, *, stacked: bool) -> Draw:
+    """Noise of one task, or of a stack of tasks."""
+
+    def draw(step: int, number: int) -> Tensor:
+        rows = [noise.at(step=step, sample=number).normal(like) for noise in noises]
+        return torch.stack(rows) if stacked else rows[0]
+
+    return draw
+
+
+@dataclass
+class Record:
+    """What a step leaves for the way back: its gradient, and for a step whose graph is kept also the graph, the
+    state before it and its noise."""
+
+    gradient: DataGradient
+    graphs: list[list[KeptGradient]] | None = None
+    state: State | None = None
+    noise: list[Tensor] | None = None
+
+
+class Adaptation:
+    """Inner loop of one task, or of a stack of tasks."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        theta: WeightDistribution,
+        task: Task,
+        noises: Sequence[Noise],
+        *,
+        stacked: bool = False,
+    ) -> None:
+        self.problem = problem
+        self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), theta.plain)
+        self.name = task.name
+        self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0)
+        self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.data.stack)
+        self.w = problem.inner.kl_weight / self.data.observations("support")
+        self.draw = replayed(noises, self.theta.mu, stacked=stacked)
+        self.draw_outer = replayed([noise.fork("outer") for noise in noises], self.theta.mu, stacked=stacked)
+
+    def start(self) -> State:
+        """lambda^(0): a copy of theta, with zero velocity."""
+
+        def copy(value: Tensor) -> Tensor:
+            return value.detach().expand((*self.data.stack, *value.shape)).clone()
+
+        plain = {name: copy(self.theta.plain[name]) for name in self.data.adapted_names}
+        state = State(copy(self.theta.mu), copy(self.theta.rho), plain)
+        if self.problem.inner.momentum:
+            state.velocity = state.zeros()
+        return state
+
+    def gradient(self, state: State, step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
+        """Data term of the inner loss (for each task) at a step's noise, and its gradient."""
+        count, samples = self.data.observations("support"), self.problem.inner.samples
+        state = state.clone() if keep else state  # a kept graph holds on to it, and the walk goes on in place
+        zeros = state.zeros()
+        total = DataGradient(zeros.mu, None if samples == 1 else zeros.rho, zeros.plain)
+        nll = torch.zeros_like(state.mu[..., 0])
+        graphs: list[list[KeptGradient]] = []
+        noises = []
+        for number in range(samples):
+            noise = self.draw(step, number)
+            point = self.data.point(sample(state, noise), state.plain)
+            own = total.g if samples == 1 else torch.zeros_like(total.g)
+            graphs.append([])
+            for chunk in self.data.chunks("support"):
+                if keep:
+                    kept = KeptGradient(chunk, point)
+                    graphs[-1].append(kept)
+                    loss, grads = kept.loss, kept.gradient
+                else:
+                    loss, grads = plain_gradient(chunk, point)
+                nll += loss / (count * samples)
+                self.data.add_pieces(grads, own, total.plain, 1 / (count * samples))
+                del grads
+            if total.e is not None:
+                total.g.add_(own)
+                total.e.addcmul_(own, noise)
+            noises.append(noise)
+            del noise, point
+            if not keep:
+                noises.clear()
+        return nll, Record(total, graphs, state, noises) if keep else Record(total)
+
+    def step(self, state: State, record: Record, step: int) -> Tensor:
+        """Move in place by a recorded gradient; returns the KL before the step."""
+        noise = self.noise_of(record, step)
+        return advance(state, self.theta, record.gradient, noise, self.sizes, self.problem.inner.momentum, self.w)
+
+    def noise_of(self, record: Record, step: int) -> Tensor | None:
+        """The step's noise, where there is one sample and the formulas need it."""
+        if record.gradient.e is not None:
+            return None
+        return record.noise[0] if record.noise else self.draw(step, 0)
+
+    def failure(self, terms: dict[str, Tensor], step: int) -> NonFinite | None:
+        """The first term that is not finite; a stack of tasks is looked at only when it is done."""
+        if self.data.stack:
+            return None
+        return first_non_finite(terms, self.name, step)
+
+
+def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
+    """The first of the named numbers that is not finite."""
+    for term, value in terms.items():
+        if not bool(torch.isfinite(value)):
+            return NonFinite(name, step, term, float(value))  # type: ignore[arg-type]
+    return None
+
+
+def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:
+    """Stacked along a new first axis of length K."""
+    if not nll:
+        return InnerTerms(like.new_zeros(0), like.new_zeros(0))
+    return InnerTerms(torch.stack(nll), torch.stack(kl) * w)
+
+
+def adapt(
+    problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
+) -> WeightDistribution | NonFinite:
+    """lambda after ``steps`` (default: the problem's) inner steps, with no graph kept: for evaluation and use."""
+    run = Adaptation(problem, theta, Task(support, Examples(support.x[:0], support.y[:0])), [noise])
+    state = run.start()
+    for step in range(problem.inner.steps if steps is None else steps):
+        nll, record = run.gradient(state, step)
+        kl = run.step(state, record, step)
+        if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
+            return failure
+    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
+    return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})

@@ -1,0 +1,194 @@
+r"""The network's side of a meta-gradient: the data loss as a function of a point in weight space.
+
+A point is a list of tensors: the random weights' tensors (pieces of phi), then the adapted plain ones. What else the loss
+depends on and does not move in the inner loop is **fixed**: plain parameters that are only meta-learned, and the trunk's
+outputs, if the trunk is meta-learned. Examples are worked on in micro-batches.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.stages import Chain, stages_of
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+Tensors = Sequence[Tensor]
+
+
+class Rows(NamedTuple):
+    """Examples at the head's door: features as the trunk gave them, and targets."""
+
+    features: tuple[Tensor, ...]
+    single: bool
+    """The head takes one tensor, not a tuple."""
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A micro-batch: its loss as a function of (adapted, fixed), and the values of the fixed tensors."""
+
+    loss: Callable[[Tensors, Tensors], Tensor]
+    fixed: list[Tensor]
+    window: tuple[slice, ...]
+    """Where its rows are in the features."""
+
+
+@dataclass
+class FixedCotangent:
+    """Derivatives by what does not move: plain parameters by name, features by set of examples."""
+
+    plain: dict[str, Tensor]
+    features: dict[str, tuple[Tensor, ...]]
+
+
+class DataLoss:
+    r"""$\sum_n -\log p(y_n | \phi, \text{plain})$ for one task or (``tasks`` > 0) for a stack of them, one number each.
+
+    The trunk (the stages in front of everything that is adapted) is run here, once, without a graph.
+    """
+
+    def __init__(self, problem: Problem, theta: WeightDistribution, task: Task, *, tasks: int = 0) -> None:
+        self.problem, self.network = problem, problem.network
+        self.stack = (tasks,) if tasks else ()
+        self.adapted_names = problem.adapted_names(theta.plain)
+        split = problem.trunk_stages
+        self._trunk, self._head = Chain(self.network.module, 0, split), Chain(self.network.module, split)
+        self._plain = {name: value.detach() for name, value in theta.plain.items()}
+        fixed = [name for name in theta.plain if name not in (*self.adapted_names, LOG_LR)]
+        in_trunk, in_head = _used_in(self.network.module, 0, split), _used_in(self.network.module, split, None)
+        self.trunk_names = [name for name in fixed if name in in_trunk]
+        self.fixed_names = [name for name in fixed if name in in_head or name not in self.network.plain_names]
+        self._examples = {"support": task.support, "query": task.query}
+        self._rows = {part: self._through_trunk(examples) for part, examples in self._examples.items()}
+
+    def observations(self, part: str) -> int:
+        """Number of observations (of each task)."""
+        return self._examples[part].x.shape[len(self.stack)]
+
+    def point(self, phi: Tensor, plain: Mapping[str, Tensor]) -> list[Tensor]:
+        """Views of phi (..., D) in its tensors' shapes, then the adapted plain tensors."""
+        return [*self.pieces(phi), *(plain[name] for name in self.adapted_names)]
+
+    def pieces(self, flat: Tensor) -> list[Tensor]:
+        """Views of a flat vector (..., D) in the random tensors' shapes."""
+        layout, lead = self.network.layout, flat.shape[:-1]
+        return [piece.view(*lead, *shape) if not lead else piece.reshape(*lead, *shape)
+                for piece, shape in zip(flat.split(layout.sizes, -1), layout.shapes, strict=True)]
+
+    def add_pieces(self, values: Tensors, flat: Tensor, plain: dict[str, Tensor], factor: float = 1.0) -> None:
+        """Add tensors laid out like a point to a flat vector and named tensors, in place."""
+        pieces = flat.split(self.network.layout.sizes, -1)
+        for piece, value in zip(pieces, values, strict=False):
+            piece.add_(value.reshape(piece.shape), alpha=factor)
+        for name, value in zip(self.adapted_names, values[len(pieces) :], strict=True):
+            plain[name].add_(value, alpha=factor)
+
+    def fixed_cotangent(self) -> FixedCotangent:
+        """Zeros for every fixed tensor that is learned."""
+        names = dict.fromkeys([*self.fixed_names, *self.trunk_names])
+        plain = {name: self._plain[name].new_zeros((*self.stack, *self._plain[name].shape)) for name in names}
+        features = {part: tuple(map(torch.zeros_like, rows.features)) for part, rows in self._rows.items()}
+        return FixedCotangent(plain, features if self.trunk_names else {})
+
+    def add_fixed(self, values: Tensors, part: str, chunk: Chunk, into: FixedCotangent, factor: float = 1.0) -> None:
+        """Add tensors laid out like a chunk's fixed ones."""
+        for name, value in zip(self.fixed_names, values, strict=False):
+            into.plain[name].add_(value, alpha=factor)
+        if self.trunk_names:
+            for whole, value in zip(into.features[part], values[len(self.fixed_names) :], strict=True):
+                whole[chunk.window].add_(value, alpha=factor)
+
+    def chunks(self, part: str) -> Iterator[Chunk]:
+        """The examples of one set in micro-batches."""
+        rows = self._rows[part]
+        shared = [self._plain[name].expand((*self.stack, *self._plain[name].shape)) for name in self.fixed_names]
+        for window in self._windows(part):
+            features, y = tuple(f[window] for f in rows.features), rows.y[window]
+            yield Chunk(
+                self._chunk_loss(features, rows.single, y),
+                [*shared, *(features if self.trunk_names else ())],
+                window,
+            )
+
+    def _windows(self, part: str) -> Iterator[tuple[slice, ...]]:
+        count = self.observations(part)
+        size = self.problem.micro_batch or count
+        for start in range(0, count, size):
+            yield (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
+
+    def _chunk_loss(self, features: tuple[Tensor, ...], single: bool, y: Tensor) -> Callable[[Tensors, Tensors], Tensor]:
+        count = len(self.fixed_names)
+
+        def nll(adapted: Tensors, fixed: Tensors, features: tuple[Tensor, ...], y: Tensor) -> Tensor:
+            pieces = zip((*self.network.layout.names, *self.adapted_names), adapted, strict=True)
+            named = {**dict(pieces), **dict(zip(self.fixed_names, fixed, strict=True))}
+            outputs = self._run(self._head, named, features[0] if single else features)
+            return self.problem.likelihood.nll(outputs, y, named).sum()
+
+        function: Any = torch.vmap(nll) if self.stack else nll
+
+        def loss(adapted: Tensors, fixed: Tensors) -> Tensor:
+            inputs = tuple(fixed[count:]) if self.trunk_names else features
+            return function(list(adapted), list(fixed[:count]), inputs, y)  # type: ignore[no-any-return]
+
+        return loss
+
+    def _run(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
+        own = {name: value for name, value in named.items() if name in self._own_names}
+        return self.network.run_part(part, own, features)
+
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        return (*self.network.layout.names, *self.network.plain_names)
+
+    def _through_trunk(self, examples: Examples) -> Rows:
+        """Examples with the trunk's outputs for inputs."""
+        if not self.problem.trunk_stages:
+            return Rows((examples.x,), True, examples.y)
+        plain = {name: self._plain[name] for name in self.trunk_names}
+        flat = examples.x.flatten(0, len(self.stack))  # the trunk is the same for all tasks of a stack
+        with torch.no_grad():
+            outputs = [self._run(self._trunk, plain, x) for x in flat.split(self.problem.micro_batch or len(flat))]
+        single = isinstance(outputs[0], Tensor)
+        several = [(output,) if single else output for output in outputs]
+        lead = examples.x.shape[: len(self.stack) + 1]
+        features = tuple(torch.cat(pieces).unflatten(0, lead) for pieces in zip(*several, strict=True))
+        return Rows(features, single, examples.y)
+
+    def pull_back_trunk(self, cotangent: FixedCotangent) -> None:
+        """Add the trunk's gradient to the plain cotangent: run it again in micro-batches, this time with a graph."""
+        for part, features in cotangent.features.items():
+            size = self.problem.micro_batch or self.observations(part)
+            for lane in self._lanes():
+                x = self._examples[part].x[lane]
+                own = tuple(f[lane] for f in features)
+                for start in range(0, len(x), size):
+                    self._pull_back_rows(x[start : start + size], [f[start : start + size] for f in own], lane, cotangent)
+
+    def _lanes(self) -> list[tuple[int, ...]]:
+        """Index of each task of a stack; a single empty one without."""
+        return [(task,) for task in range(self.stack[0])] if self.stack else [()]
+
+    def _pull_back_rows(self, x: Tensor, along: list[Tensor], lane: tuple[int, ...], into: FixedCotangent) -> None:
+        leaves = {name: self._plain[name].detach().requires_grad_() for name in self.trunk_names}
+        with torch.enable_grad():
+            outputs = self._run(self._trunk, leaves, x)
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        moving = [(output, v) for output, v in zip(outputs, along, strict=True) if output.requires_grad]
+        tensors, directions = [pair[0] for pair in moving], [pair[1] for pair in moving]
+        grads = torch.autograd.grad(tensors, list(leaves.values()), directions, allow_unused=True)
+        for name, grad in zip(leaves, grads, strict=True):
+            if grad is not None:
+                into.plain[name][lane] += grad
+
+
+def _used_in(module: torch.nn.Module, start: int, stop: int | None) -> set[str]:
+    """Names of the parameters of some of a module's stages."""
+    used = {id(p) for stage in stages_of(module)[start:stop] for p in stage.parameters()}
+    return {name for name, p in module.named_parameters(remove_duplicate=False) if id(p) in used}

@@ -1,0 +1,332 @@
+r"""One inner step and its adjoint, elementwise in the weights: everything about a step but the network.
+
+With $s = \mathrm{softplus}(\rho)$, $s' = \mathrm{sigmoid}(\rho)$, $s'' = s'(1-s')$, $p = 1/s_\theta^2$, $w$ = kl_weight / N, and
+with $g$ and $e$ the means over weight samples of $\nabla_\phi$ and of $\epsilon \nabla_\phi$ of the data loss, the inner gradient is
+
+$$G_\mu = g + w\,(\mu - \mu_\theta)\,p, \qquad G_\rho = s'\,\big(e + w\,(s\,p - 1/s)\big).$$
+
+Its pullback of a direction $a = (a_\mu, a_\rho)$, without the network's part, is
+
+$$\mu:\; w\,p\,a_\mu \qquad \rho:\; s''\,\big(e + w\,(s p - 1/s)\big)\,a_\rho + w\,s'^2\,(p + 1/s^2)\,a_\rho$$
+$$\mu_\theta:\; -w\,p\,a_\mu \qquad \rho_\theta:\; -2w\,\frac{s'_\theta}{s_\theta^3}\,\big((\mu-\mu_\theta)\,a_\mu + s' s\,a_\rho\big)$$
+
+and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where $h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$ (Hessian of the data loss in
+weight space). Vectors are worked on in parts that fit in a core's cache; everything is in place.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.weights import WeightDistribution
+
+PART = 2**18
+"""Weights worked on at once (1 MiB in float32)."""
+
+
+def parts(vector: Tensor) -> Iterator[slice]:
+    """Slices of the last axis."""
+    size = vector.shape[-1]
+    for start in range(0, size, PART):
+        yield slice(start, min(start + PART, size))
+
+
+@dataclass
+class State:
+    """lambda and its velocity (None without momentum); all of it is changed in place. May hold a stack of tasks."""
+
+    mu: Tensor
+    rho: Tensor
+    plain: dict[str, Tensor]
+    velocity: "State | None" = None
+
+    def clone(self) -> "State":
+        """A copy to be changed."""
+        plain = {name: value.clone() for name, value in self.plain.items()}
+        return State(self.mu.clone(), self.rho.clone(), plain, self.velocity.clone() if self.velocity else None)
+
+    def at(self, part: slice) -> tuple[Tensor, Tensor]:
+        """A part of mu and of rho."""
+        return self.mu[..., part], self.rho[..., part]
+
+    def of_plain(self, name: str) -> Tensor:
+        """An adapted plain parameter."""
+        return self.plain[name]
+
+    def zeros(self) -> "State":
+        """Zeros in the same shapes, without a velocity."""
+        plain = {name: torch.zeros_like(value) for name, value in self.plain.items()}
+        return State(torch.zeros_like(self.mu), torch.zeros_like(self.rho), plain)
+
+
+class DataGradient(NamedTuple):
+    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$, by replay), and the plain ones'."""
+
+    g: Tensor
+    e: Tensor | None
+    plain: dict[str, Tensor]
+
+
+class StepSizes:
+    """alpha for every number: a single one, or one per tensor; and the gradient of its logarithm, collected."""
+
+    def __init__(
+        self, problem: Problem, theta: WeightDistribution, adapted: list[str], stack: tuple[int, ...] = ()
+    ) -> None:
+        self.learned = theta.plain.get(LOG_LR)
+        self._adapted, self._sizes = adapted, problem.network.layout.sizes
+        fixed = torch.full((), problem.inner.lr).to(theta.mu)
+        self._alpha = fixed if self.learned is None else self.learned.detach().exp()
+        self.grad = self._alpha.new_zeros((*stack, *self._alpha.shape))  # for each task of a stack
+        ends = torch.tensor(self._sizes).cumsum(0) if self._alpha.ndim else torch.zeros(0, dtype=torch.long)
+        self._ends = ends.to(theta.mu.device)
+
+    def _tensors(self, part: slice) -> Tensor:
+        """Which random tensor each weight of the part belongs to."""
+        index = torch.arange(part.start, part.stop, device=self._ends.device)
+        return torch.searchsorted(self._ends, index, right=True)
+
+    def mu(self, part: slice) -> Tensor:
+        """Step sizes of the means."""
+        return self._alpha[self._tensors(part)] if self._alpha.ndim else self._alpha
+
+    def rho(self, part: slice) -> Tensor:
+        """Step sizes of the scales."""
+        return self._alpha[len(self._sizes) + self._tensors(part)] if self._alpha.ndim else self._alpha
+
+    def plain(self, name: str) -> Tensor:
+        """Step size of an adapted plain tensor."""
+        return self._alpha[2 * len(self._sizes) + self._adapted.index(name)] if self._alpha.ndim else self._alpha
+
+    def collect(self, part: slice, mu: Tensor, rho: Tensor) -> None:
+        """Add the derivatives by log alpha that the part's numbers contribute."""
+        if not self._alpha.ndim:
+            self.grad += mu.sum(-1) + rho.sum(-1)
+            return
+        tensors = self._tensors(part)
+        self.grad.index_add_(-1, tensors, mu)
+        self.grad.index_add_(-1, len(self._sizes) + tensors, rho)
+
+    def collect_plain(self, name: str, derivative: Tensor) -> None:
+        """The same for an adapted plain tensor."""
+        own = derivative.reshape(*self.grad.shape[: self.grad.ndim - self._alpha.ndim], -1).sum(-1)
+        if self._alpha.ndim:
+            self.grad[..., 2 * len(self._sizes) + self._adapted.index(name)] += own
+        else:
+            self.grad += own
+
+
+class _Elements(NamedTuple):
+    """A part of lambda and theta, with what the formulas need of it."""
+
+    mu: Tensor
+    s: Tensor
+    slope: Tensor  # s'
+    theta_mu: Tensor
+    theta_s: Tensor
+    theta_slope: Tensor
+    w: float
+
+    @classmethod
+    def of(cls, state: State, theta: WeightDistribution, part: slice, w: float) -> "_Elements":
+        rho, theta_rho = state.rho[..., part], theta.rho[part]
+        return cls(
+            state.mu[..., part],
+            F.softplus(rho),
+            torch.sigmoid(rho),
+            theta.mu[part],
+            F.softplus(theta_rho),
+            torch.sigmoid(theta_rho),
+            w,
+        )
+
+    def gradient(self, g: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        """(G_mu, G_rho)."""
+        if self.w == 0:
+            return g, self.slope * e
+        p = self.theta_s**-2
+        return g + self.w * p * (self.mu - self.theta_mu), self.slope * (e + self.w * (self.s * p - 1 / self.s))
+
+    def kl(self) -> Tensor:
+        """KL(q || p) of the part's weights, summed."""
+        ratio = self.s / self.theta_s
+        return (0.5 * (ratio**2 + ((self.mu - self.theta_mu) / self.theta_s) ** 2 - 1) - ratio.log()).sum(-1)
+
+
+def kl_weight(problem: Problem, num_support: int) -> float:
+    """w: what the KL is multiplied with in the inner loss."""
+    return problem.inner.kl_weight / num_support
+
+
+def advance(
+    state: State,
+    theta: WeightDistribution,
+    gradient: DataGradient,
+    noise: Tensor | None,
+    sizes: StepSizes,
+    momentum: float,
+    w: float,
+) -> Tensor:
+    """Take one step in place; returns the KL before it. ``noise`` is the step's, where ``gradient`` has no e."""
+    kl = torch.zeros_like(state.mu[..., 0])
+    for part in parts(state.mu):
+        elements, g = _Elements.of(state, theta, part, w), gradient.g[..., part]
+        if w:
+            kl += elements.kl()
+        step_mu, step_rho = elements.gradient(g, _noisy(gradient, noise, part))
+        if state.velocity is not None:
+            step_mu = state.velocity.mu[..., part].mul_(momentum).add_(step_mu)
+            step_rho = state.velocity.rho[..., part].mul_(momentum).add_(step_rho)
+        state.mu[..., part] -= sizes.mu(part) * step_mu
+        state.rho[..., part] -= sizes.rho(part) * step_rho
+    for name, step in gradient.plain.items():
+        if state.velocity is not None:
+            step = state.velocity.plain[name].mul_(momentum).add_(step)
+        state.plain[name] -= sizes.plain(name) * step
+    return kl
+
+
+def _noisy(gradient: DataGradient, noise: Tensor | None, part: slice) -> Tensor:
+    """e of the part."""
+    if gradient.e is not None:
+        return gradient.e[..., part]
+    if noise is None:
+        raise AssertionError("a gradient of one sample needs the step's noise")
+    return noise[..., part] * gradient.g[..., part]
+
+
+def sample(state: State, noise: Tensor) -> Tensor:
+    """phi = mu + s * noise."""
+    phi = torch.empty_like(state.mu)
+    for part in parts(phi):
+        torch.addcmul(state.mu[..., part], F.softplus(state.rho[..., part]), noise[..., part], out=phi[..., part])
+    return phi
+
+
+def out_of_weight_space(state: State, cotangent: State, g: Tensor, e: Tensor) -> None:
+    """Add the pullback of phi to lambda's cotangent: g for mu, s' * e for rho."""
+    for part in parts(g):
+        cotangent.mu[..., part] += g[..., part]
+        cotangent.rho[..., part] += torch.sigmoid(state.rho[..., part]) * e[..., part]
+
+
+def collect_step_size_gradient(
+    state: State,
+    theta: WeightDistribution,
+    gradient: DataGradient,
+    noise: Tensor | None,
+    v: State,
+    sizes: StepSizes,
+    momentum: float,
+    w: float,
+) -> None:
+    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``state`` is the one before the step."""
+    if sizes.learned is None:
+        return
+    for part in parts(state.mu):
+        elements = _Elements.of(state, theta, part, w)
+        step_mu, step_rho = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
+        if state.velocity is not None:
+            step_mu = step_mu + momentum * state.velocity.mu[..., part]
+            step_rho = step_rho + momentum * state.velocity.rho[..., part]
+        mu, rho = sizes.mu(part) * step_mu * v.mu[..., part], sizes.rho(part) * step_rho * v.rho[..., part]
+        sizes.collect(part, -mu, -rho)
+    for name, step in gradient.plain.items():
+        if state.velocity is not None:
+            step = step + momentum * state.velocity.plain[name]
+        sizes.collect_plain(name, -sizes.plain(name) * step * v.plain[name])
+
+
+class Direction(Protocol):
+    """What is pulled back: a = (a_mu, a_rho) and one tensor for each adapted plain parameter."""
+
+    def at(self, part: slice) -> tuple[Tensor, Tensor]:
+        """A part of a_mu and a_rho."""
+
+    def of_plain(self, name: str) -> Tensor:
+        """The direction of an adapted plain parameter."""
+
+
+@dataclass(frozen=True)
+class Descent:
+    """a = -alpha * v, computed when it is asked for and never stored."""
+
+    v: State
+    sizes: StepSizes
+
+    def at(self, part: slice) -> tuple[Tensor, Tensor]:
+        """A part of a_mu and a_rho."""
+        return -self.sizes.mu(part) * self.v.mu[..., part], -self.sizes.rho(part) * self.v.rho[..., part]
+
+    def of_plain(self, name: str) -> Tensor:
+        """The direction of an adapted plain parameter."""
+        return -self.sizes.plain(name) * self.v.plain[name]
+
+
+def into_weight_space(state: State, direction: Direction, noise: Tensor) -> Tensor:
+    """u = a_mu + noise * s' * a_rho."""
+    u = torch.empty_like(state.mu)
+    for part in parts(u):
+        a_mu, a_rho = direction.at(part)
+        slope = torch.sigmoid(state.rho[..., part]).mul_(noise[..., part])
+        torch.addcmul(a_mu, slope, a_rho, out=u[..., part])
+    return u
+
+
+def add_pullback(
+    state: State,
+    theta: WeightDistribution,
+    gradient: DataGradient,
+    noise: Tensor | None,
+    direction: Direction,
+    product: DataGradient,
+    cotangent: State,
+    theta_cotangent: State,
+    w: float,
+) -> None:
+    """Add the pullback of a direction through the inner gradient to the cotangents of lambda and of theta (as a prior).
+
+    ``product`` holds h and the mean of noise * h (None for one sample), laid out like a gradient. The direction may be
+    computed from ``cotangent`` itself: each part is read before it is changed.
+    """
+    for part in parts(state.mu):
+        x = _Elements.of(state, theta, part, w)
+        a_mu, a_rho = direction.at(part)
+        e, h, eh = _noisy(gradient, noise, part), product.g[..., part], _noisy(product, noise, part)
+        bend = x.slope * (1 - x.slope)  # s''
+        if w == 0:
+            cotangent.mu[..., part] += h
+            cotangent.rho[..., part] += x.slope * eh + bend * e * a_rho
+            continue
+        p, away = x.theta_s**-2, x.mu - x.theta_mu
+        curvature = bend * (e + w * (x.s * p - 1 / x.s)) + w * x.slope**2 * (p + x.s**-2)
+        mean_part = w * p * a_mu
+        scale_part = (-2 * w) * x.theta_slope / x.theta_s**3 * (away * a_mu + x.slope * x.s * a_rho)
+        cotangent.mu[..., part] += h + mean_part
+        cotangent.rho[..., part] += x.slope * eh + curvature * a_rho
+        theta_cotangent.mu[..., part] -= mean_part
+        theta_cotangent.rho[..., part] += scale_part
+    for name, value in product.plain.items():
+        cotangent.plain[name] += value
+
+
+def add_kl_gradient(
+    state: State, theta: WeightDistribution, cotangent: State, theta_cotangent: State, factor: float
+) -> Tensor:
+    """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents; returns its value."""
+    value = torch.zeros_like(state.mu[..., 0])
+    for part in parts(state.mu):
+        x = _Elements.of(state, theta, part, factor)
+        p, away = x.theta_s**-2, x.mu - x.theta_mu
+        pull = factor * p * away
+        cotangent.mu[..., part] += pull
+        cotangent.rho[..., part] += factor * x.slope * (x.s * p - 1 / x.s)
+        theta_cotangent.mu[..., part] -= pull
+        theta_cotangent.rho[..., part] += factor * x.theta_slope / x.theta_s * (1 - p * (x.s**2 + away**2))
+        value += factor * x.kl()
+    return value

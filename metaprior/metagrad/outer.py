@@ -1,0 +1,72 @@
+"""The outer loss at lambda^(K), with its derivatives by lambda, by theta as a prior, and by what is fixed."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.metagrad.adaptation import Adaptation
+from metaprior.metagrad.data_loss import FixedCotangent
+from metaprior.metagrad.inner_step import State, add_kl_gradient, out_of_weight_space, parts, sample
+from metaprior.metagrad.problem import PARTS, OuterTerms
+from metaprior.metagrad.products import plain_gradient
+from metaprior.weights import WeightDistribution
+
+
+@dataclass
+class Cotangents:
+    """Derivatives of the outer loss by lambda at some step (v), by theta as a prior, and by what does not move."""
+
+    v: State
+    theta: State
+    fixed: FixedCotangent
+
+
+def differentiate_outer_loss(run: Adaptation, state: State) -> tuple[OuterTerms, Cotangents]:
+    """Value (for each task of a stack) and cotangents at ``state``."""
+    objective = run.problem.objective
+    factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
+    zero = torch.zeros_like(state.mu[..., 0])
+    cotangents = Cotangents(state.zeros(), state.zeros(), run.data.fixed_cotangent())
+    nll = {part: zero.clone() for part in PARTS}
+    for number in range(objective.samples):
+        noise = run.draw_outer(0, number)
+        point, g = run.data.point(sample(state, noise), state.plain), torch.zeros_like(state.mu)
+        for part in PARTS:
+            factor = getattr(factors, part) / objective.samples
+            if factor:
+                nll[part] += _accumulate(run, part, point, factor, g, cotangents)
+        out_of_weight_space(state, cotangents.v, g, noise.mul_(g))
+    kl = add_kl_gradient(state, run.theta, cotangents.v, cotangents.theta, factors.kl) if factors.kl else zero
+    hyper = zero
+    if factors.hyperprior and objective.hyperprior is not None:
+        hyper = zero + _add_hyperprior(objective.hyperprior, run.theta, cotangents.theta, factors.hyperprior)
+    return OuterTerms(nll["support"], nll["query"], kl, hyper), cotangents
+
+
+def _accumulate(
+    run: Adaptation, part: str, point: list[Tensor], factor: float, g: Tensor, cotangents: Cotangents
+) -> Tensor:
+    """Add the gradient of one set's data term; returns its value."""
+    total = torch.zeros_like(g[..., 0])
+    for chunk in run.data.chunks(part):
+        loss, grads = plain_gradient(chunk, point, with_fixed=True)
+        total += factor * loss
+        run.data.add_pieces(grads[: len(point)], g, cotangents.v.plain, factor)
+        run.data.add_fixed(grads[len(point) :], part, chunk, cotangents.fixed, factor)
+    return total
+
+
+def _add_hyperprior(hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: State, factor: float) -> Tensor:
+    """-factor * log p(theta), a sum over weights and so worked on in parts."""
+    value = torch.zeros_like(theta.mu[0])
+    for part in parts(theta.mu):
+        mu, rho = (x[part].detach().requires_grad_() for x in (theta.mu, theta.rho))
+        with torch.enable_grad():
+            loss = -factor * hyperprior.log_prob(WeightDistribution(mu, rho, {}))
+        grads = torch.autograd.grad(loss, (mu, rho))
+        into.mu[..., part] += grads[0]
+        into.rho[..., part] += grads[1]
+        value += loss.detach()
+    return value

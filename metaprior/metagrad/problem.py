@@ -1,0 +1,265 @@
+r"""The problem that every engine solves.
+
+Adaptation starts at the prior and takes K steps on the support set (seeds' letters; Ravi & Beatson 2019, algorithm 1):
+
+$$\lambda^{(0)} = \theta,\qquad m^{(k+1)} = \beta m^{(k)} + \nabla_\lambda L_S(\lambda^{(k)}, \theta),\qquad
+\lambda^{(k+1)} = \lambda^{(k)} - \alpha\, m^{(k+1)}$$
+
+$$L_S(\lambda, \theta) = \frac1N\Big(E_q[-\log p(S|\phi)] + \texttt{kl\_weight}\; KL(q_\lambda \| p_\theta)\Big),$$
+
+with the expectation a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. The outer loss is a function
+of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in theta: means,
+scales, plain parameters (adapted or not) and step sizes.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.likelihoods import Likelihood
+from metaprior.network import BayesianNetwork
+from metaprior.noise import Noise
+from metaprior.stages import first_stage_with, stages_of
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+LOG_LR = "inner.log_lr"  # plain parameter of theta: logarithm of the learned step size(s)
+
+
+@dataclass(frozen=True)
+class InnerLoop:
+    r"""How a task is learned: K steps of size alpha, with momentum beta, on S weight samples each.
+
+    ``learn_lr``: the step size is meta-learned as its logarithm, so it stays positive: ``"one"`` for all, or
+    ``"per_tensor"`` (also ``True``): one for the means and one for the scales of each random tensor, and one for each
+    adapted plain one. ``adapt`` is a regular expression: plain parameters whose whole name it matches move in the inner
+    loop (random ones always do), the others keep theta's value.
+    """
+
+    steps: int = 5
+    lr: float = 0.01
+    learn_lr: bool | Literal["no", "one", "per_tensor"] = "no"
+    momentum: float = 0.0
+    kl_weight: float = 1.0
+    samples: int = 1
+    adapt: str = ".*"
+
+    def __post_init__(self) -> None:
+        learn = {False: "no", True: "per_tensor"}.get(self.learn_lr, self.learn_lr)  # type: ignore[call-overload]
+        object.__setattr__(self, "learn_lr", learn)
+        if learn not in ("no", "one", "per_tensor"):
+            raise ValueError(f"learn_lr is 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
+        for name, value, least in (("steps", self.steps, 0), ("samples", self.samples, 1)):
+            if int(value) != value or value < least:
+                raise ValueError(f"{name} has to be a whole number, at least {least}; got {value}")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr has to be a positive number, got {self.lr}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum has to be at least 0 and less than 1, got {self.momentum}")
+        if not (math.isfinite(self.kl_weight) and self.kl_weight >= 0):
+            raise ValueError(f"kl_weight has to be at least 0, got {self.kl_weight}")
+        try:
+            re.compile(self.adapt)
+        except re.error as error:
+            raise ValueError(f"adapt={self.adapt!r} is not a regular expression: {error}") from None
+
+
+class OuterWeights(NamedTuple):
+    """What each sum in the outer loss is multiplied with; zero leaves it out."""
+
+    support: float
+    query: float
+    kl: float
+    hyperprior: float
+
+
+class Objective(Protocol):
+    """How a task's outer loss is put together."""
+
+    samples: int
+
+    @property
+    def hyperprior(self) -> NormalGammaHyperprior | None:
+        """The prior over theta itself, if there is one."""
+
+    def weights(self, num_support: int, num_query: int) -> OuterWeights:
+        """The factors for a task of this size."""
+
+
+@dataclass(frozen=True)
+class QueryLoss:
+    r"""$\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, and nothing else; with S weight samples."""
+
+    samples: int = 1
+
+    @property
+    def hyperprior(self) -> None:
+        """None: theta is free."""
+        return
+
+    def weights(self, num_support: int, num_query: int) -> OuterWeights:
+        """Only the query set counts."""
+        return OuterWeights(support=0.0, query=1 / num_query, kl=0.0, hyperprior=0.0)
+
+
+@dataclass(frozen=True)
+class AmortizedELBO:
+    r"""The paper's objective, per observation ($N = N_S + N_Q$) and task (M tasks in all; Ravi & Beatson 2019, (3)):
+
+    $$\frac1N\Big(E_q[-\log p(S, Q|\phi)] + KL(q_\lambda\|p_\theta) - \frac1M\log p(\theta)\Big)$$
+
+    Its mean over M tasks of N observations is the paper's sum divided by MN.
+    """
+
+    num_tasks: int
+    samples: int = 1
+    hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior()
+
+    def __post_init__(self) -> None:
+        if self.num_tasks < 1 or self.samples < 1:
+            raise ValueError(f"num_tasks and samples have to be at least 1, got {self.num_tasks} and {self.samples}")
+
+    def weights(self, num_support: int, num_query: int) -> OuterWeights:
+        """Every observation counts the same."""
+        share = 1 / (num_support + num_query)
+        hyper = share / self.num_tasks if self.hyperprior is not None else 0.0
+        return OuterWeights(support=share, query=share, kl=share, hyperprior=hyper)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Network, likelihood, inner loop and outer loss: all that a meta-gradient depends on besides theta, task and noise.
+
+    ``micro_batch``: observations that are run through the network at once; it bounds the activations' memory and
+    changes no result (beyond rounding).
+    """
+
+    network: BayesianNetwork
+    likelihood: Likelihood
+    inner: InnerLoop = InnerLoop()
+    objective: Objective = QueryLoss()
+    micro_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse_hidden_noise(self.network.module)
+        if self.micro_batch is not None and self.micro_batch < 1:
+            raise ValueError(f"micro_batch has to be at least 1, got {self.micro_batch}")
+
+    def initial(self, targets: Tensor, relative_sigma: float = 0.1) -> WeightDistribution:
+        """A theta to start from: the module's present values, a noise scale from the targets, the given step size."""
+        weights = self.network.initial(relative_sigma)
+        plain = {**weights.plain, **self.likelihood.initial_parameters(targets.to(weights.mu))}
+        if self.inner.learn_lr != "no":
+            count = () if self.inner.learn_lr == "one" else (self._step_size_count(plain),)
+            plain[LOG_LR] = torch.full(count, math.log(self.inner.lr)).to(weights.mu)
+        return weights._replace(plain=plain)
+
+    def _step_size_count(self, plain: Mapping[str, Tensor]) -> int:
+        return 2 * len(self.network.layout.names) + len(self.adapted_names(plain))
+
+    def adapted_names(self, plain: Mapping[str, Tensor]) -> list[str]:
+        """Plain parameters that move in the inner loop."""
+        return [name for name in plain if name != LOG_LR and re.fullmatch(self.inner.adapt, name)]
+
+    @cached_property
+    def trunk_stages(self) -> int:
+        """How many of the network's first stages hold no parameter that moves in the inner loop."""
+        moving = [name for name in self.network.plain_names if re.fullmatch(self.inner.adapt, name)]
+        return first_stage_with(self.network.module, [*self.network.layout.names, *moving])
+
+    def check(self, task: Task) -> Task:
+        """The task in the types that the engines trust, or an error that says what is wrong with it."""
+        checked = {part: self._check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
+        return Task(checked["support"], checked["query"], task.name)
+
+    def _check_examples(self, examples: Examples, what: str) -> Examples:
+        from metaprior import checks
+
+        try:
+            x = checks.inputs(examples.x, dtype=self.network.dtype, device=self.network.device)
+            y = checks.as_tensor(examples.y, "y", device=self.network.device)
+            checks.same_length(x, y)
+            y = self.likelihood.check_targets(y, self.network.check_forward(x))
+            return Examples(x, checks.as_float(y, "y", self.network.dtype) if y.is_floating_point() else y)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {error}") from error
+
+
+PARTS = ("support", "query")
+
+
+class OuterTerms(NamedTuple):
+    """The outer loss in its parts, each with its factor: per observation, summed over nothing else."""
+
+    nll_support: Tensor
+    nll_query: Tensor
+    kl: Tensor
+    hyperprior: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """What is minimised."""
+        return self.nll_support + self.nll_query + self.kl + self.hyperprior
+
+
+class InnerTerms(NamedTuple):
+    """The inner loss before each step: two tensors of shape (K,)."""
+
+    nll: Tensor
+    kl: Tensor
+
+
+@dataclass(frozen=True)
+class MetaGradient:
+    """What an engine returns: the outer loss, its derivative by everything in theta, and the terms of both losses."""
+
+    loss: Tensor
+    grads: WeightDistribution
+    terms: OuterTerms
+    inner: InnerTerms
+    adapted: WeightDistribution | None = None
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """What an engine returns when a number is not finite: where it happened. The caller decides what to do."""
+
+    task: str
+    step: int | Literal["outer", "sweep"]
+    term: str
+    value: float
+
+    def __str__(self) -> str:
+        where = f"inner step {self.step}" if isinstance(self.step, int) else self.step
+        return (
+            f"{self.task}: the {self.term} became {self.value} ({where}); nothing of this task was used. A smaller inner "
+            "lr, fewer inner steps, a smaller sigma, or inputs of a common scale help"
+        )
+
+
+class Engine(Protocol):
+    """One way to differentiate through the inner loop. ``exact`` engines agree to rounding."""
+
+    name: str
+    exact: bool
+
+    def __call__(self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> MetaGradient | NonFinite:
+        """Outer loss of one task, its gradient, and its terms."""
+
+
+def refuse_hidden_noise(module: nn.Module) -> None:
+    """Raise if a layer draws random numbers of its own: a replayed step would differentiate another loss."""
+    for name, part in module.named_modules():
+        noisy = isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU) and part.training
+        if noisy and getattr(part, "p", 1.0) > 0:
+            raise ValueError(
+                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) draws noise of its own, which cannot be "
+                "replayed when a step is differentiated. Call .eval() on it, or leave it out: weight noise is there already"
+            )

@@ -1,0 +1,258 @@
+r"""Forward through the inner loop, backward through its steps, in weight space (the engine behind most engines).
+
+With v the derivative of the outer loss by $\lambda^{(k+1)}$ and z that by the velocity, one step back is
+
+$$a = z - \alpha v, \qquad v \leftarrow v + (\partial G/\partial\lambda)^T a, \qquad z \leftarrow \beta a, \qquad
+\bar\theta \leftarrow \bar\theta + (\partial G/\partial\theta)^T a,$$
+
+where G is the inner gradient. All of it is elementwise but one product of the data loss's Hessian with a vector of D numbers. What is
+stored is one gradient of D numbers for each step: noise is replayed from its index, and $\lambda^{(k)}$ is rebuilt from theta and the
+stored gradients.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.adaptation import Adaptation, Record, first_non_finite, inner_terms
+from metaprior.metagrad.inner_step import (
+    DataGradient,
+    Descent,
+    Direction,
+    State,
+    add_pullback,
+    collect_step_size_gradient,
+    into_weight_space,
+    parts,
+    sample,
+)
+from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
+from metaprior.metagrad.problem import LOG_LR, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.products import HessianProduct, KeptGradient
+from metaprior.noise import Noise
+from metaprior.tasks.task import Task
+from metaprior.weights import WeightDistribution
+
+ALL = 10**9
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An engine: how to multiply with the Hessian, how many of the last steps to differentiate, and how many to keep.
+
+    Steps whose graph is kept need no second forward pass and no replay, and as much memory as a graph takes.
+    """
+
+    name: str
+    exact: bool
+    product: HessianProduct
+    through: int = ALL
+    keep: int = 0
+
+    def __call__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
+    ) -> MetaGradient | NonFinite:
+        """Outer loss of one task, its gradient, and its terms."""
+        outcome = self._run(Adaptation(problem, theta, task, [noise]))
+        if isinstance(outcome, NonFinite):
+            return outcome
+        terms, inner, grads = outcome
+        return checked(MetaGradient(terms.total, grads, terms, inner), task.name)
+
+    def stacked(
+        self, problem: Problem, theta: WeightDistribution, stack: Task, noises: Sequence[Noise]
+    ) -> tuple[OuterTerms, InnerTerms, WeightDistribution]:
+        """The same for tasks of equal shapes, stacked along a new first axis, in one vectorised program.
+
+        Every tensor of the result has the tasks as its first axis (the inner terms: as their second).
+        """
+        outcome = self._run(Adaptation(problem, theta, stack, noises, stacked=True))
+        if isinstance(outcome, NonFinite):
+            raise AssertionError("a stack does not stop early")
+        return outcome
+
+    def _run(self, run: Adaptation) -> tuple[OuterTerms, InnerTerms, WeightDistribution] | NonFinite:
+        path = Path(run, first=max(0, run.problem.inner.steps - self.through), keep=self.keep)
+        inner = path.walk()
+        if isinstance(inner, NonFinite):
+            return inner
+        terms, cotangents = differentiate_outer_loss(run, path.state)
+        sweep_back(run, path, cotangents, self.product)
+        run.data.pull_back_trunk(cotangents.fixed)
+        return terms, inner, _gradient(run, cotangents)
+
+
+class Path:
+    """The steps of an inner loop, from step ``first`` on in a form that can be walked back."""
+
+    def __init__(self, run: Adaptation, first: int, keep: int) -> None:
+        self.first, self.steps = first, run.problem.inner.steps
+        self.state = run.start()
+        """Where the walk is: lambda^(K) after it, an earlier one after ``rewind``."""
+        self._run, self._kept_from = run, max(first, self.steps - keep)
+        self._records: dict[int, Record] = {}
+        self._snapshots: dict[int, State] = {}
+
+    def walk(self) -> InnerTerms | NonFinite:
+        """All steps forward."""
+        nlls, kls, run = [], [], self._run
+        for step in range(self.steps):
+            if step == self.first > 0:
+                self._snapshots[step] = self.state.clone()
+            nll, record = run.gradient(self.state, step, keep=step >= self._kept_from)
+            kl = run.step(self.state, record, step)
+            if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
+                return failure
+            if step >= self.first:
+                self._records[step] = record
+            nlls.append(nll)
+            kls.append(kl)
+        return inner_terms(nlls, kls, run.w, run.theta.mu)
+
+    def rewind(self, step: int) -> Record:
+        """Bring ``state`` back to what it was before a step, and hand out the step's record for good."""
+        record = self._records.pop(step)
+        if record.state is not None:
+            self.state = record.state
+            return record
+        self._replay(step)
+        return record
+
+    def _replay(self, step: int) -> None:
+        """Rebuild lambda^(step) from the nearest earlier state that is known, by the recorded gradients."""
+        self._snapshots = {known: state for known, state in self._snapshots.items() if known <= step}
+        base = max(self._snapshots, default=0)
+        _copy_into(self.state, self._snapshots[base] if self._snapshots else self._run.start())
+        # A snapshot (mu and rho) takes the room that two recorded gradients leave when they have been used.
+        room = 2 * (len(self._snapshots) + 1) <= self.steps - 1 - step
+        halfway = (base + step) // 2
+        for earlier in range(base, step):
+            if room and earlier == halfway > base:
+                self._snapshots[earlier] = self.state.clone()
+            self._run.step(self.state, self._records[earlier], earlier)
+
+
+def _copy_into(state: State, other: State) -> None:
+    state.mu.copy_(other.mu)
+    state.rho.copy_(other.rho)
+    for name, value in other.plain.items():
+        state.plain[name].copy_(value)
+    if state.velocity is not None and other.velocity is not None:
+        _copy_into(state.velocity, other.velocity)
+
+
+def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: HessianProduct) -> None:
+    """Take the cotangents from lambda^(K) back to the path's first step."""
+    v, momentum = cotangents.v, run.problem.inner.momentum
+    z = v.zeros() if momentum else None
+    for step in reversed(range(path.first, path.steps)):
+        record = path.rewind(step)
+        noise = run.noise_of(record, step)
+        collect_step_size_gradient(path.state, run.theta, record.gradient, noise, v, run.sizes, momentum, run.w)
+        if z is None:
+            pull_back(run, step, path.state, record, Descent(v, run.sizes), cotangents, product)
+        else:
+            _add_descent(z, v, run)  # now z is a
+            pull_back(run, step, path.state, record, z, cotangents, product)
+            for tensor in (z.mu, z.rho, *z.plain.values()):
+                tensor *= momentum
+    if path.first:
+        _collect_untouched_steps(run, path.state, v)
+
+
+def _add_descent(z: State, v: State, run: Adaptation) -> None:
+    """z <- z - alpha * v."""
+    descent = Descent(v, run.sizes)
+    for part in parts(z.mu):
+        mu, rho = descent.at(part)
+        z.mu[..., part] += mu
+        z.rho[..., part] += rho
+    for name in z.plain:
+        z.plain[name] += descent.of_plain(name)
+
+
+def _collect_untouched_steps(run: Adaptation, state: State, v: State) -> None:
+    r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ are taken as constants times alpha."""
+    if run.sizes.learned is None:
+        return
+    for part in parts(state.mu):
+        mu, rho = state.mu[..., part] - run.theta.mu[part], state.rho[..., part] - run.theta.rho[part]
+        run.sizes.collect(part, v.mu[..., part] * mu, v.rho[..., part] * rho)
+    for name, value in state.plain.items():
+        run.sizes.collect_plain(name, v.plain[name] * (value - run.theta.plain[name]))
+
+
+def pull_back(
+    run: Adaptation,
+    step: int,
+    state: State,
+    record: Record,
+    direction: Direction,
+    cotangents: Cotangents,
+    product: HessianProduct,
+) -> None:
+    """Add (dG/d lambda)^T a, (dG/d theta)^T a and (dG/d fixed)^T a to the cotangents."""
+    samples = run.problem.inner.samples
+    zeros = torch.zeros_like(state.mu)
+    plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
+    total = DataGradient(zeros, None if samples == 1 else torch.zeros_like(zeros), plain)
+    for number in range(samples):
+        noise = record.noise[number] if record.noise else run.draw(step, number)
+        phi, u = sample(state, noise), into_weight_space(state, direction, noise)
+        if samples == 1:
+            del noise
+        along = run.data.point(u, {name: direction.of_plain(name) for name in state.plain})
+        own = total.g if samples == 1 else torch.zeros_like(total.g)
+        graphs = record.graphs[number] if record.graphs else None
+        _add_products(run, run.data.point(phi, state.plain), along, graphs, product, own, plain, cotangents)
+        if total.e is not None:
+            total.g.add_(own)
+            total.e.addcmul_(own, noise)
+    last = run.noise_of(record, step)
+    add_pullback(
+        state, run.theta, record.gradient, last, direction, total, cotangents.v, cotangents.theta, run.w
+    )
+
+
+def _add_products(
+    run: Adaptation,
+    point: list[Tensor],
+    along: list[Tensor],
+    graphs: list[KeptGradient] | None,
+    product: HessianProduct,
+    flat: Tensor,
+    plain: dict[str, Tensor],
+    cotangents: Cotangents,
+) -> None:
+    """Hessian times direction, over all micro-batches of the support set."""
+    factor = 1 / (run.data.observations("support") * run.problem.inner.samples)
+    for number, chunk in enumerate(run.data.chunks("support")):
+        adapted, fixed = graphs[number](along) if graphs else product(chunk, point, along)
+        run.data.add_pieces(adapted, flat, plain, factor)
+        run.data.add_fixed(fixed, "support", chunk, cotangents.fixed, factor)
+        del adapted, fixed
+
+
+def _gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribution:
+    """By everything in theta: lambda^(0) is theta."""
+    v, theta = cotangents.v, cotangents.theta
+    plain = {**v.plain, **cotangents.fixed.plain}
+    if run.sizes.learned is not None:
+        plain[LOG_LR] = run.sizes.grad
+    return WeightDistribution(theta.mu.add_(v.mu), theta.rho.add_(v.rho), {name: plain[name] for name in run.theta.plain})
+
+
+def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
+    """The value, or the place of the first number in it that is not finite."""
+    terms = value.terms._asdict()
+    if failure := first_non_finite(terms, name, "outer"):
+        return failure
+    norms = {f"gradient by {part}": tensor.norm() for part, tensor in gradient_tensors(value.grads).items()}
+    return first_non_finite(norms, name, "sweep") or value
+
+
+def gradient_tensors(grads: WeightDistribution) -> dict[str, Tensor]:
+    """All tensors of a distribution by name."""
+    return {"mu": grads.mu, "rho": grads.rho, **grads.plain}

@@ -1,0 +1,122 @@
+r"""U-Net that forecasts frames from frames (Ronneberger et al. 2015), with GroupNorm.
+
+It is a chain of stages. What passes from stage to stage is a tuple ``(x, *skips)``: the current features, and those that
+decoders further down will use, the next one first. The last entry is the last input frame, to which the network's
+output is added: a network that says nothing forecasts persistence.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WIDEST = 8
+"""Channels double from one resolution to the next, up to this multiple of the width."""
+
+Features = tuple[Tensor, ...]
+
+
+def _groups(channels: int) -> int:
+    """Groups of eight channels, as far as they divide evenly."""
+    return max(count for count in range(1, channels // 8 + 2) if channels % count == 0)
+
+
+class ConvBlock(nn.Sequential):
+    """Two 3x3 convolutions, each with GroupNorm and SiLU: (N, in, H, W) -> (N, out, H, W)."""
+
+    def __init__(self, inputs: int, outputs: int, between: int | None = None) -> None:
+        between = between or outputs
+        super().__init__(
+            nn.Conv2d(inputs, between, 3, padding=1, bias=False),
+            nn.GroupNorm(_groups(between), between),
+            nn.SiLU(),
+            nn.Conv2d(between, outputs, 3, padding=1, bias=False),
+            nn.GroupNorm(_groups(outputs), outputs),
+            nn.SiLU(),
+        )
+
+
+class Stem(nn.Module):
+    """frames (N, input_len, H, W) -> (features at full resolution, the last frame for each target)."""
+
+    def __init__(self, input_len: int, target_len: int, width: int) -> None:
+        super().__init__()
+        self.target_len = target_len
+        self.block = ConvBlock(input_len, width)
+
+    def forward(self, frames: Tensor) -> Features:
+        """(N, input_len, H, W) -> (x, skip)."""
+        return self.block(frames), frames[:, -1:].expand(-1, self.target_len, -1, -1)
+
+
+class Encoder(nn.Module):
+    """Half the resolution; what came in is kept as a skip."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.block = ConvBlock(inputs, outputs)
+
+    def forward(self, features: Features) -> Features:
+        """(x, *skips) -> (smaller x, x, *skips)."""
+        x, *skips = features
+        return self.block(F.max_pool2d(x, 2)), x, *skips
+
+
+class Decoder(nn.Module):
+    """The resolution of the next skip, and what it knows."""
+
+    def __init__(self, inputs: int, skip: int, outputs: int) -> None:
+        super().__init__()
+        self.block = ConvBlock(inputs + skip, outputs, (inputs + skip) // 2)
+
+    def forward(self, features: Features) -> Features:
+        """(x, skip, *skips) -> (larger x, *skips); any frame size, because x is enlarged to the skip's own."""
+        x, skip, *skips = features
+        larger = F.interpolate(x, size=skip.shape[-2:], mode="bilinear", align_corners=True)
+        return self.block(torch.cat([skip, larger], 1)), *skips
+
+
+class Change(nn.Module):
+    """The last frame plus the change that a 1x1 convolution reads off the features."""
+
+    def __init__(self, inputs: int, target_len: int) -> None:
+        super().__init__()
+        self.change = nn.Conv2d(inputs, target_len, 1)
+
+    def forward(self, features: Features) -> Tensor:
+        """(x, last frame) -> frames (N, target_len, H, W)."""
+        x, last_frame = features
+        return last_frame + self.change(x)  # type: ignore[no-any-return]
+
+
+class UNet(nn.Sequential):
+    """(N, input_len, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
+
+    ``width`` channels at full resolution, doubling at each of ``levels`` halvings up to 8 x width: with width 64 and
+    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``decoder1``..
+    (the last is at full resolution), ``output``.
+    """
+
+    def __init__(self, input_len: int = 4, target_len: int = 4, width: int = 16, levels: int = 4) -> None:
+        for name, value in (("input_len", input_len), ("target_len", target_len), ("width", width), ("levels", levels)):
+            if value < 1:
+                raise ValueError(f"{name} has to be at least 1, got {value}")
+        channels = [width * min(2**level, WIDEST) for level in range(levels)]
+        channels.append(channels[-1])
+        stages: list[tuple[str, nn.Module]] = [("stem", Stem(input_len, target_len, width))]
+        for level in range(1, levels + 1):
+            stages.append((f"encoder{level}", Encoder(channels[level - 1], channels[level])))
+        x = channels[-1]
+        for number, level in enumerate(reversed(range(levels)), start=1):
+            outputs = channels[max(level - 1, 0)]
+            stages.append((f"decoder{number}", Decoder(x, channels[level], outputs)))
+            x = outputs
+        super().__init__(OrderedDict([*stages, ("output", Change(x, target_len))]))
+        self.config: dict[str, Any] = {
+            "input_len": int(input_len),
+            "target_len": int(target_len),
+            "width": int(width),
+            "levels": int(levels),
+        }

@@ -1,0 +1,25 @@
+"""What a task is: examples to learn from, and examples to be judged by."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Examples(NamedTuple):
+    """Inputs x and targets y; the first axis of both is the observations."""
+
+    x: Tensor
+    y: Tensor
+
+    @property
+    def count(self) -> int:
+        """Number of observations."""
+        return len(self.x)
+
+
+class Task(NamedTuple):
+    """A support set to adapt to, a query set to be judged by, and a name for messages."""
+
+    support: Examples
+    query: Examples
+    name: str = "task"
