@@ -8,6 +8,8 @@ from metaprior.metagrad.adaptation import adapt
 from metaprior.metagrad.checkpointed import checkpointed
 from metaprior.metagrad.finite_difference import finite_difference
 from metaprior.metagrad.first_order import first_order
+from metaprior.metagrad.implicit import Implicit, implicit
+from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
 from metaprior.metagrad.mixed import mixed
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, MetaGradient, NonFinite, Problem, QueryLoss
 from metaprior.metagrad.truncated import truncated
@@ -19,7 +21,9 @@ EXACT = {engine.name: engine for engine in (unrolled, checkpointed, mixed, twice
 __all__ = [
     "EXACT",
     "AmortizedELBO",
+    "Implicit",
     "InnerLoop",
+    "MetaBatch",
     "MetaGradient",
     "NonFinite",
     "Problem",
@@ -28,7 +32,9 @@ __all__ = [
     "checkpointed",
     "finite_difference",
     "first_order",
+    "implicit",
     "keeping",
+    "meta_gradient",
     "mixed",
     "truncated",
     "twice_reverse",

@@ -9,7 +9,7 @@ from torch import Tensor
 from metaprior.metagrad.data_loss import DataLoss
 from metaprior.metagrad.inner_step import DataGradient, State, StepSizes, advance, sample
 from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem
-from metaprior.metagrad.products import KeptGradient, plain_gradient
+from metaprior.metagrad.products import KeptGradient, add_gradient
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
@@ -76,33 +76,27 @@ class Adaptation:
         """Data term of the inner loss (for each task) at a step's noise, and its gradient."""
         count, samples = self.data.observations("support"), self.problem.inner.samples
         state = state.clone() if keep else state  # a kept graph holds on to it, and the walk goes on in place
-        zeros = state.zeros()
-        total = DataGradient(zeros.mu, None if samples == 1 else zeros.rho, zeros.plain)
-        nll = torch.zeros_like(state.mu[..., 0])
+        total = DataGradient.zeros(state, samples)
+        nll, factor = torch.zeros_like(state.mu[..., 0]), 1 / (count * samples)
         graphs: list[list[KeptGradient]] = []
         noises = []
         for number in range(samples):
             noise = self.draw(step, number)
             point = self.data.point(sample(state, noise), state.plain)
             own = total.g if samples == 1 else torch.zeros_like(total.g)
+            into = self.data.point(own, total.plain)
             graphs.append([])
             for chunk in self.data.chunks("support"):
                 if keep:
-                    kept = KeptGradient(chunk, point)
-                    graphs[-1].append(kept)
-                    loss, grads = kept.loss, kept.gradient
+                    graphs[-1].append(KeptGradient(chunk, point, factor, into))
+                    nll += factor * graphs[-1][-1].loss
                 else:
-                    loss, grads = plain_gradient(chunk, point)
-                nll += loss / (count * samples)
-                self.data.add_pieces(grads, own, total.plain, 1 / (count * samples))
-                del grads
+                    nll += factor * add_gradient(chunk, point, factor, into)
             if total.e is not None:
                 total.g.add_(own)
                 total.e.addcmul_(own, noise)
-            noises.append(noise)
+            noises.append(noise) if keep else None
             del noise, point
-            if not keep:
-                noises.clear()
         return nll, Record(total, graphs, state, noises) if keep else Record(total)
 
     def step(self, state: State, record: Record, step: int) -> Tensor:
@@ -114,7 +108,11 @@ class Adaptation:
         """The step's noise, where there is one sample and the formulas need it."""
         if record.gradient.e is not None:
             return None
-        return record.noise[0] if record.noise else self.draw(step, 0)
+        return self.noise(record, step, 0)
+
+    def noise(self, record: Record, step: int, number: int) -> Tensor:
+        """Noise of one sample of a step: kept, or drawn again."""
+        return record.noise[number] if record.noise else self.draw(step, number)
 
     def failure(self, terms: dict[str, Tensor], step: int) -> NonFinite | None:
         """The first term that is not finite; a stack of tasks is looked at only when it is done."""

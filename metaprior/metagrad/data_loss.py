@@ -1,8 +1,8 @@
 r"""The network's side of a meta-gradient: the data loss as a function of a point in weight space.
 
-A point is a list of tensors: the random weights' tensors (pieces of phi), then the adapted plain ones. What else the loss
-depends on and does not move in the inner loop is **fixed**: plain parameters that are only meta-learned, and the trunk's
-outputs, if the trunk is meta-learned. Examples are worked on in micro-batches.
+A point is a list of tensors: the random weights' tensors (pieces of phi), then the adapted plain ones. What else the
+loss depends on and does not move in the inner loop is **fixed**: plain parameters that are only meta-learned, and the
+trunk's outputs, if the trunk is meta-learned. Examples are worked on in micro-batches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,22 +72,10 @@ class DataLoss:
         return self._examples[part].x.shape[len(self.stack)]
 
     def point(self, phi: Tensor, plain: Mapping[str, Tensor]) -> list[Tensor]:
-        """Views of phi (..., D) in its tensors' shapes, then the adapted plain tensors."""
-        return [*self.pieces(phi), *(plain[name] for name in self.adapted_names)]
-
-    def pieces(self, flat: Tensor) -> list[Tensor]:
-        """Views of a flat vector (..., D) in the random tensors' shapes."""
-        layout, lead = self.network.layout, flat.shape[:-1]
-        return [piece.view(*lead, *shape) if not lead else piece.reshape(*lead, *shape)
-                for piece, shape in zip(flat.split(layout.sizes, -1), layout.shapes, strict=True)]
-
-    def add_pieces(self, values: Tensors, flat: Tensor, plain: dict[str, Tensor], factor: float = 1.0) -> None:
-        """Add tensors laid out like a point to a flat vector and named tensors, in place."""
-        pieces = flat.split(self.network.layout.sizes, -1)
-        for piece, value in zip(pieces, values, strict=False):
-            piece.add_(value.reshape(piece.shape), alpha=factor)
-        for name, value in zip(self.adapted_names, values[len(pieces) :], strict=True):
-            plain[name].add_(value, alpha=factor)
+        """Views of phi (..., D) in the random tensors' shapes, then the adapted plain tensors."""
+        layout, lead = self.network.layout, phi.shape[:-1]
+        pieces = zip(phi.split(layout.sizes, -1), layout.shapes, strict=True)
+        return [*(piece.view(*lead, *shape) for piece, shape in pieces), *(plain[name] for name in self.adapted_names)]
 
     def fixed_cotangent(self) -> FixedCotangent:
         """Zeros for every fixed tensor that is learned."""
@@ -96,13 +84,10 @@ class DataLoss:
         features = {part: tuple(map(torch.zeros_like, rows.features)) for part, rows in self._rows.items()}
         return FixedCotangent(plain, features if self.trunk_names else {})
 
-    def add_fixed(self, values: Tensors, part: str, chunk: Chunk, into: FixedCotangent, factor: float = 1.0) -> None:
-        """Add tensors laid out like a chunk's fixed ones."""
-        for name, value in zip(self.fixed_names, values, strict=False):
-            into.plain[name].add_(value, alpha=factor)
-        if self.trunk_names:
-            for whole, value in zip(into.features[part], values[len(self.fixed_names) :], strict=True):
-                whole[chunk.window].add_(value, alpha=factor)
+    def fixed_views(self, cotangent: FixedCotangent, part: str, chunk: Chunk) -> list[Tensor]:
+        """The parts of a cotangent that belong to a chunk's fixed tensors."""
+        plain = [cotangent.plain[name] for name in self.fixed_names]
+        return [*plain, *(whole[chunk.window] for whole in cotangent.features.get(part, ()))]
 
     def chunks(self, part: str) -> Iterator[Chunk]:
         """The examples of one set in micro-batches."""
@@ -122,7 +107,9 @@ class DataLoss:
         for start in range(0, count, size):
             yield (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
 
-    def _chunk_loss(self, features: tuple[Tensor, ...], single: bool, y: Tensor) -> Callable[[Tensors, Tensors], Tensor]:
+    def _chunk_loss(
+        self, features: tuple[Tensor, ...], single: bool, y: Tensor
+    ) -> Callable[[Tensors, Tensors], Tensor]:
         count = len(self.fixed_names)
 
         def nll(adapted: Tensors, fixed: Tensors, features: tuple[Tensor, ...], y: Tensor) -> Tensor:
@@ -169,7 +156,9 @@ class DataLoss:
                 x = self._examples[part].x[lane]
                 own = tuple(f[lane] for f in features)
                 for start in range(0, len(x), size):
-                    self._pull_back_rows(x[start : start + size], [f[start : start + size] for f in own], lane, cotangent)
+                    self._pull_back_rows(
+                        x[start : start + size], [f[start : start + size] for f in own], lane, cotangent
+                    )
 
     def _lanes(self) -> list[tuple[int, ...]]:
         """Index of each task of a stack; a single empty one without."""

@@ -1,16 +1,20 @@
 r"""One inner step and its adjoint, elementwise in the weights: everything about a step but the network.
 
-With $s = \mathrm{softplus}(\rho)$, $s' = \mathrm{sigmoid}(\rho)$, $s'' = s'(1-s')$, $p = 1/s_\theta^2$, $w$ = kl_weight / N, and
-with $g$ and $e$ the means over weight samples of $\nabla_\phi$ and of $\epsilon \nabla_\phi$ of the data loss, the inner gradient is
+With $s = \mathrm{softplus}(\rho)$, $s' = \mathrm{sigmoid}(\rho)$, $s'' = s'(1-s')$, $p = 1/s_\theta^2$, $w$ =
+kl_weight / N, and
+with $g$ and $e$ the means over weight samples of $\nabla_\phi$ and of $\epsilon \nabla_\phi$ of the data loss, the
+inner gradient is
 
 $$G_\mu = g + w\,(\mu - \mu_\theta)\,p, \qquad G_\rho = s'\,\big(e + w\,(s\,p - 1/s)\big).$$
 
 Its pullback of a direction $a = (a_\mu, a_\rho)$, without the network's part, is
 
 $$\mu:\; w\,p\,a_\mu \qquad \rho:\; s''\,\big(e + w\,(s p - 1/s)\big)\,a_\rho + w\,s'^2\,(p + 1/s^2)\,a_\rho$$
-$$\mu_\theta:\; -w\,p\,a_\mu \qquad \rho_\theta:\; -2w\,\frac{s'_\theta}{s_\theta^3}\,\big((\mu-\mu_\theta)\,a_\mu + s' s\,a_\rho\big)$$
+$$\mu_\theta:\; -w\,p\,a_\mu \qquad \rho_\theta:\; -2w\,\frac{s'_\theta}{s_\theta^3}\,\big((\mu-\mu_\theta)\,a_\mu +
+s' s\,a_\rho\big)$$
 
-and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where $h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$ (Hessian of the data loss in
+and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where
+$h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$ (Hessian of the data loss in
 weight space). Vectors are worked on in parts that fit in a core's cache; everything is in place.
 """
 
@@ -65,11 +69,17 @@ class State:
 
 
 class DataGradient(NamedTuple):
-    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$, by replay), and the plain ones'."""
+    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$, by replay), and the plain."""
 
     g: Tensor
     e: Tensor | None
     plain: dict[str, Tensor]
+
+    @classmethod
+    def zeros(cls, state: State, samples: int) -> "DataGradient":
+        """To be added to."""
+        plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
+        return cls(torch.zeros_like(state.mu), None if samples == 1 else torch.zeros_like(state.mu), plain)
 
 
 class StepSizes:
@@ -158,9 +168,16 @@ class _Elements(NamedTuple):
         return (0.5 * (ratio**2 + ((self.mu - self.theta_mu) / self.theta_s) ** 2 - 1) - ratio.log()).sum(-1)
 
 
-def kl_weight(problem: Problem, num_support: int) -> float:
-    """w: what the KL is multiplied with in the inner loss."""
-    return problem.inner.kl_weight / num_support
+def inner_gradient(
+    state: State, theta: WeightDistribution, gradient: DataGradient, noise: Tensor | None, w: float
+) -> State:
+    """G at a state, as a vector of its own."""
+    result = State(torch.empty_like(state.mu), torch.empty_like(state.rho), gradient.plain)
+    for part in parts(state.mu):
+        elements = _Elements.of(state, theta, part, w)
+        both = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
+        result.mu[..., part], result.rho[..., part] = both
+    return result
 
 
 def advance(

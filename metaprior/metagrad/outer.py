@@ -10,7 +10,7 @@ from metaprior.metagrad.adaptation import Adaptation
 from metaprior.metagrad.data_loss import FixedCotangent
 from metaprior.metagrad.inner_step import State, add_kl_gradient, out_of_weight_space, parts, sample
 from metaprior.metagrad.problem import PARTS, OuterTerms
-from metaprior.metagrad.products import plain_gradient
+from metaprior.metagrad.products import add_gradient
 from metaprior.weights import WeightDistribution
 
 
@@ -19,8 +19,15 @@ class Cotangents:
     """Derivatives of the outer loss by lambda at some step (v), by theta as a prior, and by what does not move."""
 
     v: State
-    theta: State
     fixed: FixedCotangent
+    _theta: State | None = None
+
+    @property
+    def theta(self) -> State:
+        """By theta as a prior; made when it is first asked for, because it is as large as v."""
+        if self._theta is None:
+            self._theta = self.v.zeros()
+        return self._theta
 
 
 def differentiate_outer_loss(run: Adaptation, state: State) -> tuple[OuterTerms, Cotangents]:
@@ -28,7 +35,7 @@ def differentiate_outer_loss(run: Adaptation, state: State) -> tuple[OuterTerms,
     objective = run.problem.objective
     factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
     zero = torch.zeros_like(state.mu[..., 0])
-    cotangents = Cotangents(state.zeros(), state.zeros(), run.data.fixed_cotangent())
+    cotangents = Cotangents(state.zeros(), run.data.fixed_cotangent())
     nll = {part: zero.clone() for part in PARTS}
     for number in range(objective.samples):
         noise = run.draw_outer(0, number)
@@ -49,12 +56,10 @@ def _accumulate(
     run: Adaptation, part: str, point: list[Tensor], factor: float, g: Tensor, cotangents: Cotangents
 ) -> Tensor:
     """Add the gradient of one set's data term; returns its value."""
-    total = torch.zeros_like(g[..., 0])
+    total, into = torch.zeros_like(g[..., 0]), run.data.point(g, cotangents.v.plain)
     for chunk in run.data.chunks(part):
-        loss, grads = plain_gradient(chunk, point, with_fixed=True)
-        total += factor * loss
-        run.data.add_pieces(grads[: len(point)], g, cotangents.v.plain, factor)
-        run.data.add_fixed(grads[len(point) :], part, chunk, cotangents.fixed, factor)
+        into_fixed = run.data.fixed_views(cotangents.fixed, part, chunk)
+        total += factor * add_gradient(chunk, point, factor, into, into_fixed)
     return total
 
 

@@ -7,26 +7,28 @@ $$\lambda^{(0)} = \theta,\qquad m^{(k+1)} = \beta m^{(k)} + \nabla_\lambda L_S(\
 
 $$L_S(\lambda, \theta) = \frac1N\Big(E_q[-\log p(S|\phi)] + \texttt{kl\_weight}\; KL(q_\lambda \| p_\theta)\Big),$$
 
-with the expectation a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. The outer loss is a function
-of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in theta: means,
-scales, plain parameters (adapted or not) and step sizes.
+with the expectation a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. The outer
+loss is a function
+of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in theta:
+means, scales, plain parameters (adapted or not) and step sizes.
 """
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from metaprior import checks
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.stages import first_stage_with, stages_of
+from metaprior.stages import first_stage_with
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
@@ -52,7 +54,7 @@ class InnerLoop:
     adapt: str = ".*"
 
     def __post_init__(self) -> None:
-        learn = {False: "no", True: "per_tensor"}.get(self.learn_lr, self.learn_lr)  # type: ignore[call-overload]
+        learn = {"False": "no", "True": "per_tensor"}.get(str(self.learn_lr), self.learn_lr)
         object.__setattr__(self, "learn_lr", learn)
         if learn not in ("no", "one", "per_tensor"):
             raise ValueError(f"learn_lr is 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
@@ -83,7 +85,9 @@ class OuterWeights(NamedTuple):
 class Objective(Protocol):
     """How a task's outer loss is put together."""
 
-    samples: int
+    @property
+    def samples(self) -> int:
+        """Weight samples that expectations are a mean over."""
 
     @property
     def hyperprior(self) -> NormalGammaHyperprior | None:
@@ -120,7 +124,7 @@ class AmortizedELBO:
 
     num_tasks: int
     samples: int = 1
-    hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior()
+    hyperprior: NormalGammaHyperprior | None = field(default_factory=NormalGammaHyperprior)
 
     def __post_init__(self) -> None:
         if self.num_tasks < 1 or self.samples < 1:
@@ -135,7 +139,8 @@ class AmortizedELBO:
 
 @dataclass(frozen=True)
 class Problem:
-    """Network, likelihood, inner loop and outer loss: all that a meta-gradient depends on besides theta, task and noise.
+    """Network, likelihood, inner loop and outer loss: all that a meta-gradient depends on besides theta, task and
+    noise.
 
     ``micro_batch``: observations that are run through the network at once; it bounds the activations' memory and
     changes no result (beyond rounding).
@@ -180,8 +185,6 @@ class Problem:
         return Task(checked["support"], checked["query"], task.name)
 
     def _check_examples(self, examples: Examples, what: str) -> Examples:
-        from metaprior import checks
-
         try:
             x = checks.inputs(examples.x, dtype=self.network.dtype, device=self.network.device)
             y = checks.as_tensor(examples.y, "y", device=self.network.device)
@@ -224,7 +227,8 @@ class MetaGradient:
     grads: WeightDistribution
     terms: OuterTerms
     inner: InnerTerms
-    adapted: WeightDistribution | None = None
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    """What an approximate engine has to say about itself."""
 
 
 @dataclass(frozen=True)
@@ -239,18 +243,25 @@ class NonFinite:
     def __str__(self) -> str:
         where = f"inner step {self.step}" if isinstance(self.step, int) else self.step
         return (
-            f"{self.task}: the {self.term} became {self.value} ({where}); nothing of this task was used. A smaller inner "
-            "lr, fewer inner steps, a smaller sigma, or inputs of a common scale help"
+            f"{self.task}: the {self.term} became {self.value} ({where}); nothing of this task was used. A smaller "
+            "inner lr, fewer inner steps, a smaller sigma, or inputs of a common scale help"
         )
 
 
 class Engine(Protocol):
     """One way to differentiate through the inner loop. ``exact`` engines agree to rounding."""
 
-    name: str
-    exact: bool
+    @property
+    def name(self) -> str:
+        """For tables and messages."""
 
-    def __call__(self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> MetaGradient | NonFinite:
+    @property
+    def exact(self) -> bool:
+        """Whether it returns the derivative itself, or an approximation of it."""
+
+    def __call__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
+    ) -> MetaGradient | NonFinite:
         """Outer loss of one task, its gradient, and its terms."""
 
 
@@ -260,6 +271,6 @@ def refuse_hidden_noise(module: nn.Module) -> None:
         noisy = isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU) and part.training
         if noisy and getattr(part, "p", 1.0) > 0:
             raise ValueError(
-                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) draws noise of its own, which cannot be "
-                "replayed when a step is differentiated. Call .eval() on it, or leave it out: weight noise is there already"
+                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) draws noise of its own, which cannot "
+                "be replayed when a step is differentiated. Call .eval() on it, or leave it out: the weights are noisy already"
             )

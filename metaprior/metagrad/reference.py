@@ -55,7 +55,7 @@ def inner_loss(
     """L_S(lambda, theta), per observation."""
     kl = problem.inner.kl_weight * kl_divergence(q, theta)
     data = nll(problem, q, support, noise, problem.inner.samples)
-    return Terms(data / support.count, kl / support.count)
+    return Terms(data / support.size, kl / support.size)
 
 
 def outer_loss(
@@ -63,7 +63,7 @@ def outer_loss(
 ) -> OuterTerms:
     """The outer loss at lambda^(K)."""
     objective, noise = problem.objective, noise.fork("outer").at(step=0)
-    factors = objective.weights(task.support.count, task.query.count)
+    factors = objective.weights(task.support.size, task.query.size)
     zero = torch.zeros_like(q.mu[0])
     sets = ((factors.support, task.support), (factors.query, task.query))
     support, query = (c * nll(problem, q, part, noise, objective.samples) if c else zero for c, part in sets)

@@ -5,9 +5,10 @@ With v the derivative of the outer loss by $\lambda^{(k+1)}$ and z that by the v
 $$a = z - \alpha v, \qquad v \leftarrow v + (\partial G/\partial\lambda)^T a, \qquad z \leftarrow \beta a, \qquad
 \bar\theta \leftarrow \bar\theta + (\partial G/\partial\theta)^T a,$$
 
-where G is the inner gradient. All of it is elementwise but one product of the data loss's Hessian with a vector of D numbers. What is
-stored is one gradient of D numbers for each step: noise is replayed from its index, and $\lambda^{(k)}$ is rebuilt from theta and the
-stored gradients.
+where G is the inner gradient. All of it is elementwise but one product of the data loss's Hessian with a vector of D
+numbers. What is
+stored is one gradient of D numbers for each step: noise is replayed from its index, and $\lambda^{(k)}$ is rebuilt
+from theta and the stored gradients.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from metaprior.metagrad.inner_step import (
 )
 from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
 from metaprior.metagrad.problem import LOG_LR, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
-from metaprior.metagrad.products import HessianProduct, KeptGradient
+from metaprior.metagrad.products import HessianProduct
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
@@ -81,7 +82,7 @@ class Sweep:
         terms, cotangents = differentiate_outer_loss(run, path.state)
         sweep_back(run, path, cotangents, self.product)
         run.data.pull_back_trunk(cotangents.fixed)
-        return terms, inner, _gradient(run, cotangents)
+        return terms, inner, collect_gradient(run, cotangents)
 
 
 class Path:
@@ -174,7 +175,7 @@ def _add_descent(z: State, v: State, run: Adaptation) -> None:
 
 
 def _collect_untouched_steps(run: Adaptation, state: State, v: State) -> None:
-    r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ are taken as constants times alpha."""
+    r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ count as constants times alpha."""
     if run.sizes.learned is None:
         return
     for part in parts(state.mu):
@@ -195,53 +196,53 @@ def pull_back(
 ) -> None:
     """Add (dG/d lambda)^T a, (dG/d theta)^T a and (dG/d fixed)^T a to the cotangents."""
     samples = run.problem.inner.samples
-    zeros = torch.zeros_like(state.mu)
-    plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
-    total = DataGradient(zeros, None if samples == 1 else torch.zeros_like(zeros), plain)
+    total = DataGradient.zeros(state, samples)
     for number in range(samples):
-        noise = record.noise[number] if record.noise else run.draw(step, number)
-        phi, u = sample(state, noise), into_weight_space(state, direction, noise)
-        if samples == 1:
-            del noise
-        along = run.data.point(u, {name: direction.of_plain(name) for name in state.plain})
         own = total.g if samples == 1 else torch.zeros_like(total.g)
-        graphs = record.graphs[number] if record.graphs else None
-        _add_products(run, run.data.point(phi, state.plain), along, graphs, product, own, plain, cotangents)
+        into = run.data.point(own, total.plain)
+        _add_products(run, state, record, (step, number), direction, product, into, cotangents)
         if total.e is not None:
             total.g.add_(own)
-            total.e.addcmul_(own, noise)
-    last = run.noise_of(record, step)
-    add_pullback(
-        state, run.theta, record.gradient, last, direction, total, cotangents.v, cotangents.theta, run.w
-    )
+            total.e.addcmul_(own, run.noise(record, step, number))
+    noise = run.noise_of(record, step)
+    add_pullback(state, run.theta, record.gradient, noise, direction, total, cotangents.v, cotangents.theta, run.w)
 
 
 def _add_products(
     run: Adaptation,
-    point: list[Tensor],
-    along: list[Tensor],
-    graphs: list[KeptGradient] | None,
+    state: State,
+    record: Record,
+    index: tuple[int, int],
+    direction: Direction,
     product: HessianProduct,
-    flat: Tensor,
-    plain: dict[str, Tensor],
+    into: list[Tensor],
     cotangents: Cotangents,
 ) -> None:
-    """Hessian times direction, over all micro-batches of the support set."""
+    """Hessian times direction at the weight sample with index (step, number), over the support set's micro-batches."""
+    graphs = record.graphs[index[1]] if record.graphs else None
+    noise = run.noise(record, *index)
     factor = 1 / (run.data.observations("support") * run.problem.inner.samples)
+    u = into_weight_space(state, direction, noise).mul_(factor)
+    along = run.data.point(u, {name: factor * direction.of_plain(name) for name in state.plain})
+    point = [] if graphs else run.data.point(sample(state, noise), state.plain)
+    del noise
     for number, chunk in enumerate(run.data.chunks("support")):
-        adapted, fixed = graphs[number](along) if graphs else product(chunk, point, along)
-        run.data.add_pieces(adapted, flat, plain, factor)
-        run.data.add_fixed(fixed, "support", chunk, cotangents.fixed, factor)
-        del adapted, fixed
+        into_fixed = run.data.fixed_views(cotangents.fixed, "support", chunk)
+        if graphs:
+            graphs[number].add_product(along, into, into_fixed)
+        else:
+            product(chunk, point, along, into, into_fixed)
 
 
-def _gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribution:
+def collect_gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribution:
     """By everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
     plain = {**v.plain, **cotangents.fixed.plain}
     if run.sizes.learned is not None:
         plain[LOG_LR] = run.sizes.grad
-    return WeightDistribution(theta.mu.add_(v.mu), theta.rho.add_(v.rho), {name: plain[name] for name in run.theta.plain})
+    return WeightDistribution(
+        theta.mu.add_(v.mu), theta.rho.add_(v.rho), {name: plain[name] for name in run.theta.plain}
+    )
 
 
 def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:

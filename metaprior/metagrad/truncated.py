@@ -1,7 +1,7 @@
 r"""**Approximate**: only the last k steps are differentiated (truncated back-propagation, Shaban et al. 2019).
 
-Earlier steps are taken as constants, as in ``first_order``. On a quadratic of curvature a the factor is $(1-\alpha a)^k$
-in place of $(1-\alpha a)^K$; with k = K it is exact.
+Earlier steps are taken as constants, as in ``first_order``. On a quadratic of curvature a the factor is
+$(1-\alpha a)^k$ in place of $(1-\alpha a)^K$; with k = K it is exact.
 """
 
 from metaprior.metagrad.products import reverse_over_reverse

@@ -1,7 +1,7 @@
 r"""U-Net that forecasts frames from frames (Ronneberger et al. 2015), with GroupNorm.
 
-It is a chain of stages. What passes from stage to stage is a tuple ``(x, *skips)``: the current features, and those that
-decoders further down will use, the next one first. The last entry is the last input frame, to which the network's
+It is a chain of stages. What passes from stage to stage is a tuple ``(x, *skips)``: the current features, and those
+that decoders further down will use, the next one first. The last entry is the last input frame, to which the network's
 output is added: a network that says nothing forecasts persistence.
 """
 
@@ -95,8 +95,8 @@ class UNet(nn.Sequential):
     """(N, input_len, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
 
     ``width`` channels at full resolution, doubling at each of ``levels`` halvings up to 8 x width: with width 64 and
-    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``decoder1``..
-    (the last is at full resolution), ``output``.
+    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``..,
+    ``decoder1``.. (the last is at full resolution), ``output``.
     """
 
     def __init__(self, input_len: int = 4, target_len: int = 4, width: int = 16, levels: int = 4) -> None:

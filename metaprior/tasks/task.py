@@ -12,7 +12,7 @@ class Examples(NamedTuple):
     y: Tensor
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """Number of observations."""
         return len(self.x)
 

@@ -1,0 +1,114 @@
+r"""**Approximate**: the adapted lambda is taken for a minimum of the inner loss (implicit differentiation,
+Rajeswaran et al. 2019).
+
+At a minimum $G(\lambda, \theta) = 0$ the path does not matter, and
+
+$$\frac{dL}{d\theta} = \frac{\partial L}{\partial\theta} - \Big(\frac{\partial G}{\partial\theta}\Big)^T x, \qquad
+\frac{\partial G}{\partial\lambda}\,x = \frac{\partial L}{\partial\lambda},$$
+
+solved by conjugate gradients with the same weight-space products as the exact engines, for one draw of the noise.
+The error is of
+the size of the inner gradient that is left (``diagnostics["inner_gradient"]``) and of the solver's residual: after a
+handful of steps
+it is large, after convergence it vanishes. Nothing is learned about step sizes (their gradient is zero), and theta
+matters only as a prior, so a ``kl_weight`` of zero leaves nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.adaptation import Adaptation
+from metaprior.metagrad.inner_step import State, inner_gradient
+from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
+from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
+from metaprior.metagrad.products import HessianProduct, reverse_over_reverse
+from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
+from metaprior.noise import Noise
+from metaprior.tasks.task import Task
+from metaprior.weights import WeightDistribution
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """Conjugate gradients on (dG/d lambda + damping) x = v; stops early where the curvature is not positive."""
+
+    iterations: int = 20
+    damping: float = 0.0
+    tolerance: float = 1e-10
+    product: HessianProduct = reverse_over_reverse
+    name: str = "implicit"
+    exact: bool = False
+
+    def __call__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
+    ) -> MetaGradient | NonFinite:
+        """Outer loss of one task, its approximate gradient, and its terms."""
+        run = Adaptation(problem, theta, task, [noise])
+        path = Path(run, first=problem.inner.steps, keep=0)
+        inner = path.walk()
+        if isinstance(inner, NonFinite):
+            return inner
+        state, last = path.state, problem.inner.steps
+        terms, cotangents = differentiate_outer_loss(run, state)
+        _, record = run.gradient(state, last)
+
+        def curvature(x: State) -> State:
+            scratch = Cotangents(x.zeros(), run.data.fixed_cotangent())
+            pull_back(run, last, state, record, x, scratch, self.product)
+            return _combined(scratch.v, x, self.damping)
+
+        x, residual = self._solve(curvature, cotangents.v)
+        along = _combined(x.zeros(), x, -1.0)
+        through = Cotangents(x.zeros(), cotangents.fixed, cotangents.theta)
+        pull_back(run, last, state, record, along, through, self.product)
+        run.data.pull_back_trunk(through.fixed)
+        through.v = x.zeros()  # the starting point does not matter at a minimum
+        grads = collect_gradient(run, through)
+        left = inner_gradient(state, run.theta, record.gradient, run.noise_of(record, last), run.w)
+        diagnostics = {"residual": residual, "inner_gradient": float(_dot(left, left).sqrt())}
+        return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), task.name)
+
+    def _solve(self, apply: Callable[[State], State], v: State) -> tuple[State, float]:
+        """x and the relative residual."""
+        x, r = v.zeros(), v.clone()
+        p, old = r.clone(), _dot(v, v)
+        start = float(old)
+        for _ in range(self.iterations):
+            if float(old) <= self.tolerance**2 * start or start == 0:
+                break
+            hp = apply(p)
+            bend = _dot(p, hp)
+            if float(bend) <= 0:
+                break
+            _add(x, p, old / bend)
+            _add(r, hp, -old / bend)
+            new = _dot(r, r)
+            p = _combined(r, p, float(new / old))
+            old = new
+        return x, float(old.sqrt()) / start**0.5 if start else 0.0
+
+
+def _tensors(state: State) -> list[Tensor]:
+    return [state.mu, state.rho, *state.plain.values()]
+
+
+def _dot(a: State, b: State) -> Tensor:
+    return torch.stack([(s * t).sum() for s, t in zip(_tensors(a), _tensors(b), strict=True)]).sum()
+
+
+def _add(a: State, b: State, factor: Tensor) -> None:
+    """a <- a + factor * b."""
+    for s, t in zip(_tensors(a), _tensors(b), strict=True):
+        s.add_(factor * t)
+
+
+def _combined(a: State, b: State, factor: float) -> State:
+    """a + factor * b, without a velocity."""
+    plain = {name: value + factor * b.plain[name] for name, value in a.plain.items()}
+    return State(a.mu + factor * b.mu, a.rho + factor * b.rho, plain)
+
+
+implicit = Implicit()

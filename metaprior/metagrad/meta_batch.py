@@ -1,0 +1,143 @@
+"""Several tasks: one after the other in the memory of one, or (small networks) all at once, vectorised."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.problem import Engine, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.sweep import Sweep
+from metaprior.metagrad.twice_reverse import twice_reverse
+from metaprior.noise import Noise
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+
+@dataclass(frozen=True)
+class MetaBatch:
+    """Means over the tasks that were finite; ``failures`` are the others. With none left, loss and terms are NaN."""
+
+    loss: Tensor
+    grads: WeightDistribution
+    terms: OuterTerms
+    count: int
+    """Tasks that the means are over."""
+    failures: tuple[NonFinite, ...] = ()
+
+
+def meta_gradient(
+    problem: Problem,
+    theta: WeightDistribution,
+    tasks: Sequence[Task],
+    noise: Noise,
+    *,
+    engine: Engine = twice_reverse,
+    stacked: bool = False,
+) -> MetaBatch:
+    """Mean outer loss and gradient of a meta-batch; task i of it uses the noise ``noise.at(task=noise.task + i)``.
+
+    ``stacked``: all tasks in one vectorised program, to rounding the same result. They need equal shapes, and memory
+    for all of them at once.
+    """
+    if not tasks:
+        raise ValueError("a meta-batch needs at least one task")
+    noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
+    if stacked:
+        return _all_at_once(problem, theta, tasks, noises, engine)
+    return _one_by_one(problem, theta, tasks, noises, engine)
+
+
+def _one_by_one(
+    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
+) -> MetaBatch:
+    failures: list[NonFinite] = []
+    total: MetaGradient | None = None
+    for task, noise in zip(tasks, noises, strict=True):
+        value = engine(problem, theta, task, noise)
+        if isinstance(value, NonFinite):
+            failures.append(value)
+        elif total is None:
+            total = value
+        else:
+            total = _add_in_place(total, value)
+        del value
+    count = len(tasks) - len(failures)
+    if total is None:
+        return _nothing(theta, failures)
+    for tensor in _tensors(total.grads):
+        tensor /= count
+    terms = OuterTerms(*(term / count for term in total.terms))
+    return MetaBatch(terms.total, total.grads, terms, count, tuple(failures))
+
+
+def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
+    for tensor, other in zip(_tensors(total.grads), _tensors(value.grads), strict=True):
+        tensor += other
+    terms = OuterTerms(*(a + b for a, b in zip(total.terms, value.terms, strict=True)))
+    return MetaGradient(terms.total, total.grads, terms, total.inner)
+
+
+def _all_at_once(
+    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
+) -> MetaBatch:
+    if not isinstance(engine, Sweep):
+        raise ValueError(
+            f"{engine.name} works on one task at a time; stacked tasks need a sweeping engine (mixed, ...)"
+        )
+    try:
+        terms, inner, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
+    finite = torch.stack([t.flatten(1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
+    failures = [_failure(tasks[i].name, i, terms, inner) for i in (~finite).nonzero().flatten().tolist()]
+    if not bool(finite.any()):
+        return _nothing(theta, failures)
+
+    def mean(values: Tensor) -> Tensor:  # of the finite rows alone: NaN times zero is NaN
+        return (values if not failures else values[finite]).mean(0)
+
+    plain = {name: mean(value) for name, value in grads.plain.items()}
+    means = OuterTerms(*(mean(term) for term in terms))
+    count = len(tasks) - len(failures)
+    return MetaBatch(
+        means.total, WeightDistribution(mean(grads.mu), mean(grads.rho), plain), means, count, tuple(failures)
+    )
+
+
+def stack_tasks(tasks: Sequence[Task]) -> Task:
+    """Tasks of equal shapes along a new first axis."""
+    shapes = {tuple(tuple(t.shape) for part in (task.support, task.query) for t in part) for task in tasks}
+    if len(shapes) > 1:
+        raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
+    support, query = (
+        Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
+        for parts in ([task.support for task in tasks], [task.query for task in tasks])
+    )
+    return Task(support, query, "stack")
+
+
+def _failure(name: str, row: int, terms: OuterTerms, inner: InnerTerms) -> NonFinite:
+    """Where a task of a stack first left the finite numbers."""
+    for step in range(len(inner.nll)):
+        for term, values in inner._asdict().items():
+            if not bool(values[step, row].isfinite()):
+                return NonFinite(name, step, term, float(values[step, row]))
+    for term, values in terms._asdict().items():
+        if not bool(values[row].isfinite()):
+            return NonFinite(name, "outer", term, float(values[row]))
+    return NonFinite(name, "sweep", "gradient", float("nan"))
+
+
+def _nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
+    """No task was finite: there is no mean."""
+    unknown = torch.full_like(theta.mu[0], float("nan"))
+    plain = {name: torch.full_like(value, float("nan")) for name, value in theta.plain.items()}
+    grads = WeightDistribution(unknown.expand_as(theta.mu), unknown.expand_as(theta.rho), plain)
+    return MetaBatch(unknown, grads, OuterTerms(unknown, unknown, unknown, unknown), 0, tuple(failures))
+
+
+def _tensors(grads: WeightDistribution) -> list[Tensor]:
+    return [grads.mu, grads.rho, *grads.plain.values()]
