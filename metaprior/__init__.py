@@ -2,36 +2,49 @@
 
 from importlib.metadata import version
 
+from metaprior import metagrad
 from metaprior.checkpoint import CheckpointError
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.methods.free_energy_descent import TrainingDiverged
 from metaprior.models.mlp import MLP
+from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
+from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution, kl_divergence
 
 __version__ = version("metaprior")
 
 __all__ = [
     "MLP",
+    "AmortizedELBO",
     "BayesByBackprop",
     "BayesianNetwork",
     "Bernoulli",
     "Categorical",
     "CheckpointError",
+    "Examples",
     "Gaussian",
     "HeteroscedasticGaussian",
+    "InnerLoop",
     "Likelihood",
     "Noise",
+    "NonFinite",
     "NormalGammaHyperprior",
     "NormalPrior",
     "Posterior",
+    "Problem",
+    "QueryLoss",
     "ScaleMixturePrior",
+    "Task",
     "TrainingDiverged",
+    "UNet",
     "WeightDistribution",
     "kl_divergence",
+    "metagrad",
 ]

@@ -8,14 +8,14 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"noise", "checks", "checkpoint", "objectives", "scaling"},
+    {"noise", "checks", "checkpoint", "objectives", "scaling", "stages", "tasks"},
     {"weights", "forecasts"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
-    {"posterior"},
+    {"posterior", "metagrad"},
     {"saved_posterior"},
     {"methods"},
     {"report", "bench"},
-    {"demo"},
+    {"demo", "unet_plan"},
     {"cli"},
     {"__main__", "__init__"},
 ]

@@ -11,6 +11,7 @@ from metaprior.metagrad.first_order import first_order
 from metaprior.metagrad.implicit import Implicit, implicit
 from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
 from metaprior.metagrad.mixed import mixed
+from metaprior.metagrad.planner import DoesNotFit, Plan, plan
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, MetaGradient, NonFinite, Problem, QueryLoss
 from metaprior.metagrad.truncated import truncated
 from metaprior.metagrad.twice_reverse import keeping, twice_reverse
@@ -21,11 +22,13 @@ EXACT = {engine.name: engine for engine in (unrolled, checkpointed, mixed, twice
 __all__ = [
     "EXACT",
     "AmortizedELBO",
+    "DoesNotFit",
     "Implicit",
     "InnerLoop",
     "MetaBatch",
     "MetaGradient",
     "NonFinite",
+    "Plan",
     "Problem",
     "QueryLoss",
     "adapt",
@@ -36,6 +39,7 @@ __all__ = [
     "keeping",
     "meta_gradient",
     "mixed",
+    "plan",
     "truncated",
     "twice_reverse",
     "unrolled",

@@ -6,7 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -19,14 +24,27 @@ class Footprint(NamedTuple):
 
 
 def footprint(function: Callable[..., Any], *arguments: Any) -> Footprint:
-    """Run ``function`` on fakes of the arguments; what the arguments themselves take is not counted."""
-    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-        fakes = tree_map(lambda leaf: fake.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf, arguments)
-        with _LiveBytes() as live:
-            live.inputs(fakes)
-            result = function(*fakes)
-            kept = live.now
-            del result
+    """Run ``function`` on fakes of the arguments; what the arguments themselves take is not counted.
+
+    A network whose operations depend on the numbers themselves cannot be run on fakes: it is run for real then.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            return _measured(function, tree_map(lambda leaf: _fake(fake, leaf), arguments))
+    except (DynamicOutputShapeException, DataDependentOutputException, UnsupportedFakeTensorException):
+        return _measured(function, arguments)
+
+
+def _fake(mode: FakeTensorMode, leaf: Any) -> Any:
+    return mode.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf
+
+
+def _measured(function: Callable[..., Any], arguments: Any) -> Footprint:
+    with _LiveBytes() as live:
+        live.inputs(arguments)
+        result = function(*arguments)
+        kept = live.now
+        del result
     return Footprint(live.peak, kept)
 
 

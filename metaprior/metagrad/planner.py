@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-ALLOCATOR = 1.25
+ALLOCATOR = 1.15
 """Freed blocks that the allocator cannot hand out again, and scratch space inside operations."""
 
 Memory = str | int | float
@@ -106,19 +106,38 @@ class Plan:
         return self.choice.engine
 
 
+def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> list[dict[str, Any]]:
+    """A table for people: every choice, its predicted peak and time, and whether it fits."""
+    slowest = max(choice.cost for choice in choices) or 1.0
+    return [
+        {
+            "engine": choice.engine.name,
+            "micro_batch": choice.micro_batch or "all",
+            "predicted_peak": text(choice.peak),
+            "relative_time": choice.cost / slowest,
+            "": "<- chosen" if choice is chosen else "" if choice.peak <= budget else "does not fit",
+        }
+        for choice in choices
+    ]
+
+
 def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> Plan:
     """The fastest exact choice whose predicted peak stays inside the budget, for tasks of this one's shapes."""
-    budget = bytes_of(memory)
-    choices = tuple(predict(problem, theta, task))
+    choices, budget = tuple(predict(problem, theta, task)), bytes_of(memory)
+    best = choose(choices, budget)
+    return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
+
+
+def choose(choices: Sequence[Choice], budget: float) -> Choice:
+    """The fastest that fits, and of these the smallest."""
     fitting = [choice for choice in choices if choice.peak <= budget]
     if not fitting:
         least = min(choices, key=lambda choice: choice.peak)
         raise DoesNotFit(
-            f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}), of "
-            f"which {text(in_use())} are in use already. Fewer inner steps, smaller frames or fewer random weights need less"
+            f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}); "
+            f"the process holds {text(in_use())} already. Fewer inner steps, smaller frames, fewer random weights help"
         )
-    best = min(fitting, key=lambda choice: (choice.cost, choice.peak))
-    return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
+    return min(fitting, key=lambda choice: (choice.cost, choice.peak))
 
 
 def predict(problem: Problem, theta: WeightDistribution, task: Task) -> Iterator[Choice]:

@@ -28,7 +28,7 @@ from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.stages import first_stage_with
+from metaprior.stages import Chain, first_stage_with
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
@@ -182,7 +182,22 @@ class Problem:
     def check(self, task: Task) -> Task:
         """The task in the types that the engines trust, or an error that says what is wrong with it."""
         checked = {part: self._check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
+        if self.trunk_stages:
+            self._check_stages(checked["support"].x[:2])
         return Task(checked["support"], checked["query"], task.name)
+
+    def _check_stages(self, x: Tensor) -> None:
+        """Refuse a module whose stages, one after the other, are not its forward."""
+        module = self.network.module
+        whole, first, rest = Chain(module), Chain(module, 0, self.trunk_stages), Chain(module, self.trunk_stages)
+        with torch.no_grad():
+            expected = self.network.run_part(whole, {}, x)
+            found = self.network.run_part(rest, {}, self.network.run_part(first, {}, x))
+        if expected.shape != found.shape or not torch.allclose(expected, found, rtol=1e-4, atol=1e-6):
+            raise ValueError(
+                f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
+                "other has to be the same as calling the module"
+            )
 
     def _check_examples(self, examples: Examples, what: str) -> Examples:
         try:
@@ -271,6 +286,6 @@ def refuse_hidden_noise(module: nn.Module) -> None:
         noisy = isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU) and part.training
         if noisy and getattr(part, "p", 1.0) > 0:
             raise ValueError(
-                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) draws noise of its own, which cannot "
-                "be replayed when a step is differentiated. Call .eval() on it, or leave it out: the weights are noisy already"
+                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) draws noise of its own, which "
+                "cannot be drawn again when a step is differentiated. Call .eval() on it, or leave it out"
             )

@@ -94,12 +94,16 @@ def _step_sizes(problem: Problem, theta: WeightDistribution, lambda_: Lambda) ->
     alpha = theta.plain[LOG_LR].exp()
     if not alpha.ndim:
         return dict.fromkeys(lambda_.values, alpha)
-    sizes = torch.tensor(problem.network.layout.sizes, device=alpha.device)
+    sizes = problem.network.layout.sizes
     count = len(sizes)
+
+    def spread(values: Tensor) -> Tensor:
+        return torch.cat([value.expand(size) for value, size in zip(values, sizes, strict=True)])
+
     plain = [name for name in lambda_.values if name not in (MU, RHO)]
     return {
-        MU: alpha[:count].repeat_interleave(sizes),
-        RHO: alpha[count : 2 * count].repeat_interleave(sizes),
+        MU: spread(alpha[:count]),
+        RHO: spread(alpha[count : 2 * count]),
         **{name: alpha[2 * count + index] for index, name in enumerate(plain)},
     }
 

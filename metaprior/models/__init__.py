@@ -5,17 +5,18 @@ from typing import Any
 from torch import nn
 
 from metaprior.models.mlp import MLP
+from metaprior.models.unet import UNet
 
-__all__ = ["MLP", "describe", "rebuild"]
+__all__ = ["MLP", "UNet", "describe", "rebuild"]
 
-KINDS = {"mlp": MLP}
+KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "unet": UNet}
 
 
 def describe(module: nn.Module) -> dict[str, Any] | None:
     """What ``rebuild`` needs to make the same network again, for the networks of this package; else None."""
     for kind, cls in KINDS.items():
         if type(module) is cls:
-            return {"kind": kind, **module.config}
+            return {"kind": kind, **module.config}  # type: ignore[dict-item]
     return None
 
 

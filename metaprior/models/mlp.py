@@ -27,6 +27,10 @@ class MLP(nn.Module):
             layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
         self.layers = nn.Sequential(*layers, nn.Linear([inputs, *hidden][-1], outputs))
 
+    def stages(self) -> list[nn.Module]:
+        """Flattening, then layer by layer."""
+        return [nn.Flatten(), *self.layers]
+
     def forward(self, x: Tensor) -> Tensor:
         """(N, ...) -> (N, outputs)."""
         return self.layers(x.flatten(1))  # type: ignore[no-any-return]
