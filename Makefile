@@ -18,10 +18,13 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take about an hour on two cores; `make bench BENCH_FLAGS=--quick` takes about two minutes.
+# The full benchmarks take an hour and a half on two cores; `make bench BENCH_FLAGS=--quick` takes about five minutes.
 bench: .venv
 	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
 	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
+	$(BIN)/metaprior bench gradients $(BENCH_FLAGS) --json bench-results/gradients.json
+	$(BIN)/metaprior bench memory $(BENCH_FLAGS) --json bench-results/memory.json
+	$(BIN)/metaprior bench speed $(BENCH_FLAGS) --json bench-results/speed.json
 
 .venv: .venv/installed
 

@@ -90,7 +90,7 @@ class StepSizes:
     ) -> None:
         self.learned = theta.plain.get(LOG_LR)
         self._adapted, self._sizes = adapted, problem.network.layout.sizes
-        fixed = torch.full((), problem.inner.lr).to(theta.mu)
+        fixed = theta.mu.new_full((), problem.inner.lr)
         self._alpha = fixed if self.learned is None else self.learned.detach().exp()
         self.grad = self._alpha.new_zeros((*stack, *self._alpha.shape))  # for each task of a stack
         ends = torch.tensor(self._sizes).cumsum(0) if self._alpha.ndim else torch.zeros(0, dtype=torch.long)

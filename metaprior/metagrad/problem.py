@@ -163,7 +163,7 @@ class Problem:
         plain = {**weights.plain, **self.likelihood.initial_parameters(targets.to(weights.mu))}
         if self.inner.learn_lr != "no":
             count = () if self.inner.learn_lr == "one" else (self._step_size_count(plain),)
-            plain[LOG_LR] = torch.full(count, math.log(self.inner.lr)).to(weights.mu)
+            plain[LOG_LR] = weights.mu.new_full(count, math.log(self.inner.lr))
         return weights._replace(plain=plain)
 
     def _step_size_count(self, plain: Mapping[str, Tensor]) -> int:
