@@ -11,12 +11,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from metaprior.bench.one_step import GIB, PLANNED, Step
+from metaprior.bench.one_step import GIB, PLANNED, PREDICT, Step, prediction_name
 from metaprior.bench.peers import peer_versions
 from metaprior.bench.result import BenchResult, Row
 
 OURS, PEER = "twice_reverse", "higher"
 SPARE_GIB = 1.0
+PREDICTED = ("twice_reverse", "mixed", "checkpointed", "unrolled")
 LEAK_TASKS = (10, 50)
 LEAK_STEPS = 2
 OUT_OF_MEMORY = ("Resource temporarily unavailable", "allocate memory", "bad_alloc", "MemoryError")
@@ -128,11 +129,16 @@ def run(*, quick: bool = False, full: bool = False, runner: Runner = in_own_proc
     settings, peers = QUICK if quick else Settings(), peer_versions()
     jobs = settings.jobs()
     rows: list[Row] = []
-    with tqdm(total=len(jobs) + 1 + full, desc="memory", unit="process") as bar:
+    counts = sorted({job.steps for job in jobs if job.what in PREDICTED})
+    with tqdm(total=len(jobs) + len(counts) + 1 + full, desc="memory", unit="process") as bar:
         for step in jobs:
             bar.set_postfix_str(f"{step.what}, {step.steps} steps")
             known = [row for row in rows if row["what"] == step.what]
             rows.append(measure_or_refuse(step, known, runner, available_gib()))
+            bar.update()
+        for steps in counts:
+            bar.set_postfix_str(f"predictions, {steps} steps")
+            _add_predictions(rows, runner(settings.step(PREDICT, steps, None), None), steps)
             bar.update()
         bar.set_postfix_str(f"{LEAK_TASKS[-1]} tasks")
         leak = _measure_leak(settings, runner)
@@ -142,12 +148,27 @@ def run(*, quick: bool = False, full: bool = False, runner: Runner = in_own_proc
             seed = measure_or_refuse(SEED, [], runner, available_gib())
             bar.update()
     headline = _headline(rows, leak)
-    rows.append(_leak_row(leak))
     if full:
         headline["full_peak_gib"] = _or_unknown(seed["peak_gib"])
         rows.append({**seed, "what": f"{PLANNED}, 256 x 256, {SEED.memory}"})
+    headline["planner_error"] = _planner_error(rows)
+    rows.append(_leak_row(leak))
     about = {"bench": "memory", "quick": quick, "full": full, **asdict(settings), "peers": peers}
     return BenchResult(headline, [_without_weights(row) for row in rows], about, _notes(rows, settings, quick))
+
+
+def _add_predictions(rows: Sequence[Row], predicted: Row, steps: int) -> None:
+    """Put what the planner says beside what was measured."""
+    peaks = predicted.get("predicted_gib", {})
+    for row in rows:
+        if row["inner_steps"] == steps and row["what"] in PREDICTED:
+            row["predicted_gib"] = peaks.get(prediction_name(row["what"], row["micro_batch"]))
+
+
+def _planner_error(rows: Sequence[Row]) -> float:
+    """The largest relative error of a predicted peak."""
+    pairs = [(row["predicted_gib"], row["peak_gib"]) for row in rows if row.get("predicted_gib") and row["peak_gib"]]
+    return max((abs(predicted / peak - 1) for predicted, peak in pairs), default=math.nan)
 
 
 def _measure_leak(settings: Settings, runner: Runner) -> Row:
@@ -216,6 +237,7 @@ def _notes(rows: Sequence[Row], settings: Settings, quick: bool) -> list[str]:
         f"one task of a U-Net of width {settings.width} ({weights} weights, all random), frames of {settings.frame} x "
         f"{settings.frame}, k_shot {settings.k_shot}, k_query {settings.k_query}, float32; peak resident memory of a "
         "fresh process, importing torch included",
+        "predicted_gib: what the planner says before anything runs; planner_error: the largest relative difference",
         "bytes_per_step_over_4D: what each further inner step of twice_reverse costs, in float32 vectors of all "
         f"weights; leak_ratio: peak after {LEAK_TASKS[1]} tasks over peak after {LEAK_TASKS[0]}, in one process",
         *(

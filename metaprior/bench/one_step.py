@@ -42,7 +42,7 @@ ENGINES: dict[str, Callable[..., Any]] = {
     "unrolled": unrolled,
     **PEERS,
 }
-PLANNED = "planned"
+PLANNED, PREDICT = "planned", "predict"
 CHANNELS = 4
 LR = 1e-7  # the likelihood sums over thousands of pixels
 
@@ -88,7 +88,7 @@ class Step:
 def parse(arguments: list[str]) -> tuple[Step, float | None]:
     """The step, and the memory (GiB) that the process may take, if it is limited."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--what", required=True, choices=[*ENGINES, PLANNED])
+    parser.add_argument("--what", required=True, choices=[*ENGINES, PLANNED, PREDICT])
     for name in ("steps", "width", "frame", "k-shot", "k-query", "micro-batch", "tasks"):
         parser.add_argument(f"--{name}", type=int, required=name == "steps", default=argparse.SUPPRESS)
     parser.add_argument("--memory", default=argparse.SUPPRESS)
@@ -131,6 +131,21 @@ def planned(problem: Problem, task: Task, memory: str) -> tuple[Problem, Callabl
     return chosen.problem, chosen.engine, about
 
 
+def predictions(step: Step) -> Row:
+    """The planner's peaks (GiB) for every engine and micro-batch; nothing is run."""
+    from metaprior.metagrad.planner import predict
+
+    problem, task = step.problem(), step.task(0)
+    choices = predict(problem, problem.initial(task.support.y), task)
+    peaks = {prediction_name(c.engine.name, c.micro_batch): c.peak / GIB for c in choices}
+    return {"predicted_gib": peaks, "status": "ok"}
+
+
+def prediction_name(engine: str, micro_batch: int | None) -> str:
+    """Key of a prediction."""
+    return f"{engine}/{micro_batch or 'all'}"
+
+
 def measure(step: Step) -> Row:
     """Do it. ``peaks_gib`` has the peak after each task."""
     problem, about = step.problem(), Row()
@@ -164,7 +179,7 @@ def main(arguments: list[str]) -> Row:
     step, limit = parse(arguments)
     fail_alone(limit)
     try:
-        return measure(step)
+        return predictions(step) if step.what == PREDICT else measure(step)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise

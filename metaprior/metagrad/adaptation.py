@@ -50,11 +50,13 @@ class Adaptation:
         noises: Sequence[Noise],
         *,
         stacked: bool = False,
+        keep_trunk: bool = False,
     ) -> None:
         self.problem = problem
-        self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), theta.plain)
+        plain = {name: value.detach() for name, value in theta.plain.items()}
+        self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), plain)
         self.name = task.name
-        self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0)
+        self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
         self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.data.stack)
         self.w = problem.inner.kl_weight / self.data.observations("support")
         self.draw = replayed(noises, self.theta.mu, stacked=stacked)
@@ -124,8 +126,9 @@ class Adaptation:
 def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
     """The first of the named numbers that is not finite."""
     for term, value in terms.items():
-        if not bool(torch.isfinite(value)):
-            return NonFinite(name, step, term, float(value))  # type: ignore[arg-type]
+        bad = value[~torch.isfinite(value)] if value.ndim else value
+        if not bool(torch.isfinite(value).all()):
+            return NonFinite(name, step, term, float(bad.flatten()[0]))  # type: ignore[arg-type]
     return None
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from metaprior.metagrad.problem import LOG_LR, Problem
 from metaprior.stages import Chain, stages_of
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
 Tensors = Sequence[Tensor]
@@ -50,10 +50,13 @@ class FixedCotangent:
 class DataLoss:
     r"""$\sum_n -\log p(y_n | \phi, \text{plain})$ for one task or (``tasks`` > 0) for a stack of them, one number each.
 
-    The trunk (the stages in front of everything that is adapted) is run here, once, without a graph.
+    The trunk (the stages in front of everything that is adapted) is run here, once: without a graph, or, where there is
+    memory for it (``keep_trunk``), with one that is used at the end.
     """
 
-    def __init__(self, problem: Problem, theta: WeightDistribution, task: Task, *, tasks: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, *, tasks: int = 0, keep_trunk: bool = False
+    ) -> None:
         self.problem, self.network = problem, problem.network
         self.stack = (tasks,) if tasks else ()
         self.adapted_names = problem.adapted_names(theta.plain)
@@ -65,7 +68,10 @@ class DataLoss:
         self.trunk_names = [name for name in fixed if name in in_trunk]
         self.fixed_names = [name for name in fixed if name in in_head or name not in self.network.plain_names]
         self._examples = {"support": task.support, "query": task.query}
-        self._rows = {part: self._through_trunk(examples) for part, examples in self._examples.items()}
+        self._trunk_leaves = {name: self._plain[name].detach().requires_grad_() for name in self.trunk_names}
+        self._kept_trunk: dict[str, list[Any]] = {}
+        keep = keep_trunk and bool(self.trunk_names) and not self.stack
+        self._rows = {part: self._through_trunk(part, keep) for part in self._examples}
 
     def observations(self, part: str) -> int:
         """Number of observations (of each task)."""
@@ -81,7 +87,7 @@ class DataLoss:
         """Zeros for every fixed tensor that is learned."""
         names = dict.fromkeys([*self.fixed_names, *self.trunk_names])
         plain = {name: self._plain[name].new_zeros((*self.stack, *self._plain[name].shape)) for name in names}
-        features = {part: tuple(map(torch.zeros_like, rows.features)) for part, rows in self._rows.items()}
+        features = {part: tuple(map(torch.zeros_like, _real(rows.features))) for part, rows in self._rows.items()}
         return FixedCotangent(plain, features if self.trunk_names else {})
 
     def fixed_views(self, cotangent: FixedCotangent, part: str, chunk: Chunk) -> list[Tensor]:
@@ -97,7 +103,7 @@ class DataLoss:
             features, y = tuple(f[window] for f in rows.features), rows.y[window]
             yield Chunk(
                 self._chunk_loss(features, rows.single, y),
-                [*shared, *(features if self.trunk_names else ())],
+                [*shared, *(_real(features) if self.trunk_names else ())],
                 window,
             )
 
@@ -121,7 +127,7 @@ class DataLoss:
         function: Any = torch.vmap(nll) if self.stack else nll
 
         def loss(adapted: Tensors, fixed: Tensors) -> Tensor:
-            inputs = tuple(fixed[count:]) if self.trunk_names else features
+            inputs = _with_real(features, fixed[count:]) if self.trunk_names else features
             return function(list(adapted), list(fixed[:count]), inputs, y)  # type: ignore[no-any-return]
 
         return loss
@@ -134,47 +140,66 @@ class DataLoss:
     def _own_names(self) -> tuple[str, ...]:
         return (*self.network.layout.names, *self.network.plain_names)
 
-    def _through_trunk(self, examples: Examples) -> Rows:
+    def _through_trunk(self, part: str, keep: bool) -> Rows:
         """Examples with the trunk's outputs for inputs."""
+        examples = self._examples[part]
         if not self.problem.trunk_stages:
             return Rows((examples.x,), True, examples.y)
-        plain = {name: self._plain[name] for name in self.trunk_names}
         flat = examples.x.flatten(0, len(self.stack))  # the trunk is the same for all tasks of a stack
-        with torch.no_grad():
-            outputs = [self._run(self._trunk, plain, x) for x in flat.split(self.problem.micro_batch or len(flat))]
-        single = isinstance(outputs[0], Tensor)
-        several = [(output,) if single else output for output in outputs]
+        with torch.set_grad_enabled(keep):
+            outputs = [self._run_trunk(x) for x in flat.split(self.problem.micro_batch or len(flat))]
+        if keep:
+            self._kept_trunk[part] = outputs
         lead = examples.x.shape[: len(self.stack) + 1]
-        features = tuple(torch.cat(pieces).unflatten(0, lead) for pieces in zip(*several, strict=True))
-        return Rows(features, single, examples.y)
+        features = [
+            torch.cat(pieces).detach().unflatten(0, lead) for pieces in zip(*map(_several, outputs), strict=True)
+        ]
+        return Rows(tuple(features), isinstance(outputs[0], Tensor), examples.y)
+
+    def _run_trunk(self, x: Tensor) -> Any:
+        return self._run(self._trunk, self._trunk_leaves, x)
 
     def pull_back_trunk(self, cotangent: FixedCotangent) -> None:
-        """Add the trunk's gradient to the plain cotangent: run it again in micro-batches, this time with a graph."""
+        """Add the trunk's gradient to the plain cotangent, in micro-batches: by its kept graph, or run once more."""
         for part, features in cotangent.features.items():
+            kept = self._kept_trunk.pop(part, [])
             size = self.problem.micro_batch or self.observations(part)
             for lane in self._lanes():
-                x = self._examples[part].x[lane]
-                own = tuple(f[lane] for f in features)
+                x, own = self._examples[part].x[lane], [f[lane] for f in features]
                 for start in range(0, len(x), size):
-                    self._pull_back_rows(
-                        x[start : start + size], [f[start : start + size] for f in own], lane, cotangent
-                    )
+                    rows = slice(start, start + size)
+                    with torch.enable_grad():
+                        outputs = kept.pop(0) if kept else self._run_trunk(x[rows])
+                    self._pull_back_rows(_real(_several(outputs)), [f[rows] for f in own], lane, cotangent)
+                    del outputs
 
     def _lanes(self) -> list[tuple[int, ...]]:
         """Index of each task of a stack; a single empty one without."""
         return [(task,) for task in range(self.stack[0])] if self.stack else [()]
 
-    def _pull_back_rows(self, x: Tensor, along: list[Tensor], lane: tuple[int, ...], into: FixedCotangent) -> None:
-        leaves = {name: self._plain[name].detach().requires_grad_() for name in self.trunk_names}
-        with torch.enable_grad():
-            outputs = self._run(self._trunk, leaves, x)
-        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+    def _pull_back_rows(self, outputs: Tensors, along: Tensors, lane: tuple[int, ...], into: FixedCotangent) -> None:
         moving = [(output, v) for output, v in zip(outputs, along, strict=True) if output.requires_grad]
         tensors, directions = [pair[0] for pair in moving], [pair[1] for pair in moving]
-        grads = torch.autograd.grad(tensors, list(leaves.values()), directions, allow_unused=True)
-        for name, grad in zip(leaves, grads, strict=True):
+        grads = torch.autograd.grad(tensors, list(self._trunk_leaves.values()), directions, allow_unused=True)
+        for name, grad in zip(self._trunk_leaves, grads, strict=True):
             if grad is not None:
                 into.plain[name][lane] += grad
+
+
+def _several(output: Any) -> tuple[Tensor, ...]:
+    """A stage's output as a tuple, also if it is a single tensor."""
+    return (output,) if isinstance(output, Tensor) else output
+
+
+def _real(features: Tensors) -> tuple[Tensor, ...]:
+    """Those that have a derivative (a mask or an index has none)."""
+    return tuple(feature for feature in features if feature.is_floating_point())
+
+
+def _with_real(features: Tensors, real: Tensors) -> tuple[Tensor, ...]:
+    """The features, with the real ones among them replaced."""
+    replacements = iter(real)
+    return tuple(next(replacements) if feature.is_floating_point() else feature for feature in features)
 
 
 def _used_in(module: torch.nn.Module, start: int, stop: int | None) -> set[str]:

@@ -191,7 +191,8 @@ class _Job(NamedTuple):
             phases.append(self._path(steps, keep) + self._product_vectors() - self._vector() + again)
         if keep < steps:
             phases.append(self._path(steps - keep, 0) + self._product_vectors() + product.at(size))
-        return in_use() + ALLOCATOR * (self._features() + max(phases))
+        trunk = needs.trunk.slope * (self.task.support.size + self.task.query.size) if keep else 0.0
+        return in_use() + ALLOCATOR * (self._features() + trunk + max(phases))
 
     def _vector(self) -> float:
         """Bytes of D numbers, and of the adapted plain ones."""

@@ -58,9 +58,8 @@ class InnerLoop:
         object.__setattr__(self, "learn_lr", learn)
         if learn not in ("no", "one", "per_tensor"):
             raise ValueError(f"learn_lr is 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
-        for name, value, least in (("steps", self.steps, 0), ("samples", self.samples, 1)):
-            if int(value) != value or value < least:
-                raise ValueError(f"{name} has to be a whole number, at least {least}; got {value}")
+        _refuse_fraction("steps", self.steps, 0)
+        _refuse_fraction("samples", self.samples, 1)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr has to be a positive number, got {self.lr}")
         if not 0 <= self.momentum < 1:
@@ -71,6 +70,11 @@ class InnerLoop:
             re.compile(self.adapt)
         except re.error as error:
             raise ValueError(f"adapt={self.adapt!r} is not a regular expression: {error}") from None
+
+
+def _refuse_fraction(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} has to be a whole number, at least {least}; got {value!r}")
 
 
 class OuterWeights(NamedTuple):
@@ -103,6 +107,9 @@ class QueryLoss:
 
     samples: int = 1
 
+    def __post_init__(self) -> None:
+        _refuse_fraction("samples", self.samples, 1)
+
     @property
     def hyperprior(self) -> None:
         """None: theta is free."""
@@ -127,8 +134,8 @@ class AmortizedELBO:
     hyperprior: NormalGammaHyperprior | None = field(default_factory=NormalGammaHyperprior)
 
     def __post_init__(self) -> None:
-        if self.num_tasks < 1 or self.samples < 1:
-            raise ValueError(f"num_tasks and samples have to be at least 1, got {self.num_tasks} and {self.samples}")
+        _refuse_fraction("num_tasks", self.num_tasks, 1)
+        _refuse_fraction("samples", self.samples, 1)
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
         """Every observation counts the same."""
@@ -154,8 +161,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         refuse_hidden_noise(self.network.module)
-        if self.micro_batch is not None and self.micro_batch < 1:
-            raise ValueError(f"micro_batch has to be at least 1, got {self.micro_batch}")
+        if self.micro_batch is not None:
+            _refuse_fraction("micro_batch", self.micro_batch, 1)
 
     def initial(self, targets: Tensor, relative_sigma: float = 0.1) -> WeightDistribution:
         """A theta to start from: the module's present values, a noise scale from the targets, the given step size."""

@@ -76,7 +76,7 @@ def central_difference(chunk: Chunk, adapted: Tensors, direction: Tensors, into:
     """
     size = torch.stack([u.norm() for u in direction]).norm()
     reach = 1 + torch.stack([a.norm() for a in adapted]).norm()
-    delta = float(torch.finfo(size.dtype).eps ** (1 / 3) * reach / size) if size > 0 else 1.0
+    delta = float(torch.finfo(size.dtype).eps ** (1 / 3) * reach / size) if 0 < size < torch.inf else 1.0
     for sign in (1.0, -1.0):
         moved = [a + sign * delta * u for a, u in zip(adapted, direction, strict=True)]
         add_gradient(chunk, moved, sign / (2 * delta), into, into_fixed)

@@ -56,7 +56,7 @@ class Sweep:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Outer loss of one task, its gradient, and its terms."""
-        outcome = self._run(Adaptation(problem, theta, task, [noise]))
+        outcome = self._run(Adaptation(problem, theta, task, [noise], keep_trunk=self.keep > 0))
         if isinstance(outcome, NonFinite):
             return outcome
         terms, inner, grads = outcome
@@ -80,6 +80,8 @@ class Sweep:
         if isinstance(inner, NonFinite):
             return inner
         terms, cotangents = differentiate_outer_loss(run, path.state)
+        if not run.data.stack and (failure := first_non_finite(terms._asdict(), run.name, "outer")):
+            return failure
         sweep_back(run, path, cotangents, self.product)
         run.data.pull_back_trunk(cotangents.fixed)
         return terms, inner, collect_gradient(run, cotangents)
@@ -126,8 +128,9 @@ class Path:
         self._snapshots = {known: state for known, state in self._snapshots.items() if known <= step}
         base = max(self._snapshots, default=0)
         _copy_into(self.state, self._snapshots[base] if self._snapshots else self._run.start())
-        # A snapshot (mu and rho) takes the room that two recorded gradients leave when they have been used.
-        room = 2 * (len(self._snapshots) + 1) <= self.steps - 1 - step
+        # A snapshot (mu and rho, and their velocity) takes the room that used gradients leave, and no more.
+        vectors = 4 if self.state.velocity is not None else 2
+        room = vectors * (len(self._snapshots) + 1) <= self.steps - 1 - step
         halfway = (base + step) // 2
         for earlier in range(base, step):
             if room and earlier == halfway > base:
@@ -250,10 +253,6 @@ def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
     terms = value.terms._asdict()
     if failure := first_non_finite(terms, name, "outer"):
         return failure
-    norms = {f"gradient by {part}": tensor.norm() for part, tensor in gradient_tensors(value.grads).items()}
-    return first_non_finite(norms, name, "sweep") or value
-
-
-def gradient_tensors(grads: WeightDistribution) -> dict[str, Tensor]:
-    """All tensors of a distribution by name."""
-    return {"mu": grads.mu, "rho": grads.rho, **grads.plain}
+    named = {"mu": value.grads.mu, "rho": value.grads.rho, **value.grads.plain}
+    extremes = {f"gradient by {part}": torch.stack(torch.aminmax(tensor)) for part, tensor in named.items()}
+    return first_non_finite(extremes, name, "sweep") or value

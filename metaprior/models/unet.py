@@ -64,18 +64,27 @@ class Encoder(nn.Module):
         return self.block(F.max_pool2d(x, 2)), x, *skips
 
 
-class Decoder(nn.Module):
-    """The resolution of the next skip, and what it knows."""
-
-    def __init__(self, inputs: int, skip: int, outputs: int) -> None:
-        super().__init__()
-        self.block = ConvBlock(inputs + skip, outputs, (inputs + skip) // 2)
+class Merge(nn.Module):
+    """The resolution of the next skip, and what it knows. A stage without parameters, so that it belongs to a trunk."""
 
     def forward(self, features: Features) -> Features:
         """(x, skip, *skips) -> (larger x, *skips); any frame size, because x is enlarged to the skip's own."""
         x, skip, *skips = features
         larger = F.interpolate(x, size=skip.shape[-2:], mode="bilinear", align_corners=True)
-        return self.block(torch.cat([skip, larger], 1)), *skips
+        return torch.cat([skip, larger], 1), *skips
+
+
+class Decoder(nn.Module):
+    """What two resolutions say together."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.block = ConvBlock(inputs, outputs, inputs // 2)
+
+    def forward(self, features: Features) -> Features:
+        """(x, *skips) -> (x, *skips)."""
+        x, *skips = features
+        return self.block(x), *skips
 
 
 class Change(nn.Module):
@@ -95,7 +104,7 @@ class UNet(nn.Sequential):
     """(N, input_len, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
 
     ``width`` channels at full resolution, doubling at each of ``levels`` halvings up to 8 x width: with width 64 and
-    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``..,
+    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``merge1``,
     ``decoder1``.. (the last is at full resolution), ``output``.
     """
 
@@ -111,7 +120,8 @@ class UNet(nn.Sequential):
         x = channels[-1]
         for number, level in enumerate(reversed(range(levels)), start=1):
             outputs = channels[max(level - 1, 0)]
-            stages.append((f"decoder{number}", Decoder(x, channels[level], outputs)))
+            stages.append((f"merge{number}", Merge()))
+            stages.append((f"decoder{number}", Decoder(x + channels[level], outputs)))
             x = outputs
         super().__init__(OrderedDict([*stages, ("output", Change(x, target_len))]))
         self.config: dict[str, Any] = {

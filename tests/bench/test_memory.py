@@ -11,7 +11,7 @@ from metaprior.bench.one_step import Step
 from metaprior.bench.result import Row
 
 TINY = Step("twice_reverse", 2, width=2, frame=16, k_shot=2, k_query=1, micro_batch=1, tasks=2)
-HEADLINE = {"memory_ratio_5", "memory_ratio_10", "bytes_per_step_over_4D", "cpu_ratio_5", "leak_ratio"}
+HEADLINE = {"planner_error", "memory_ratio_5", "memory_ratio_10", "bytes_per_step_over_4D", "cpu_ratio_5", "leak_ratio"}
 
 
 def pretend(started: list[Step]) -> Callable[[Step, float | None], Row]:
@@ -19,6 +19,8 @@ def pretend(started: list[Step]) -> Callable[[Step, float | None], Row]:
 
     def runner(step: Step, limit_gib: float | None) -> Row:
         started.append(step)
+        if step.what == "predict":
+            return {"predicted_gib": {"twice_reverse/1": 1.2 * (1 + 0.1 * step.steps)}, "status": "ok"}
         peak = 1 + step.steps * (2.0 if step.what in ("higher", "torchopt", "unrolled") else 0.1)
         row = {"peak_gib": peak, "peaks_gib": [peak] * step.tasks, "cpu_seconds": 2.0, "wall_seconds": 1.0}
         return {**row, "weights": 0.1 * 2**30 / 4, "status": "ok"}
@@ -40,6 +42,7 @@ def test_headline_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.headline["memory_ratio_5"] == pytest.approx(11 / 1.5)
     assert result.headline["memory_ratio_10"] == pytest.approx(21 / 2)
     assert result.headline["bytes_per_step_over_4D"] == pytest.approx(1.0)
+    assert result.headline["planner_error"] == pytest.approx(0.2)
     assert result.headline["cpu_ratio_5"] == result.headline["leak_ratio"] == 1.0
     assert all(row["status"] == "ok" for row in result.rows)
     assert "EXTRAPOLATED" not in result.table()
