@@ -91,7 +91,7 @@ def _all_at_once(
         if "vmap" not in str(error):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    finite = torch.stack([t.flatten(1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
+    finite = torch.stack([t.reshape(len(t), -1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
     failures = [_failure(tasks[i].name, i, terms, inner) for i in (~finite).nonzero().flatten().tolist()]
     if not bool(finite.any()):
         return _nothing(theta, failures)

@@ -203,7 +203,7 @@ def test_other_arguments_that_cannot_be() -> None:
     for arguments in ({"num_tasks": 0}, {"num_tasks": 3, "samples": 0}):
         with pytest.raises(ValueError, match="at least 1"):
             AmortizedELBO(**arguments)
-    with pytest.raises(ValueError, match="micro_batch has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match="micro_batch has to be a whole number, at least 1; got 0"):
         Problem(BayesianNetwork(nn.Linear(1, 1)), Gaussian(), micro_batch=0)
     for engine in (keeping, truncated):
         with pytest.raises(ValueError, match="cannot be negative, got -1"):

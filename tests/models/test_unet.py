@@ -56,7 +56,8 @@ def test_every_weight_is_used_and_skips_arrive() -> None:
 def test_stages_and_their_channels() -> None:
     net = UNet(4, 4, width=2, levels=4)
     names = [name for name, _ in net.named_children()]
-    assert names == ["stem", *(f"encoder{i}" for i in range(1, 5)), *(f"decoder{i}" for i in range(1, 5)), "output"]
+    decoding = [name for i in range(1, 5) for name in (f"merge{i}", f"decoder{i}")]
+    assert names == ["stem", *(f"encoder{i}" for i in range(1, 5)), *decoding, "output"]
     features, widths = torch.randn(1, 4, 16, 16), []
     for stage in list(net)[:5]:
         features = stage(features)
