@@ -120,15 +120,14 @@ def plan(
 ) -> None:
     """What will fit, before it runs: predicted peak memory of a meta-step of a Bayesian U-Net, for every exact way.
 
-    Takes a few seconds and little memory: the network runs on tensors that have shapes and no numbers.
+    Takes a few seconds: the network runs on tensors that have shapes and no numbers, so nothing large is computed.
     Example: metaprior plan --memory 4GiB --frame 256
     """
     from metaprior.bench.result import text_table
     from metaprior.metagrad.planner import DoesNotFit, bytes_of, choose, describe, rows, text
     from metaprior.unet_plan import UNetJob
 
-    fraction = memory.replace(".", "", 1).isdigit()
-    budget = bytes_of(float(memory) if fraction else memory)
+    budget = bytes_of(memory)
     choices = UNetJob(width, frame, frames, k_shot, k_query, steps, samples, stochastic).choices()
     try:
         chosen = choose(choices, budget)

@@ -38,6 +38,11 @@ class Likelihood(ABC):
     continuous: ClassVar[bool]
     """Whether targets are real numbers, which may be standardised, or labels."""
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Plain parameters that the likelihood learns."""
+        return ()
+
     @abstractmethod
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Negative log-likelihood of each observation, shape (N,)."""
@@ -76,6 +81,15 @@ def _match_continuous(targets: Tensor, expected: tuple[int, ...], what: str) -> 
     return targets
 
 
+def _refuse_broadcast(targets: Tensor, outputs: Tensor) -> None:
+    """Targets of another shape would be repeated silently, and the sum be another one."""
+    if targets.shape != outputs.shape:
+        raise ValueError(
+            f"targets of shape {tuple(targets.shape)} do not belong to predictions of shape {tuple(outputs.shape)}; "
+            "check_targets (for a task: problem.check) brings them into shape or says why not"
+        )
+
+
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     r"""$p(y|f) = \prod_c N(y_c; f_c, s_c^2)$: the network gives the mean.
@@ -104,6 +118,11 @@ class Gaussian(Likelihood):
             raise ValueError(f"noise is a standard deviation and has to be positive, got {self.noise}")
         object.__setattr__(self, "noise", values if several else values[0])
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The noise scale, unless it is fixed."""
+        return (NOISE,) if self.noise is None else ()
+
     def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
         """Noise scale, to broadcast against targets of ``ndim`` axes."""
         if self.noise is None:
@@ -112,6 +131,7 @@ class Gaussian(Likelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         r"""$\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$."""
+        _refuse_broadcast(targets, outputs)
         scale = self.scale(targets.ndim, parameters).to(outputs)
         return _per_observation(0.5 * ((targets - outputs) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
 
@@ -168,6 +188,7 @@ class HeteroscedasticGaussian(Likelihood):
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         r"""$\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$, with the network's $s$."""
         mean, scale = self._mean_and_scale(outputs, 1)
+        _refuse_broadcast(targets, mean)
         return _per_observation(0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
@@ -225,6 +246,7 @@ class Bernoulli(Likelihood):
 
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         r"""$\mathrm{softplus}(f) - y f$, the cross-entropy of a logit."""
+        _refuse_broadcast(targets, outputs)
         return _per_observation(F.softplus(outputs) - targets * outputs)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> BernoulliForecast:

@@ -5,12 +5,11 @@ needs to run only once for a task.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 from torch import nn
 
 
-@runtime_checkable
 class Staged(Protocol):
     """A module that says where it splits.
 
@@ -24,8 +23,8 @@ class Staged(Protocol):
 
 def stages_of(module: nn.Module) -> Sequence[nn.Module]:
     """A module's stages: its own, the children of an ``nn.Sequential``, or the whole as a single one."""
-    if isinstance(module, Staged):
-        return module.stages()
+    if callable(getattr(type(module), "stages", None)):  # a method, and not a layer that is called so
+        return cast(Staged, module).stages()
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         return list(module)
     return [module]
@@ -34,11 +33,23 @@ def stages_of(module: nn.Module) -> Sequence[nn.Module]:
 def first_stage_with(module: nn.Module, names: Collection[str]) -> int:
     """Index of the first stage that holds one of the named parameters; parameters may be shared between stages."""
     named = dict(module.named_parameters(remove_duplicate=False))
+    _refuse_strays(module)
     wanted = {id(named[name]) for name in names}
     for index, stage in enumerate(stages_of(module)):
         if any(id(parameter) in wanted for parameter in stage.parameters()):
             return index
     return 0
+
+
+def _refuse_strays(module: nn.Module) -> None:
+    """Raise if a parameter belongs to no stage: it would be read behind the stages' back."""
+    held = {id(parameter) for stage in stages_of(module) for parameter in stage.parameters()}
+    strays = [name for name, parameter in module.named_parameters() if id(parameter) not in held]
+    if strays:
+        raise ValueError(
+            f"{type(module).__name__}.stages() leaves out parameters: {', '.join(strays[:8])}; every parameter has to "
+            "belong to a stage that is returned (a stage is an nn.Module with its own parameters)"
+        )
 
 
 class Chain(nn.Module):

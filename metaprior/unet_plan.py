@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from metaprior.likelihoods import Gaussian
+from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad.planner import Choice, predict
 from metaprior.metagrad.problem import InnerLoop, Problem
 from metaprior.models.unet import UNet
@@ -28,7 +28,7 @@ class UNetJob:
     def choices(self) -> tuple[Choice, ...]:
         """Every exact way, with its predicted peak; parameters that are not random do not move."""
         network = BayesianNetwork(UNet(self.frames, self.frames, self.width), self.stochastic)
-        inner = InnerLoop(steps=self.steps, samples=self.samples, adapt="likelihood.*")
+        inner = InnerLoop(steps=self.steps, samples=self.samples, adapt=NOISE)
         problem = Problem(network, Gaussian(), inner)
         task = Task(self._examples(self.k_shot), self._examples(self.k_query))
         return tuple(predict(problem, problem.initial(task.support.y), task))

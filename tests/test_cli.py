@@ -41,3 +41,23 @@ def test_an_unknown_bench_names_the_known_ones() -> None:
     assert result.exit_code == 2
     assert "uci" in result.output
     assert "mnist" in result.output
+
+
+PLAN = ["plan", "--width", "4", "--frame", "16", "--k-shot", "2", "--k-query", "1", "--steps", "2"]
+
+
+def test_plan_marks_what_it_chose() -> None:
+    result = CliRunner().invoke(cli.app, [*PLAN, "--memory", "0.9", "--stochastic", r"(decoder4|output)\..*"])
+    assert result.exit_code == 0
+    chosen = [line for line in result.output.splitlines() if line.endswith("<- chosen")]
+    assert len(chosen) == 1
+    assert "predicted peak" in result.output.splitlines()[-1]
+
+
+def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
+    command = [sys.executable, "-m", "metaprior", *PLAN, "--memory", "10MB"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "does not fit" in done.stdout
+    assert "chosen" not in done.stdout
+    assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")

@@ -165,7 +165,7 @@ def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise
     """One meta-step with ``higher`` (Grefenstette et al. 2019): every inner step stays in the graph."""
     higher, model = library("higher"), _BayesianLayers(problem, theta)
     leaves, inner = model.weights(), problem.inner
-    adapted = set(problem.adapted_names(leaves.plain))
+    adapted = set(problem.adapted_names)
     moving = [*leaves.mu, *leaves.rho, *(value for name, value in leaves.plain.items() if name in adapted)]
     # Learned step sizes: a group for each tensor, and a differentiable override of its lr.
     optimizer = torch.optim.SGD([{"params": [p]} for p in moving], lr=inner.lr, momentum=inner.momentum)
@@ -188,7 +188,7 @@ def torchopt_unroll(problem: Problem, theta: WeightDistribution, task: Task, noi
     if LOG_LR in theta.plain:
         raise ValueError("torchopt has one fixed step size; for learned ones compare with higher_unroll")
     torchopt, leaves = library("torchopt"), tensor_by_tensor(problem, theta)
-    names = problem.adapted_names(leaves.plain)
+    names = problem.adapted_names
     count = len(leaves.mu)
     optimizer = torchopt.FuncOptimizer(torchopt.sgd(lr=problem.inner.lr, momentum=problem.inner.momentum))
     moving = (*leaves.mu, *leaves.rho, *(leaves.plain[name] for name in names))

@@ -104,7 +104,7 @@ def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> Proble
     if frozen:
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(re.fullmatch(stochastic, name) is not None)
-    inner = InnerLoop(steps=STEPS, lr=UNET_LR, adapt="nothing")
+    inner = InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None)
     return Problem(BayesianNetwork(module, stochastic), Gaussian(noise=1.0), inner)
 
 

@@ -17,10 +17,7 @@ from metaprior.metagrad.truncated import truncated
 from metaprior.metagrad.twice_reverse import keeping, twice_reverse
 from metaprior.metagrad.unrolled import unrolled
 
-EXACT = {engine.name: engine for engine in (unrolled, checkpointed, mixed, twice_reverse)}
-
 __all__ = [
-    "EXACT",
     "AmortizedELBO",
     "DoesNotFit",
     "Implicit",

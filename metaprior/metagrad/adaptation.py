@@ -8,7 +8,7 @@ from torch import Tensor
 
 from metaprior.metagrad.data_loss import DataLoss
 from metaprior.metagrad.inner_step import DataGradient, State, StepSizes, advance, sample
-from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem
+from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem, refuse_fraction
 from metaprior.metagrad.products import KeptGradient, add_gradient
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -52,6 +52,7 @@ class Adaptation:
         stacked: bool = False,
         keep_trunk: bool = False,
     ) -> None:
+        problem.check_theta(theta)
         self.problem = problem
         plain = {name: value.detach() for name, value in theta.plain.items()}
         self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), plain)
@@ -97,7 +98,8 @@ class Adaptation:
             if total.e is not None:
                 total.g.add_(own)
                 total.e.addcmul_(own, noise)
-            noises.append(noise) if keep else None
+            if keep:
+                noises.append(noise)
             del noise, point
         return nll, Record(total, graphs, state, noises) if keep else Record(total)
 
@@ -143,9 +145,11 @@ def adapt(
     problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
 ) -> WeightDistribution | NonFinite:
     """lambda after ``steps`` (default: the problem's) inner steps, with no graph kept: for evaluation and use."""
+    steps = problem.inner.steps if steps is None else steps
+    refuse_fraction("steps", steps, 0)
     run = Adaptation(problem, theta, Task(support, Examples(support.x[:0], support.y[:0])), [noise])
     state = run.start()
-    for step in range(problem.inner.steps if steps is None else steps):
+    for step in range(steps):
         nll, record = run.gradient(state, step)
         kl = run.step(state, record, step)
         if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):

@@ -26,6 +26,7 @@ class Checkpointed:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Outer loss of one task, its gradient, and its terms."""
+        problem.check_theta(theta)
         path = [_leaf(reference.start(problem, theta))]
         nll, kl = [], []
         for step in range(problem.inner.steps):
@@ -56,8 +57,11 @@ def _pull_back(
     """Cotangents of theta and of lambda."""
     inputs = [*_tensors(lambda_), theta.mu, theta.rho, *theta.plain.values()]
     grads = list(torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True))
-    values, velocity = (dict(zip(lambda_.values, [grads.pop(0) for _ in lambda_.values], strict=True)) for _ in "vz")
-    mu, rho, *plain = grads
+    count = len(lambda_.values)
+    values, velocity = (
+        dict(zip(lambda_.values, part, strict=True)) for part in (grads[:count], grads[count : 2 * count])
+    )
+    mu, rho, *plain = grads[2 * count :]
     return WeightDistribution(mu, rho, dict(zip(theta.plain, plain, strict=True))), Lambda(values, velocity)
 
 

@@ -59,7 +59,7 @@ class DataLoss:
     ) -> None:
         self.problem, self.network = problem, problem.network
         self.stack = (tasks,) if tasks else ()
-        self.adapted_names = problem.adapted_names(theta.plain)
+        self.adapted_names = problem.adapted_names
         split = problem.trunk_stages
         self._trunk, self._head = Chain(self.network.module, 0, split), Chain(self.network.module, split)
         self._plain = {name: value.detach() for name, value in theta.plain.items()}
@@ -71,17 +71,23 @@ class DataLoss:
         self._trunk_leaves = {name: self._plain[name].detach().requires_grad_() for name in self.trunk_names}
         self._kept_trunk: dict[str, list[Any]] = {}
         keep = keep_trunk and bool(self.trunk_names) and not self.stack
-        self._rows = {part: self._through_trunk(part, keep) for part in self._examples}
+        self._rows = {part: self._through_trunk(part, keep) for part in self._examples if self.observations(part)}
 
     def observations(self, part: str) -> int:
         """Number of observations (of each task)."""
-        return self._examples[part].x.shape[len(self.stack)]
+        axis, examples = len(self.stack), self._examples[part]
+        if examples.x.shape[axis] != examples.y.shape[axis]:
+            raise ValueError(f"the {part} set has {examples.x.shape[axis]} inputs and {examples.y.shape[axis]} targets")
+        return examples.x.shape[axis]
 
     def point(self, phi: Tensor, plain: Mapping[str, Tensor]) -> list[Tensor]:
         """Views of phi (..., D) in the random tensors' shapes, then the adapted plain tensors."""
         layout, lead = self.network.layout, phi.shape[:-1]
         pieces = zip(phi.split(layout.sizes, -1), layout.shapes, strict=True)
-        return [*(piece.view(*lead, *shape) for piece, shape in pieces), *(plain[name] for name in self.adapted_names)]
+        return [
+            *(piece.view((*lead, *shape)) for piece, shape in pieces),
+            *(plain[name] for name in self.adapted_names),
+        ]
 
     def fixed_cotangent(self) -> FixedCotangent:
         """Zeros for every fixed tensor that is learned."""

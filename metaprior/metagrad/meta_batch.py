@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.problem import Engine, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.products import central_difference
 from metaprior.metagrad.sweep import Sweep
 from metaprior.metagrad.twice_reverse import twice_reverse
 from metaprior.noise import Noise
@@ -85,13 +86,17 @@ def _all_at_once(
         raise ValueError(
             f"{engine.name} works on one task at a time; stacked tasks need a sweeping engine (mixed, ...)"
         )
+    if engine.product is central_difference:
+        raise ValueError(f"{engine.name} chooses its step for one task; it cannot work on a stack")
     try:
         terms, inner, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
     except RuntimeError as error:
         if "vmap" not in str(error):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    finite = torch.stack([t.reshape(len(t), -1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
+    finite = (
+        torch.stack([t.reshape(len(t), -1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
+    )
     failures = [_failure(tasks[i].name, i, terms, inner) for i in (~finite).nonzero().flatten().tolist()]
     if not bool(finite.any()):
         return _nothing(theta, failures)

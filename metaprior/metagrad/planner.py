@@ -141,7 +141,12 @@ def choose(choices: Sequence[Choice], budget: float) -> Choice:
 
 
 def predict(problem: Problem, theta: WeightDistribution, task: Task) -> Iterator[Choice]:
-    """Every choice with its predicted peak."""
+    """Every choice with its predicted peak, for one task at a time."""
+    problem.check_theta(theta)
+    if theta.mu.device.type != "cpu":
+        raise ValueError(
+            f"the planner predicts the memory of a process, and theta is on {theta.mu.device}; choose the engine"
+        )
     steps, needs = problem.inner.steps, measure(problem, theta, task)
     yield from _choices_by_graph(problem, theta, task)
     for size in _micro_batches(task.support.size):
@@ -196,7 +201,7 @@ class _Job(NamedTuple):
 
     def _vector(self) -> float:
         """Bytes of D numbers, and of the adapted plain ones."""
-        plain = sum(self.theta.plain[name].numel() for name in self.problem.adapted_names(self.theta.plain))
+        plain = sum(self.theta.plain[name].numel() for name in self.problem.adapted_names)
         return float((self.theta.mu.numel() + plain) * self.theta.mu.element_size())
 
     def _features(self) -> float:
@@ -291,14 +296,16 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
 
 
 def _rows(tensor: Tensor, count: int) -> Tensor:
-    """The first rows, repeated if there are too few."""
+    """The first row, as often as asked for: only shapes matter."""
     return tensor[:1].expand(count, *tensor.shape[1:]).contiguous()
 
 
 def bytes_of(memory: Memory) -> float:
     """A budget in bytes."""
     if isinstance(memory, str):
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]+)\s*", memory)
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", memory)
+        if match and not match[2] and 0 < float(match[1]) <= 1:
+            return bytes_of(float(match[1]))
         if not match or match[2].upper() not in UNITS:
             raise ValueError(
                 f"memory={memory!r} is not an amount; write it like '4GiB' or '500MB' ({', '.join(UNITS)})"

@@ -15,10 +15,9 @@ means, scales, plain parameters (adapted or not) and step sizes.
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from metaprior import checks
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
-from metaprior.network import BayesianNetwork
+from metaprior.network import BayesianNetwork, refuse_batch_statistics
 from metaprior.noise import Noise
 from metaprior.stages import Chain, first_stage_with
 from metaprior.tasks.task import Examples, Task
@@ -42,7 +41,7 @@ class InnerLoop:
     ``learn_lr``: the step size is meta-learned as its logarithm, so it stays positive: ``"one"`` for all, or
     ``"per_tensor"`` (also ``True``): one for the means and one for the scales of each random tensor, and one for each
     adapted plain one. ``adapt`` is a regular expression: plain parameters whose whole name it matches move in the inner
-    loop (random ones always do), the others keep theta's value.
+    loop (random ones always do), the others keep theta's value. ``None``: no plain parameter moves.
     """
 
     steps: int = 5
@@ -51,15 +50,15 @@ class InnerLoop:
     momentum: float = 0.0
     kl_weight: float = 1.0
     samples: int = 1
-    adapt: str = ".*"
+    adapt: str | None = ".*"
 
     def __post_init__(self) -> None:
         learn = {"False": "no", "True": "per_tensor"}.get(str(self.learn_lr), self.learn_lr)
         object.__setattr__(self, "learn_lr", learn)
         if learn not in ("no", "one", "per_tensor"):
             raise ValueError(f"learn_lr is 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
-        _refuse_fraction("steps", self.steps, 0)
-        _refuse_fraction("samples", self.samples, 1)
+        refuse_fraction("steps", self.steps, 0)
+        refuse_fraction("samples", self.samples, 1)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"lr has to be a positive number, got {self.lr}")
         if not 0 <= self.momentum < 1:
@@ -67,12 +66,13 @@ class InnerLoop:
         if not (math.isfinite(self.kl_weight) and self.kl_weight >= 0):
             raise ValueError(f"kl_weight has to be at least 0, got {self.kl_weight}")
         try:
-            re.compile(self.adapt)
+            re.compile(self.adapt or "")
         except re.error as error:
             raise ValueError(f"adapt={self.adapt!r} is not a regular expression: {error}") from None
 
 
-def _refuse_fraction(name: str, value: object, least: int) -> None:
+def refuse_fraction(name: str, value: object, least: int) -> None:
+    """Raise unless a value is a whole number, and large enough."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} has to be a whole number, at least {least}; got {value!r}")
 
@@ -108,7 +108,7 @@ class QueryLoss:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        _refuse_fraction("samples", self.samples, 1)
+        refuse_fraction("samples", self.samples, 1)
 
     @property
     def hyperprior(self) -> None:
@@ -134,8 +134,8 @@ class AmortizedELBO:
     hyperprior: NormalGammaHyperprior | None = field(default_factory=NormalGammaHyperprior)
 
     def __post_init__(self) -> None:
-        _refuse_fraction("num_tasks", self.num_tasks, 1)
-        _refuse_fraction("samples", self.samples, 1)
+        refuse_fraction("num_tasks", self.num_tasks, 1)
+        refuse_fraction("samples", self.samples, 1)
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
         """Every observation counts the same."""
@@ -162,44 +162,100 @@ class Problem:
     def __post_init__(self) -> None:
         refuse_hidden_noise(self.network.module)
         if self.micro_batch is not None:
-            _refuse_fraction("micro_batch", self.micro_batch, 1)
+            refuse_fraction("micro_batch", self.micro_batch, 1)
+        taken = {LOG_LR, *self.likelihood.parameter_names} & {*self.network.plain_names, *self.network.layout.names}
+        if taken:
+            raise ValueError(
+                f"the network has a parameter called {taken.pop()!r}, a name that has another use; rename it"
+            )
+        if self.inner.adapt not in (None, ".*") and not self.adapted_names:
+            plain = ", ".join(self._plain_names) or "(none)"
+            raise ValueError(
+                f"adapt={self.inner.adapt!r} matches none of the plain parameters, which are {plain}. The pattern has "
+                "to match a whole name; adapt=None says that no plain parameter moves"
+            )
 
     def initial(self, targets: Tensor, relative_sigma: float = 0.1) -> WeightDistribution:
         """A theta to start from: the module's present values, a noise scale from the targets, the given step size."""
         weights = self.network.initial(relative_sigma)
         plain = {**weights.plain, **self.likelihood.initial_parameters(targets.to(weights.mu))}
         if self.inner.learn_lr != "no":
-            count = () if self.inner.learn_lr == "one" else (self._step_size_count(plain),)
-            plain[LOG_LR] = weights.mu.new_full(count, math.log(self.inner.lr))
+            plain[LOG_LR] = weights.mu.new_full(self._step_size_shape, math.log(self.inner.lr))
         return weights._replace(plain=plain)
 
-    def _step_size_count(self, plain: Mapping[str, Tensor]) -> int:
-        return 2 * len(self.network.layout.names) + len(self.adapted_names(plain))
+    @property
+    def _plain_names(self) -> tuple[str, ...]:
+        return (*self.network.plain_names, *self.likelihood.parameter_names)
 
-    def adapted_names(self, plain: Mapping[str, Tensor]) -> list[str]:
-        """Plain parameters that move in the inner loop."""
-        return [name for name in plain if name != LOG_LR and re.fullmatch(self.inner.adapt, name)]
+    @cached_property
+    def adapted_names(self) -> list[str]:
+        """Plain parameters that move in the inner loop, in an order of their own."""
+        pattern = self.inner.adapt
+        return [] if pattern is None else [name for name in self._plain_names if re.fullmatch(pattern, name)]
+
+    @property
+    def _step_size_shape(self) -> tuple[int, ...]:
+        if self.inner.learn_lr == "one":
+            return ()
+        return (2 * len(self.network.layout.names) + len(self.adapted_names),)
 
     @cached_property
     def trunk_stages(self) -> int:
         """How many of the network's first stages hold no parameter that moves in the inner loop."""
-        moving = [name for name in self.network.plain_names if re.fullmatch(self.inner.adapt, name)]
+        moving = [name for name in self.network.plain_names if name in self.adapted_names]
         return first_stage_with(self.network.module, [*self.network.layout.names, *moving])
+
+    def check_theta(self, theta: WeightDistribution) -> None:
+        """Raise unless theta belongs to this problem; every engine asks first (shapes and names only, no numbers)."""
+        refuse_hidden_noise(self.network.module)  # modes may have changed
+        refuse_batch_statistics(self.network.module)
+        needed = {*self._plain_names, *([LOG_LR] if self.inner.learn_lr != "no" else [])}
+        lacking, unknown = sorted(needed - theta.plain.keys()), sorted(theta.plain.keys() - needed)
+        if lacking or unknown:
+            raise ValueError(
+                f"theta.plain lacks {lacking} and has {unknown}, which this problem does not know; "
+                "problem.initial(targets) makes a theta that fits"
+            )
+        shapes = {"mu": (theta.mu, self.network.layout.dimension), "rho": (theta.rho, self.network.layout.dimension)}
+        for name, (tensor, size) in shapes.items():
+            if tensor.shape != (size,):
+                raise ValueError(f"theta.{name} has shape {tuple(tensor.shape)}, this network needs ({size},)")
+        if self.inner.learn_lr != "no" and theta.plain[LOG_LR].shape != self._step_size_shape:
+            found = tuple(theta.plain[LOG_LR].shape)
+            raise ValueError(
+                f"theta.plain[{LOG_LR!r}] has shape {found}, this inner loop needs {self._step_size_shape}"
+            )
 
     def check(self, task: Task) -> Task:
         """The task in the types that the engines trust, or an error that says what is wrong with it."""
         checked = {part: self._check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
+        self._check_repeatable(checked["support"].x[:2])
         if self.trunk_stages:
             self._check_stages(checked["support"].x[:2])
         return Task(checked["support"], checked["query"], task.name)
 
+    def _check_repeatable(self, x: Tensor) -> None:
+        """Refuse a network that gives two answers for the same weights: a replayed step would be another one."""
+        before = {name: value.clone() for name, value in self.network.constants.items()}
+        with torch.no_grad():
+            one, two = (self.network.run_part(Chain(self.network.module), {}, x) for _ in range(2))
+        changed = [name for name, value in self.network.constants.items() if not torch.equal(value, before[name])]
+        why = f"changes its buffers {changed}" if changed else "draws random numbers in forward"
+        if changed or not torch.allclose(one, two, rtol=1e-5, atol=1e-7, equal_nan=True):
+            raise ValueError(
+                f"the network gives two answers for the same weights and inputs: it {why}. Call .eval() on that part, "
+                "or leave it out: a step that is differentiated has to be repeatable"
+            )
+
     def _check_stages(self, x: Tensor) -> None:
-        """Refuse a module whose stages, one after the other, are not its forward."""
+        """Refuse a module whose stages, one after the other, are not its forward, also when adapted weights move."""
         module = self.network.module
+        adapted = {*self.network.layout.names, *self.adapted_names}
+        moved = {name: 1.1 * p.detach() + 0.1 for name, p in module.named_parameters() if name in adapted}
         whole, first, rest = Chain(module), Chain(module, 0, self.trunk_stages), Chain(module, self.trunk_stages)
         with torch.no_grad():
-            expected = self.network.run_part(whole, {}, x)
-            found = self.network.run_part(rest, {}, self.network.run_part(first, {}, x))
+            expected = self.network.run_part(whole, moved, x)
+            found = self.network.run_part(rest, moved, self.network.run_part(first, {}, x))
         if expected.shape != found.shape or not torch.allclose(expected, found, rtol=1e-4, atol=1e-6):
             raise ValueError(
                 f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
@@ -252,6 +308,10 @@ class MetaGradient:
     diagnostics: dict[str, float] = field(default_factory=dict)
     """What an approximate engine has to say about itself."""
 
+    def or_raise(self) -> "MetaGradient":
+        """Itself; a ``NonFinite`` in its place raises."""
+        return self
+
 
 @dataclass(frozen=True)
 class NonFinite:
@@ -261,6 +321,10 @@ class NonFinite:
     step: int | Literal["outer", "sweep"]
     term: str
     value: float
+
+    def or_raise(self) -> NoReturn:
+        """Raise an error that says what happened, for callers who do not want to decide."""
+        raise FloatingPointError(str(self))
 
     def __str__(self) -> str:
         where = f"inner step {self.step}" if isinstance(self.step, int) else self.step

@@ -25,12 +25,12 @@ class Lambda(NamedTuple):
     velocity: Named
 
 
-MU, RHO = "mu", "rho"
+MU, RHO = "<mu>", "<rho>"  # names that no parameter of a module can have
 
 
 def start(problem: Problem, theta: WeightDistribution) -> Lambda:
     """lambda^(0) = theta."""
-    values = {MU: theta.mu, RHO: theta.rho, **{name: theta.plain[name] for name in problem.adapted_names(theta.plain)}}
+    values = {MU: theta.mu, RHO: theta.rho, **{name: theta.plain[name] for name in problem.adapted_names}}
     return Lambda(values, {name: torch.zeros_like(value) for name, value in values.items()})
 
 
@@ -118,4 +118,5 @@ def gradient_of(loss: Tensor, leaves: WeightDistribution) -> WeightDistribution:
     """The derivative of a loss by everything in theta."""
     tensors = [leaves.mu, leaves.rho, *leaves.plain.values()]
     mu, rho, *plain = torch.autograd.grad(loss, tensors, materialize_grads=True)
-    return WeightDistribution(mu, rho, dict(zip(leaves.plain, plain, strict=True)))
+    # Copies: autograd may hand out one tensor for two inputs.
+    return WeightDistribution(mu, rho, {name: grad.clone() for name, grad in zip(leaves.plain, plain, strict=True)})

@@ -36,8 +36,6 @@ from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
-ALL = 10**9
-
 
 @dataclass(frozen=True)
 class Sweep:
@@ -49,7 +47,8 @@ class Sweep:
     name: str
     exact: bool
     product: HessianProduct
-    through: int = ALL
+    through: int | None = None
+    """None: all steps."""
     keep: int = 0
 
     def __call__(
@@ -75,7 +74,8 @@ class Sweep:
         return outcome
 
     def _run(self, run: Adaptation) -> tuple[OuterTerms, InnerTerms, WeightDistribution] | NonFinite:
-        path = Path(run, first=max(0, run.problem.inner.steps - self.through), keep=self.keep)
+        steps = run.problem.inner.steps
+        path = Path(run, first=0 if self.through is None else max(0, steps - self.through), keep=self.keep)
         inner = path.walk()
         if isinstance(inner, NonFinite):
             return inner
@@ -253,6 +253,7 @@ def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
     terms = value.terms._asdict()
     if failure := first_non_finite(terms, name, "outer"):
         return failure
-    named = {"mu": value.grads.mu, "rho": value.grads.rho, **value.grads.plain}
-    extremes = {f"gradient by {part}": torch.stack(torch.aminmax(tensor)) for part, tensor in named.items()}
+    plain = {f"gradient by plain {part}": tensor for part, tensor in value.grads.plain.items()}
+    named = {"gradient by mu": value.grads.mu, "gradient by rho": value.grads.rho, **plain}
+    extremes = {part: torch.stack(torch.aminmax(tensor)) for part, tensor in named.items()}
     return first_non_finite(extremes, name, "sweep") or value

@@ -25,6 +25,7 @@ class Unrolled:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Outer loss of one task, its gradient, and its terms."""
+        problem.check_theta(theta)
         leaves = reference.leaves_of(theta)
         lambda_ = reference.start(problem, leaves)
         nll, kl = [], []

@@ -1,11 +1,5 @@
-import warnings
-
 import pytest
 import torch
-
-with warnings.catch_warnings():  # torch's own: its first forward-mode derivative compiles helpers with torch.jit.script
-    warnings.simplefilter("ignore", DeprecationWarning)
-    torch.func.jvp(torch.sin, (torch.ones(1),), (torch.ones(1),))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from metaprior.metagrad.problem import LOG_LR
 from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
 
 LR = 5e-3
-NOT_ADAPTED = "nothing matches this"
+NOT_ADAPTED = None
 
 
 def loop(steps: int = 4, lr: float = LR, **changes: Any) -> InnerLoop:

@@ -236,7 +236,7 @@ def test_outer_terms_are_those_of_the_adapted_weights(engine: Engine) -> None:
         ),
         make_case("conv", HeteroscedasticGaussian(), InnerLoop(steps=3, lr=5e-3, samples=2), stochastic="[03].*"),
         make_case(
-            "tanh", Gaussian(), InnerLoop(steps=3, lr=5e-3, learn_lr="one", adapt="no"), stochastic="2.*", micro_batch=2
+            "tanh", Gaussian(), InnerLoop(steps=3, lr=5e-3, learn_lr="one", adapt=None), stochastic="2.*", micro_batch=2
         ),
     ],
     ids=["everything adapted", "convolutions", "a trunk"],

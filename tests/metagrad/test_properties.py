@@ -33,7 +33,7 @@ def cases(draw: st.DrawFn) -> Case:
         momentum=draw(st.sampled_from([0.0, 0.5])),
         kl_weight=draw(st.sampled_from([0.0, 0.2])),
         samples=draw(st.integers(1, 3)),
-        adapt="|".join(adapted).replace(".", r"\."),
+        adapt="|".join(adapted).replace(".", r"\.") or None,
     )
     samples = draw(st.integers(1, 3))
     return make_case(

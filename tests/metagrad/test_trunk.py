@@ -15,7 +15,7 @@ from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solve
 
 SPLITTING = {name: engine for name, engine in ENGINES.items() if name != "checkpointed"}
 engines = pytest.mark.parametrize("engine", SPLITTING.values(), ids=SPLITTING)
-STILL = "no plain parameter is called this"
+STILL = None
 
 
 class Counting(nn.Module):
@@ -97,7 +97,7 @@ def deep() -> nn.Module:
     return chain(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 3), nn.SiLU(), nn.Linear(3, 2))
 
 
-def head_case(module: nn.Module, stochastic: str, adapt: str = STILL, **rest: object) -> Case:
+def head_case(module: nn.Module, stochastic: str, adapt: str | None = STILL, **rest: object) -> Case:
     inner = InnerLoop(steps=3, lr=5e-3, learn_lr="per_tensor", momentum=0.5, samples=2, adapt=adapt)
     return make_case(module, Gaussian(), inner, AmortizedELBO(3), stochastic=stochastic, **rest)
 
