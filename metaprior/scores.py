@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from metaprior.forecasts import CategoricalForecast, GaussianForecast, check_shape
 
@@ -38,6 +37,9 @@ def error_rate(forecast: CategoricalForecast, labels: Tensor) -> float:
 
 def expected_calibration_error(forecast: CategoricalForecast, labels: Tensor, bins: int = 15) -> float:
     """Mean gap between confidence and accuracy over equal-width bins of confidence (Guo et al. 2017)."""
+    # Here, because importing it takes as long as importing torch, and 100 MiB.
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
     probabilities = forecast.probabilities
     error: Tensor = multiclass_calibration_error(
         probabilities, labels, num_classes=probabilities.shape[1], n_bins=bins, norm="l1"

@@ -44,6 +44,8 @@ ENGINES: dict[str, Callable[..., Any]] = {
 }
 PLANNED, PREDICT = "planned", "predict"
 CHANNELS = 4
+SMALL = 2**14
+"""Feature maps of so few numbers are worked on by one thread: several would only wait for each other."""
 LR = 1e-7  # the likelihood sums over thousands of pixels
 
 
@@ -148,6 +150,8 @@ def prediction_name(engine: str, micro_batch: int | None) -> str:
 
 def measure(step: Step) -> Row:
     """Do it. ``peaks_gib`` has the peak after each task."""
+    if step.width * step.frame**2 <= SMALL:
+        torch.set_num_threads(1)
     problem, about = step.problem(), Row()
     if step.memory is not None:
         problem, engine, about = planned(problem, step.task(0), step.memory)

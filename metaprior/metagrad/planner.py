@@ -40,8 +40,11 @@ from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-ALLOCATOR = 1.15
+ALLOCATOR = 1.25
 """Freed blocks that the allocator cannot hand out again, and scratch space inside operations."""
+
+UNFUSED = 1.3
+"""What elementwise work in whole vectors, with a graph, adds to the time (on a U-Net; it only orders choices)."""
 
 Memory = str | int | float
 """A budget for the whole process ("4GiB", or bytes), or a fraction of what is free (0.5)."""
@@ -231,25 +234,26 @@ class _Job(NamedTuple):
 
 
 def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -> Iterator[Choice]:
-    """The engines that hold a graph of whole steps: what one step makes, and what it holds on to, by fake tensors."""
+    """The engines that hold graphs of whole steps; ``unrolled`` grows by the same amount from each step to the next."""
     steps, vector = problem.inner.steps, theta.mu.numel() * theta.mu.element_size()
 
-    def step(theta: WeightDistribution, support: Examples) -> Any:
+    def unroll(theta: WeightDistribution, task: Task, count: int, outer: bool) -> Any:
         leaves = reference.leaves_of(theta)
-        return reference.step(problem, reference.start(problem, leaves), leaves, support, Noise())
-
-    def outer(theta: WeightDistribution, task: Task) -> Any:
-        leaves = reference.leaves_of(theta)
-        total = reference.outer_loss(problem, leaves, leaves, task, Noise()).total
-        return reference.gradient_of(total, leaves)
+        lambda_ = reference.start(problem, leaves)
+        for _ in range(count):
+            lambda_, _terms = reference.step(problem, lambda_, leaves, task.support, Noise())
+        if not outer:
+            return lambda_
+        adapted = reference.distribution(lambda_.values, leaves)
+        return reference.gradient_of(reference.outer_loss(problem, adapted, leaves, task, Noise()).total, leaves)
 
     with torch.enable_grad():
-        one, last = footprint(step, theta, task.support), footprint(outer, theta, task)
-    transient = max(one.peak - one.kept, last.peak)
-    whole = ALLOCATOR * (steps * one.kept + transient + one.kept)
-    yield Choice(unrolled, None, in_use() + whole, 9.0 * steps * problem.inner.samples * 1.3)
-    single = (2 * steps + 6) * vector + max(2 * one.peak - one.kept, last.peak)
-    yield Choice(checkpointed, None, in_use() + ALLOCATOR * single, 12.0 * steps * problem.inner.samples * 1.3)
+        none, one, two = (footprint(unroll, theta, task, count, True).peak for count in range(3))
+        step = footprint(unroll, theta, task, 1, False)
+    passes = steps * problem.inner.samples * UNFUSED
+    yield Choice(unrolled, None, in_use() + ALLOCATOR * (one + (steps - 1) * (two - one)), 9 * passes)
+    single = (2 * steps + 6) * vector + max(2 * step.peak - step.kept, none)
+    yield Choice(checkpointed, None, in_use() + ALLOCATOR * single, 12 * passes)
 
 
 def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkNeeds:
@@ -283,7 +287,10 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
     def graph(data: DataLoss, point: list[Tensor]) -> KeptGradient:
         return KeptGradient(next(iter(data.chunks("support"))), point)
 
-    features = line(lambda data, point: (data, data.fixed_cotangent()), "kept")
+    features = trunk = NONE
+    if problem.trunk_stages:
+        features = line(lambda data, point: (data, data.fixed_cotangent()), "kept")
+        trunk = line(lambda data, point: data.pull_back_trunk(data.fixed_cotangent()), less=features)
     held = Line(features.constant + vector, features.slope)  # what the sweep counts itself
     return NetworkNeeds(
         features=features,
@@ -291,7 +298,7 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
         forward_over_reverse=line(product(forward_over_reverse), less=held),
         reverse_over_reverse=line(product(reverse_over_reverse), less=held),
         graph=line(graph, "kept"),
-        trunk=line(lambda data, point: data.pull_back_trunk(data.fixed_cotangent()), less=features),
+        trunk=trunk,
     )
 
 
