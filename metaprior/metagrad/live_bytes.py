@@ -23,14 +23,17 @@ class Footprint(NamedTuple):
     kept: int
 
 
-def footprint(function: Callable[..., Any], *arguments: Any) -> Footprint:
+def footprint(function: Callable[..., Any], *arguments: Any, fake: bool = True) -> Footprint:
     """Run ``function`` on fakes of the arguments; what the arguments themselves take is not counted.
 
-    A network whose operations depend on the numbers themselves cannot be run on fakes: it is run for real then.
+    Fakes cost about a tenth of a millisecond an operation, so what is small is quicker for real (``fake=False``). A
+    network whose operations depend on the numbers themselves cannot be run on fakes: it is run for real too.
     """
+    if not fake:
+        return _measured(function, arguments)
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            return _measured(function, tree_map(lambda leaf: _fake(fake, leaf), arguments))
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            return _measured(function, tree_map(lambda leaf: _fake(mode, leaf), arguments))
     except (DynamicOutputShapeException, DataDependentOutputException, UnsupportedFakeTensorException):
         return _measured(function, arguments)
 

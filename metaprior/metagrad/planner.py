@@ -43,6 +43,8 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**
 ALLOCATOR = 1.25
 """Freed blocks that the allocator cannot hand out again, and scratch space inside operations."""
 
+SMALL = 2**21
+"""Weights and activations of an example, together, up to which the network is run on real tensors."""
 UNFUSED = 1.3
 """What elementwise work in whole vectors, with a graph, adds to the time (on a U-Net; it only orders choices)."""
 
@@ -248,8 +250,9 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
         return reference.gradient_of(reference.outer_loss(problem, adapted, leaves, task, Noise()).total, leaves)
 
     with torch.enable_grad():
-        none, one, two = (footprint(unroll, theta, task, count, True).peak for count in range(3))
-        step = footprint(unroll, theta, task, 1, False)
+        fake = is_large(problem, theta, task)
+        none, one, two = (footprint(unroll, theta, task, count, True, fake=fake).peak for count in range(3))
+        step = footprint(unroll, theta, task, 1, False, fake=fake)
     passes = steps * problem.inner.samples * UNFUSED
     yield Choice(unrolled, None, in_use() + ALLOCATOR * (one + (steps - 1) * (two - one)), 9 * passes)
     single = (2 * steps + 6) * vector + max(2 * step.peak - step.kept, none)
@@ -258,7 +261,7 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
 
 def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkNeeds:
     """Run the network's part on fake tensors, for micro-batches of one and of two examples."""
-    whole = replace(problem, micro_batch=None)
+    whole, fake = replace(problem, micro_batch=None), is_large(problem, theta, task)
     vector = theta.mu.numel() * theta.mu.element_size()
 
     def line(work: Callable[[DataLoss, list[Tensor]], Any], part: str = "peak", less: Line = NONE) -> Line:
@@ -267,7 +270,8 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
             return work(data, data.point(theta.mu, theta.plain))
 
         one, two = (
-            float(getattr(footprint(run, theta, *(_rows(t, count) for t in task.support)), part)) for count in (1, 2)
+            float(getattr(footprint(run, theta, *(_rows(t, count) for t in task.support), fake=fake), part))
+            for count in (1, 2)
         )
         return Line(2 * one - two - less.constant, two - one - less.slope)
 
@@ -300,6 +304,11 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
         graph=line(graph, "kept"),
         trunk=trunk,
     )
+
+
+def is_large(problem: Problem, theta: WeightDistribution, task: Task) -> bool:
+    """Whether running a few examples takes longer than running fakes of them."""
+    return len(theta.mu) + problem.network.numbers_per_observation(theta, task.support.x) > SMALL
 
 
 def _rows(tensor: Tensor, count: int) -> Tensor:

@@ -107,7 +107,19 @@ def test_budgets() -> None:
             bytes_of(wrong)
 
 
-def test_networks_that_cannot_be_faked_are_planned_too() -> None:
+def test_fakes_need_what_real_tensors_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "in_use", lambda: 0.0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU(), nn.Conv2d(4, 2, 1))
+    problem, theta, task = small(module=module)
+    real = by_name(list(predict(problem, theta, task)))
+    monkeypatch.setattr(planning, "SMALL", 0)
+    for name, choice in by_name(list(predict(problem, theta, task))).items():
+        assert choice.peak == pytest.approx(real[name].peak, rel=0.02), name
+
+
+def test_networks_that_cannot_be_faked_are_planned_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "SMALL", 0)
+
     class Masking(nn.Module):
         def __init__(self) -> None:
             super().__init__()

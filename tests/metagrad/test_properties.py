@@ -24,8 +24,10 @@ def cases(draw: st.DrawFn) -> Case:
     module = nn.Sequential(*layers[:-1]).double()
     names = [name for name, _ in module.named_parameters()]
     random = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
-    adapted = draw(st.lists(st.sampled_from([*names, "likelihood.rho"]), unique=True))
     likelihoods = (Gaussian(noise=0.6), Gaussian(), Gaussian(per_channel=True), HeteroscedasticGaussian())
+    likelihood = draw(st.sampled_from([*likelihoods, Categorical(), Bernoulli()]))
+    plain = [*(name for name in names if name not in random), *likelihood.parameter_names]
+    adapted = draw(st.lists(st.sampled_from(plain), unique=True)) if plain else []
     inner = InnerLoop(
         steps=draw(st.integers(0, 6)),
         lr=draw(st.sampled_from([1e-3, 3e-3])),
@@ -38,7 +40,7 @@ def cases(draw: st.DrawFn) -> Case:
     samples = draw(st.integers(1, 3))
     return make_case(
         module,
-        draw(st.sampled_from([*likelihoods, Categorical(), Bernoulli()])),
+        likelihood,
         inner,
         draw(st.sampled_from([QueryLoss(samples), AmortizedELBO(3, samples), AmortizedELBO(2, samples, None)])),
         stochastic="|".join(random).replace(".", r"\."),
