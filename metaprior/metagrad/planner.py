@@ -12,7 +12,7 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -43,6 +43,8 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**
 ALLOCATOR = 1.25
 """Freed blocks that the allocator cannot hand out again, and scratch space inside operations."""
 
+FIRST_USE = 64 * 2**20
+"""What torch loads into a process when its operations first run (measured: 50 to 70 MiB)."""
 SMALL = 2**21
 """Weights and activations of an example, together, up to which the network is run on real tensors."""
 UNFUSED = 1.3
@@ -128,7 +130,8 @@ def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> lis
 
 def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> Plan:
     """The fastest exact choice whose predicted peak stays inside the budget, for tasks of this one's shapes."""
-    choices, budget = tuple(predict(problem, theta, task)), bytes_of(memory)
+    budget = bytes_of(memory)
+    choices = tuple(predict(problem, theta, task))
     best = choose(choices, budget)
     return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
 
@@ -145,20 +148,24 @@ def choose(choices: Sequence[Choice], budget: float) -> Choice:
     return min(fitting, key=lambda choice: (choice.cost, choice.peak))
 
 
-def predict(problem: Problem, theta: WeightDistribution, task: Task) -> Iterator[Choice]:
+def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:
     """Every choice with its predicted peak, for one task at a time."""
     problem.check_theta(theta)
     if theta.mu.device.type != "cpu":
         raise ValueError(
             f"the planner predicts the memory of a process, and theta is on {theta.mu.device}; choose the engine"
         )
-    steps, needs = problem.inner.steps, measure(problem, theta, task)
-    yield from _choices_by_graph(problem, theta, task)
+    before = in_use()
+    needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
+    # Fakes leave their machinery behind in the process; real runs leave blocks that the next run will use again.
+    held = in_use() if is_large(problem, theta, task) else before + FIRST_USE
+    steps, by_sweep = problem.inner.steps, []
     for size in _micro_batches(task.support.size):
         job = _Job(problem, theta, task, needs, size)
-        yield Choice(mixed, size, job.peak(needs.forward_over_reverse), job.cost() + steps)
+        by_sweep.append(Choice(mixed, size, job.peak(needs.forward_over_reverse), job.cost() + steps))
         for keep in _kept(steps):
-            yield Choice(keeping(keep), size, job.peak(needs.reverse_over_reverse, keep), job.cost(keep))
+            by_sweep.append(Choice(keeping(keep), size, job.peak(needs.reverse_over_reverse, keep), job.cost(keep)))
+    return [replace(choice, peak=held + choice.peak) for choice in (*by_graph, *by_sweep)]
 
 
 def _micro_batches(count: int) -> list[int]:
@@ -202,7 +209,7 @@ class _Job(NamedTuple):
         if keep < steps:
             phases.append(self._path(steps - keep, 0) + self._product_vectors() + product.at(size))
         trunk = needs.trunk.slope * (self.task.support.size + self.task.query.size) if keep else 0.0
-        return in_use() + ALLOCATOR * (self._features() + trunk + max(phases))
+        return ALLOCATOR * (self._features() + trunk + max(phases))
 
     def _vector(self) -> float:
         """Bytes of D numbers, and of the adapted plain ones."""
@@ -235,7 +242,7 @@ class _Job(NamedTuple):
         return count * self._vector()
 
 
-def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -> Iterator[Choice]:
+def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:
     """The engines that hold graphs of whole steps; ``unrolled`` grows by the same amount from each step to the next."""
     steps, vector = problem.inner.steps, theta.mu.numel() * theta.mu.element_size()
 
@@ -254,9 +261,11 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
         none, one, two = (footprint(unroll, theta, task, count, True, fake=fake).peak for count in range(3))
         step = footprint(unroll, theta, task, 1, False, fake=fake)
     passes = steps * problem.inner.samples * UNFUSED
-    yield Choice(unrolled, None, in_use() + ALLOCATOR * (one + (steps - 1) * (two - one)), 9 * passes)
     single = (2 * steps + 6) * vector + max(2 * step.peak - step.kept, none)
-    yield Choice(checkpointed, None, in_use() + ALLOCATOR * single, 12 * passes)
+    return [
+        Choice(unrolled, None, ALLOCATOR * (one + (steps - 1) * (two - one)), 9 * passes),
+        Choice(checkpointed, None, ALLOCATOR * single, 12 * passes),
+    ]
 
 
 def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkNeeds:
