@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
 from metaprior.bench.one_step import GIB, PLANNED, PREDICT, Step, prediction_name
 from metaprior.bench.peers import peer_versions
 from metaprior.bench.result import BenchResult, Row
+from metaprior.metagrad.planner import available
 
 OURS, PEER = "twice_reverse", "higher"
 SPARE_GIB = 1.0
@@ -75,13 +75,8 @@ SEED = Step(PLANNED, 5, width=64, frame=256, memory="4GiB")
 
 
 def available_gib() -> float:
-    """Memory that a new process could take; infinite where the system does not say."""
-    path = Path("/proc/meminfo")
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024 / GIB
-    return math.inf
+    """Memory that a new process could take."""
+    return available() / GIB
 
 
 def in_own_process(step: Step, limit_gib: float | None) -> Row:

@@ -6,12 +6,11 @@ At a minimum $G(\lambda, \theta) = 0$ the path does not matter, and
 $$\frac{dL}{d\theta} = \frac{\partial L}{\partial\theta} - \Big(\frac{\partial G}{\partial\theta}\Big)^T x, \qquad
 \frac{\partial G}{\partial\lambda}\,x = \frac{\partial L}{\partial\lambda},$$
 
-solved by conjugate gradients with the same weight-space products as the exact engines, for one draw of the noise.
-The error is of
-the size of the inner gradient that is left (``diagnostics["inner_gradient"]``) and of the solver's residual: after a
-handful of steps
-it is large, after convergence it vanishes. Nothing is learned about step sizes (their gradient is zero), and theta
-matters only as a prior, so a ``kl_weight`` of zero leaves nothing.
+solved by conjugate gradients with the same weight-space products as the exact engines, for one draw of the noise. The
+error is of the size of the inner gradient that is left (``diagnostics["inner_gradient"]``) and of the solver's residual
+(``diagnostics["residual"]``): after a handful of steps it is large, after convergence it vanishes. Nothing is learned
+about step sizes (their gradient is zero), and means and scales matter only as a prior, so that a ``kl_weight`` of zero
+leaves them without a gradient.
 """
 
 from collections.abc import Callable

@@ -13,9 +13,13 @@ from metaprior.metagrad import (
     Problem,
     QueryLoss,
     checkpointed,
+    finite_difference,
+    first_order,
     keeping,
     mixed,
+    truncated,
     twice_reverse,
+    unrolled,
 )
 from metaprior.metagrad.problem import LOG_LR, Engine, Objective
 from metaprior.models.unet import UNet
@@ -32,6 +36,14 @@ ENGINES: dict[str, Engine] = {
     "keeping(all)": keeping(10**6),
 }
 """Every exact engine but ``unrolled``, which they are held against."""
+
+EVERY: dict[str, Engine] = {
+    "unrolled": unrolled,
+    **ENGINES,
+    "finite_difference": finite_difference,
+    "first_order": first_order,
+    "truncated(2)": truncated(2),
+}
 
 TOLERANCE = 1e-10
 ROUNDING = 1e-14

@@ -19,22 +19,14 @@ from metaprior.metagrad import (
     NonFinite,
     QueryLoss,
     adapt,
-    finite_difference,
     first_order,
     truncated,
     unrolled,
 )
 from metaprior.metagrad.problem import Engine
 from metaprior.weights import WeightDistribution
-from tests.metagrad.problems import ENGINES, Case, make_case, solved
+from tests.metagrad.problems import ENGINES, EVERY, Case, make_case, solved
 
-EVERY: dict[str, Engine] = {
-    "unrolled": unrolled,
-    **ENGINES,
-    "finite_difference": finite_difference,
-    "first_order": first_order,
-    "truncated(2)": truncated(2),
-}
 every_engine = pytest.mark.parametrize("engine", EVERY.values(), ids=EVERY)
 SWEEPS = {name: engine for name, engine in EVERY.items() if name in ("mixed", "twice_reverse", "finite_difference")}
 

@@ -15,24 +15,14 @@ from metaprior.metagrad import (
     NonFinite,
     Problem,
     adapt,
-    finite_difference,
-    first_order,
     keeping,
     truncated,
-    unrolled,
 )
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task
-from tests.metagrad.problems import ENGINES, Case, make_case
+from tests.metagrad.problems import ENGINES, EVERY, Case, make_case
 
-EVERY: dict[str, Engine] = {
-    "unrolled": unrolled,
-    **ENGINES,
-    "finite_difference": finite_difference,
-    "first_order": first_order,
-    "truncated(2)": truncated(2),
-}
 every_engine = pytest.mark.parametrize("engine", EVERY.values(), ids=EVERY)
 
 
