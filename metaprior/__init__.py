@@ -9,6 +9,7 @@ from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedas
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.methods.free_energy_descent import TrainingDiverged
+from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
@@ -16,6 +17,8 @@ from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
 from metaprior.tasks.task import Examples, Task
+from metaprior.training.settings import MetaTraining
+from metaprior.training.trainer import MetaTrainingStopped
 from metaprior.weights import WeightDistribution, kl_divergence
 
 __version__ = version("metaprior")
@@ -33,6 +36,9 @@ __all__ = [
     "HeteroscedasticGaussian",
     "InnerLoop",
     "Likelihood",
+    "MetaLearner",
+    "MetaTraining",
+    "MetaTrainingStopped",
     "Noise",
     "NonFinite",
     "NormalGammaHyperprior",

@@ -24,6 +24,7 @@ from metaprior.stages import Chain
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
 DEFAULT_RELATIVE_SIGMA = 0.1
+NEARLY_ZERO = 0.1
 PROBE = 64
 """Observations that are run through a network at the door: enough to reach its branches,"""
 PROBE_NUMBERS = 2**24
@@ -68,22 +69,22 @@ class BayesianNetwork:
         return tuple(self._plain)
 
     def initial(self, relative_sigma: float = DEFAULT_RELATIVE_SIGMA) -> WeightDistribution:
-        """Means at the module's present values; each tensor's sigma a fraction of its own root mean square.
-
-        A tensor that is zero (a fresh bias, say) has no scale of its own: it takes the median of the others'.
-        """
-        scales = [p.detach().square().mean().sqrt() for p in self._random.values()]
-        present = [scale for scale in scales if scale > 0]
-        usual = torch.stack(present).median() if present else torch.ones((), dtype=self.dtype, device=self.device)
-        sigma = torch.cat(
-            [
-                (relative_sigma * (scale if scale > 0 else usual)).expand(size)
-                for scale, size in zip(scales, self.layout.sizes, strict=True)
-            ]
-        )
+        """Means at the module's present values, scales from ``relative_rho``."""
         mu = self.layout.flatten({name: p.detach() for name, p in self._random.items()})
         plain = {name: p.detach().clone() for name, p in self._plain.items()}
-        return WeightDistribution(mu, inverse_softplus(sigma), plain)
+        return WeightDistribution(mu, self.relative_rho(mu, relative_sigma), plain)
+
+    def relative_rho(self, mu: Tensor, relative_sigma: float) -> Tensor:
+        """Each tensor's sigma a fraction of its own root mean square, as rho; the fraction 0 is a point (rho = -inf).
+
+        A tensor that is nearly zero (a fresh bias; less than a tenth of the others' median) has no scale of its own:
+        it takes that median. A tiny sigma would make the KL to it so stiff that no inner step is small enough.
+        """
+        scales = torch.stack([value.square().mean().sqrt() for value in self.layout.split(mu).values()])
+        present = scales[scales > 0]
+        usual = present.median() if len(present) else torch.ones_like(scales[0])
+        sigma = relative_sigma * torch.where(scales > NEARLY_ZERO * usual, scales, usual)
+        return inverse_softplus(sigma.repeat_interleave(torch.tensor(self.layout.sizes, device=mu.device)))
 
     def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Outputs of the network whose random parameters are phi (shape (D,)) and whose plain ones are ``plain``.
@@ -122,6 +123,15 @@ class BayesianNetwork:
         counter, named = _NumbersProduced(), self.layout.split(weights.mu)
         with evaluation_mode(self.module), torch.no_grad(), counter:
             self._checked(named, weights.plain, x[:1])
+        return max(1, counter.numbers)
+
+    def numbers_behind(self, stage: int, x: Tensor) -> int:
+        """The same for the stages from one on, whatever was done before them."""
+        counter = _NumbersProduced()
+        with evaluation_mode(self.module), torch.no_grad():
+            features = self.run_part(Chain(self.module, 0, stage), {}, x[:1]) if stage else x[:1]
+            with counter:
+                self.run_part(Chain(self.module, stage), {}, features)
         return max(1, counter.numbers)
 
     def check_forward(self, x: Tensor) -> torch.Size:

@@ -36,8 +36,8 @@ class Posterior:
     likelihood: Likelihood
     weights: WeightDistribution
     target_scale: TargetScale
-    input_axes: int
-    """Number of axes of x when it was fitted; another one would be taken for something else."""
+    input_axes: int | None
+    """Number of axes of x when it was fitted; another one would be taken for something else. None: not known."""
     scalar_targets: bool = False
     """Targets came without a channel axis, so forecasts are given without one."""
 
@@ -49,7 +49,7 @@ class Posterior:
         if samples < 2:
             raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
-        if inputs.ndim != self.input_axes:
+        if self.input_axes is not None and inputs.ndim != self.input_axes:
             raise ValueError(f"x has shape {tuple(inputs.shape)}; it was fitted with {self.input_axes} axes")
         numbers = self.network.numbers_per_observation(self.weights, inputs)
         if batch_size is not None and batch_size < 1:

@@ -54,7 +54,7 @@ def rebuild(
         likelihood.in_units_of(scale.scale),
         weights,
         scale,
-        input_axes=int(description["input_axes"]),
+        input_axes=None if description["input_axes"] is None else int(description["input_axes"]),
         scalar_targets=bool(description["scalar_targets"]),
     )
     return posterior, likelihood

@@ -1,9 +1,26 @@
-"""Measures of a forecast against what happened."""
+"""Measures of a forecast against what happened.
+
+The two ``Reliability`` classes gather over many forecasts (``add``, then look): they keep counts, never the forecasts,
+so their memory does not grow.
+"""
+
+from collections.abc import Sequence
+from typing import Self, TypedDict
 
 import torch
 from torch import Tensor
 
-from metaprior.forecasts import CategoricalForecast, GaussianForecast, check_shape
+from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, check_shape
+
+PAIRS_AT_ONCE = 2**14
+"""Pairs of mixture components that the CRPS looks at together: 128 KiB for each of about ten intermediate results, so
+that they stay in a core's cache (2**18 takes twice as long)."""
+
+
+def mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
+    """Mean over all targets of the squared error."""
+    check_shape(targets, prediction.shape)
+    return float((prediction - targets).double().square().mean())
 
 
 def root_mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
@@ -29,8 +46,42 @@ def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float
     return float(((targets >= low) & (targets <= high)).double().mean())
 
 
-def error_rate(forecast: CategoricalForecast, labels: Tensor) -> float:
-    """Share of observations whose most probable class is wrong."""
+def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
+    r"""Continuous ranked probability score of the mixture, elementwise and in the targets' units; lower is better.
+
+    $\mathrm{CRPS}(F, y) = \int (F(t) - 1[t \ge y])^2 dt = \frac1S\sum_s A(y - \mu_s, \sigma_s^2)
+    - \frac{1}{2S^2}\sum_{s,r} A(\mu_s - \mu_r, \sigma_s^2 + \sigma_r^2)$ with
+    $A(\mu, \sigma^2) = \mu(2\Phi(\mu/\sigma) - 1) + 2\sigma\varphi(\mu/\sigma)$ (Grimit et al. 2006).
+
+    The result has the targets' shape. All S^2 pairs are needed for every target, so targets are taken in parts and
+    memory does not depend on their number. Seven digits are right, in double precision too: scoringrules, which does
+    the sums, takes the root of two in single precision when it works with torch.
+    """
+    # Here, because it brings scipy along, and most programs never ask for it.
+    from scoringrules import crps_mixnorm  # type: ignore[import-untyped]
+
+    check_shape(targets, forecast.mean.shape)
+    means = forecast.means.flatten(1)  # (S, M)
+    scales = forecast.scales.expand_as(forecast.means).flatten(1)
+    observed = targets.to(means.device).flatten()
+    samples = len(means)
+    equal = torch.full((samples,), 1 / samples, dtype=torch.float64, device=means.device)
+    score = torch.empty(means.shape[1], dtype=means.dtype, device=means.device)
+    size = max(1, PAIRS_AT_ONCE // samples**2)
+    for start in range(0, len(score), size):
+        part = slice(start, start + size)
+        m, s, y = means[:, part].double().T, scales[:, part].double().T, observed[part].double()
+        score[part] = crps_mixnorm(y, m, s, equal.expand_as(m), backend="torch").to(score)
+    return score.reshape(forecast.mean.shape)
+
+
+def confidence(forecast: CategoricalForecast | BernoulliForecast) -> Tensor:
+    """Probability of the most probable class, in the labels' shape."""
+    return forecast.probabilities.amax(1 if isinstance(forecast, CategoricalForecast) else -1)
+
+
+def error_rate(forecast: CategoricalForecast | BernoulliForecast, labels: Tensor) -> float:
+    """Share of labels whose most probable class is wrong."""
     check_shape(labels, forecast.labels.shape)
     return float((forecast.labels != labels).double().mean())
 
@@ -50,3 +101,122 @@ def expected_calibration_error(forecast: CategoricalForecast, labels: Tensor, bi
 def standard_error(values: Tensor) -> float:
     """Standard error of the mean of a vector; of a single value it is not known (NaN)."""
     return float(values.std() / len(values) ** 0.5) if len(values) > 1 else torch.nan
+
+
+class ConfidenceBin(TypedDict):
+    """One bar of a reliability diagram; confidence and accuracy of an empty one are not known (NaN)."""
+
+    low: float
+    high: float
+    confidence: float
+    accuracy: float
+    count: int
+
+
+class Reliability:
+    r"""Confidence against accuracy of class forecasts, gathered over many of them.
+
+    $\mathrm{ECE} = \sum_b \frac{n_b}{n}\,|\mathrm{accuracy}_b - \mathrm{confidence}_b|$ over equal-width bins of
+    confidence, $low \le c < high$ (Guo et al. 2017). A confidence of exactly 1 has a bin of its own, as in
+    torchmetrics, so ``ece`` is ``expected_calibration_error`` of all the forecasts together.
+    """
+
+    def __init__(self, bins: int = 15) -> None:
+        if bins < 1:
+            raise ValueError(f"bins has to be at least 1, got {bins}")
+        self.bins = bins
+        self._sums = torch.zeros(3, bins + 1, dtype=torch.float64)  # confidence, right answers, count
+
+    def add(self, forecast: CategoricalForecast | BernoulliForecast, labels: Tensor) -> None:
+        """Count the labels (N, ...) of one more forecast."""
+        labels = labels.to(forecast.logits.device)
+        check_shape(labels, forecast.labels.shape)
+        sure = confidence(forecast).flatten()
+        edges = torch.linspace(0, 1, self.bins + 1, dtype=sure.dtype, device=sure.device)
+        index = (torch.bucketize(sure, edges, right=True) - 1).cpu()
+        right = (forecast.labels == labels).flatten()
+        values = torch.stack([sure.double(), right.double(), torch.ones_like(sure, dtype=torch.float64)])
+        self._sums.index_add_(1, index, values.cpu())
+
+    def merge(self, other: Self) -> None:
+        """Count what another one has counted."""
+        if other.bins != self.bins:
+            raise ValueError(f"bins have to be the same, got {self.bins} and {other.bins}")
+        self._sums += other._sums
+
+    @property
+    def count(self) -> int:
+        """Number of labels so far."""
+        return int(self._sums[2].sum())
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error; without any label it is not known (NaN)."""
+        sure, right, count = self._sums
+        return float((right - sure).abs().sum() / count.sum())
+
+    @property
+    def rows(self) -> list[ConfidenceBin]:
+        """The bins in order; the one of confidence exactly 1 comes last, and only when something is in it."""
+        rows = []
+        for number, (sure, right, count) in enumerate(self._sums.T.tolist()):
+            if number == self.bins and not count:
+                continue
+            high = min((number + 1) / self.bins, 1.0)
+            known = count or torch.nan
+            rows.append(
+                ConfidenceBin(
+                    low=number / self.bins, high=high, confidence=sure / known, accuracy=right / known, count=int(count)
+                )
+            )
+        return rows
+
+
+class IntervalRow(TypedDict):
+    """Of ``count`` targets the share ``observed`` lay in the central interval that should hold ``level`` of them."""
+
+    level: float
+    observed: float
+    count: int
+
+
+class IntervalReliability:
+    r"""Share of targets inside central intervals, at several levels at once, gathered over many forecasts.
+
+    A target lies in the central interval of level $l$ when $|F(y) - \frac12| \le \frac{l}{2}$: its probability
+    integral transform (Dawid 1984) is enough, no quantile has to be searched.
+    """
+
+    LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+    def __init__(self, levels: Sequence[float] = LEVELS) -> None:
+        if not levels or not all(0 < level < 1 for level in levels):
+            raise ValueError(f"levels have to lie strictly between 0 and 1, got {tuple(levels)}")
+        self.levels = tuple(levels)
+        self.count = 0
+        self._inside = [0] * len(self.levels)
+
+    def add(self, forecast: GaussianForecast, targets: Tensor) -> None:
+        """Count the targets of one more forecast."""
+        off_centre = (forecast.cdf(targets).double() - 0.5).abs()
+        for number, level in enumerate(self.levels):
+            self._inside[number] += int((off_centre <= level / 2).sum())
+        self.count += off_centre.numel()
+
+    def merge(self, other: Self) -> None:
+        """Count what another one has counted."""
+        if other.levels != self.levels:
+            raise ValueError(f"levels have to be the same, got {self.levels} and {other.levels}")
+        self.count += other.count
+        self._inside = [mine + theirs for mine, theirs in zip(self._inside, other._inside, strict=True)]
+
+    def coverage(self, level: float) -> float:
+        """Share of targets inside the central interval of one of the ``levels``."""
+        if level not in self.levels:
+            raise ValueError(f"level {level} was not counted; there are {self.levels}")
+        return self._inside[self.levels.index(level)] / self.count if self.count else torch.nan
+
+    @property
+    def rows(self) -> list[IntervalRow]:
+        """One for each level."""
+        return [IntervalRow(level=level, observed=self.coverage(level), count=self.count) for level in self.levels]

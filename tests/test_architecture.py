@@ -8,11 +8,11 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"noise", "checks", "checkpoint", "objectives", "scaling", "stages", "tasks"},
-    {"weights", "forecasts"},
+    {"noise", "checks", "checkpoint", "objectives", "scaling", "stages", "text_table"},
+    {"weights", "forecasts", "tasks"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
-    {"saved_posterior"},
+    {"saved_posterior", "evaluation", "training"},
     {"methods"},
     {"report", "bench"},
     {"demo", "unet_plan"},

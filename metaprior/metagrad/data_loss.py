@@ -31,12 +31,17 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A micro-batch: its loss as a function of (adapted, fixed), and the values of the fixed tensors."""
+    """A micro-batch: its losses as a function of (adapted, fixed), and the values of the fixed tensors."""
 
-    loss: Callable[[Tensors, Tensors], Tensor]
+    losses: Callable[[Tensors, Tensors], Tensor]
+    """One number for each observation, shape (..., n)."""
     fixed: list[Tensor]
     window: tuple[slice, ...]
     """Where its rows are in the features."""
+
+    def loss(self, adapted: Tensors, fixed: Tensors) -> Tensor:
+        """Summed over observations."""
+        return self.losses(adapted, fixed).sum(-1)
 
 
 @dataclass
@@ -108,7 +113,7 @@ class DataLoss:
         for window in self._windows(part):
             features, y = tuple(f[window] for f in rows.features), rows.y[window]
             yield Chunk(
-                self._chunk_loss(features, rows.single, y),
+                self._chunk_losses(features, rows.single, y),
                 [*shared, *(_real(features) if self.trunk_names else ())],
                 window,
             )
@@ -119,7 +124,7 @@ class DataLoss:
         for start in range(0, count, size):
             yield (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
 
-    def _chunk_loss(
+    def _chunk_losses(
         self, features: tuple[Tensor, ...], single: bool, y: Tensor
     ) -> Callable[[Tensors, Tensors], Tensor]:
         count = len(self.fixed_names)
@@ -128,15 +133,15 @@ class DataLoss:
             pieces = zip((*self.network.layout.names, *self.adapted_names), adapted, strict=True)
             named = {**dict(pieces), **dict(zip(self.fixed_names, fixed, strict=True))}
             outputs = self._run(self._head, named, features[0] if single else features)
-            return self.problem.likelihood.nll(outputs, y, named).sum()
+            return self.problem.likelihood.nll(outputs, y, named)
 
         function: Any = torch.vmap(nll) if self.stack else nll
 
-        def loss(adapted: Tensors, fixed: Tensors) -> Tensor:
+        def losses(adapted: Tensors, fixed: Tensors) -> Tensor:
             inputs = _with_real(features, fixed[count:]) if self.trunk_names else features
             return function(list(adapted), list(fixed[:count]), inputs, y)  # type: ignore[no-any-return]
 
-        return loss
+        return losses
 
     def _run(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
         own = {name: value for name, value in named.items() if name in self._own_names}

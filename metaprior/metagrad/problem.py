@@ -94,6 +94,10 @@ class Objective(Protocol):
         """Weight samples that expectations are a mean over."""
 
     @property
+    def predictive(self) -> bool:
+        """Whether that mean is taken of an observation's likelihood, and not of its logarithm."""
+
+    @property
     def hyperprior(self) -> NormalGammaHyperprior | None:
         """The prior over theta itself, if there is one."""
 
@@ -103,12 +107,20 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class QueryLoss:
-    r"""$\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, and nothing else; with S weight samples."""
+    r"""$\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, and nothing else; with S weight samples.
+
+    Its minimum knows no uncertainty of the weights: by Jensen's inequality a point does at least as well as any q
+    around it, so sigma shrinks. ``predictive=True`` takes the mean over samples inside the logarithm,
+    $\frac{1}{N_Q}\sum_n -\log\frac1S\sum_s p(y_n|\phi_s)$: the score of the forecast that will be made, which asks
+    for as much spread as the errors have (the objective of VERSA, Gordon et al. 2019, equation 4). With one sample the
+    two are the same, so it needs more.
+    """
 
     samples: int = 1
+    predictive: bool = False
 
     def __post_init__(self) -> None:
-        refuse_fraction("samples", self.samples, 1)
+        refuse_fraction("samples", self.samples, 2 if self.predictive else 1)
 
     @property
     def hyperprior(self) -> None:
@@ -126,22 +138,31 @@ class AmortizedELBO:
 
     $$\frac1N\Big(E_q[-\log p(S, Q|\phi)] + KL(q_\lambda\|p_\theta) - \frac1M\log p(\theta)\Big)$$
 
-    Its mean over M tasks of N observations is the paper's sum divided by MN.
+    Its mean over M tasks of N observations is the paper's sum divided by MN. A ``kl_weight`` other than 1 (annealing
+    uses it) multiplies the KL, and is not the paper's.
     """
 
     num_tasks: int
     samples: int = 1
     hyperprior: NormalGammaHyperprior | None = field(default_factory=NormalGammaHyperprior)
+    kl_weight: float = 1.0
 
     def __post_init__(self) -> None:
         refuse_fraction("num_tasks", self.num_tasks, 1)
         refuse_fraction("samples", self.samples, 1)
+        if not (math.isfinite(self.kl_weight) and self.kl_weight >= 0):
+            raise ValueError(f"kl_weight has to be at least 0, got {self.kl_weight}")
+
+    @property
+    def predictive(self) -> bool:
+        """False: a bound on the evidence is a mean of logarithms."""
+        return False
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
         """Every observation counts the same."""
         share = 1 / (num_support + num_query)
         hyper = share / self.num_tasks if self.hyperprior is not None else 0.0
-        return OuterWeights(support=share, query=share, kl=share, hyperprior=hyper)
+        return OuterWeights(support=share, query=share, kl=self.kl_weight * share, hyperprior=hyper)
 
 
 @dataclass(frozen=True)
@@ -228,7 +249,7 @@ class Problem:
 
     def check(self, task: Task) -> Task:
         """The task in the types that the engines trust, or an error that says what is wrong with it."""
-        checked = {part: self._check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
+        checked = {part: self.check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
         self._check_repeatable(checked["support"].x[:2])
         if self.trunk_stages:
             self._check_stages(checked["support"].x[:2])
@@ -262,7 +283,8 @@ class Problem:
                 "other has to be the same as calling the module"
             )
 
-    def _check_examples(self, examples: Examples, what: str) -> Examples:
+    def check_examples(self, examples: Examples, what: str) -> Examples:
+        """Examples in the types that the engines trust, or an error that starts with ``what``."""
         try:
             x = checks.inputs(examples.x, dtype=self.network.dtype, device=self.network.device)
             y = checks.as_tensor(examples.y, "y", device=self.network.device)

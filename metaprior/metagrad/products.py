@@ -83,18 +83,22 @@ def central_difference(chunk: Chunk, adapted: Tensors, direction: Tensors, into:
 
 
 def add_gradient(
-    chunk: Chunk, adapted: Tensors, factor: float, into: Tensors, into_fixed: Tensors | None = None
+    chunk: Chunk, adapted: Tensors, factor: float | Tensor, into: Tensors, into_fixed: Tensors | None = None
 ) -> Tensor:
-    """Add factor times the gradient by the adapted tensors (and by the fixed ones) in place; returns the loss."""
+    """Add factor times the gradient by the adapted tensors (and by the fixed ones) in place; returns the loss.
+
+    The factor is one number, or one for each observation.
+    """
     leaves = [tensor.detach().requires_grad_() for tensor in adapted]
     fixed = [tensor.detach().requires_grad_(into_fixed is not None) for tensor in chunk.fixed]
     with torch.enable_grad():
-        loss = chunk.loss(leaves, fixed)
+        losses = chunk.losses(leaves, fixed)
+    along = [torch.full_like(losses, factor) if isinstance(factor, float) else factor]
     if into_fixed is None:
-        _backward_into([loss], [torch.full_like(loss, factor)], leaves, into)
+        _backward_into([losses], along, leaves, into)
     else:
-        _backward_into([loss], [torch.full_like(loss, factor)], [*leaves, *fixed], [*into, *into_fixed])
-    return loss.detach()
+        _backward_into([losses], along, [*leaves, *fixed], [*into, *into_fixed])
+    return losses.detach().sum(-1)
 
 
 def _backward_into(outputs: Tensors | Sequence[GradientEdge], along: Tensors, leaves: Tensors, into: Tensors) -> None:

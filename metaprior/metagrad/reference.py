@@ -3,6 +3,7 @@
 Nothing here knows of the closed forms, the replay or the trunk: it is what the other engines are held against.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -49,6 +50,15 @@ def nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Nois
     return total / samples
 
 
+def predictive_nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
+    """-log of the mean over samples of each example's likelihood, summed over examples."""
+    log_p = []
+    for number in range(samples):
+        phi = q.sample(noise.at(sample=number).normal(q.mu))
+        log_p.append(-problem.likelihood.nll(problem.network(phi, q.plain, examples.x), examples.y, q.plain))
+    return (math.log(samples) - torch.stack(log_p).logsumexp(0)).sum()
+
+
 def inner_loss(
     problem: Problem, q: WeightDistribution, theta: WeightDistribution, support: Examples, noise: Noise
 ) -> Terms:
@@ -66,7 +76,8 @@ def outer_loss(
     factors = objective.weights(task.support.size, task.query.size)
     zero = torch.zeros_like(q.mu[0])
     sets = ((factors.support, task.support), (factors.query, task.query))
-    support, query = (c * nll(problem, q, part, noise, objective.samples) if c else zero for c, part in sets)
+    expected = predictive_nll if objective.predictive else nll
+    support, query = (c * expected(problem, q, part, noise, objective.samples) if c else zero for c, part in sets)
     kl = factors.kl * kl_divergence(q, theta) if factors.kl else zero
     hyper = -factors.hyperprior * objective.hyperprior.log_prob(theta) if objective.hyperprior else zero
     return OuterTerms(support, query, kl, hyper)

@@ -4,12 +4,13 @@ from typing import Any
 
 from torch import nn
 
+from metaprior.models.conv4 import Conv4
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import UNet
 
-__all__ = ["MLP", "UNet", "describe", "rebuild"]
+__all__ = ["MLP", "Conv4", "UNet", "describe", "rebuild"]
 
-KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "unet": UNet}
+KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "conv4": Conv4, "unet": UNet}
 
 
 def describe(module: nn.Module) -> dict[str, Any] | None:

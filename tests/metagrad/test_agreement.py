@@ -48,6 +48,12 @@ CASES: dict[str, Callable[[], Case]] = {
     "samples inside": lambda: make_case("tanh", inner=loop(samples=3)),
     "samples outside": lambda: make_case("tanh", objective=QueryLoss(samples=3)),
     "samples everywhere, classes": lambda: make_case("conv", Categorical(), loop(samples=3), QueryLoss(samples=3)),
+    "predictive": lambda: make_case("tanh", Gaussian(), objective=QueryLoss(4, predictive=True)),
+    "predictive, classes": lambda: make_case("conv", Categorical(), loop(samples=2), QueryLoss(3, predictive=True)),
+    "predictive, micro-batches": lambda: make_case(
+        "conv", Gaussian(), loop(momentum=0.7), QueryLoss(3, predictive=True), micro_batch=2, stochastic=".*weight"
+    ),
+    "ELBO, annealed": lambda: make_case("tanh", Gaussian(), objective=AmortizedELBO(7, kl_weight=0.3)),
     "ELBO": lambda: make_case("tanh", Gaussian(), objective=AmortizedELBO(7)),
     "ELBO, one task, samples": lambda: make_case("tanh", inner=loop(samples=3), objective=AmortizedELBO(1, samples=3)),
     "ELBO, another hyperprior": lambda: make_case("relu", objective=AmortizedELBO(3, 1, NormalGammaHyperprior(1, 2))),

@@ -1,0 +1,41 @@
+"""Where tasks come from: anything that gives the same task whenever it is asked for the same index."""
+
+from typing import Protocol
+
+import torch
+
+from metaprior.noise import Noise
+from metaprior.tasks.task import Task
+
+
+class Tasks(Protocol):
+    """Tasks by index: a list of tasks, or a generator that makes task i from the number i.
+
+    One with a length is finite, and training goes through it in shuffled passes; one without is endless, and every
+    position is another task. Asking twice for an index has to give the same task: that is what lets a stopped training
+    go on as if nothing had happened, and lets several processes share the work.
+    """
+
+    def __getitem__(self, index: int, /) -> Task:
+        """The task with this index."""
+
+
+def length_of(tasks: Tasks) -> int | None:
+    """Number of tasks, or None for an endless source."""
+    length = getattr(tasks, "__len__", None)
+    if length is None:
+        return None
+    count = int(length())
+    if count < 1:
+        raise ValueError("there are no tasks: the collection is empty")
+    return count
+
+
+def task_at(tasks: Tasks, position: int, seed: int) -> Task:
+    """The task at a position of the training: a pure function of position and seed, so nothing needs to be stored."""
+    count = length_of(tasks)
+    if count is None:
+        return tasks[position]
+    turn, place = divmod(position, count)
+    order = torch.randperm(count, generator=Noise(seed).fork("task order").at(step=turn).generator())
+    return tasks[int(order[place])]

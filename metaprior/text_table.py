@@ -1,0 +1,42 @@
+"""Rows of named values as text."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def known(value: Any) -> Any:
+    """For JSON, which has no NaN: numbers that are not finite become None, at any depth."""
+    if isinstance(value, dict):
+        return {key: known(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [known(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """Columns in the order in which the rows first name them; numbers to four digits, right-aligned."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]
+    numeric = [all(not isinstance(row.get(column), str) for row in rows) for column in columns]
+
+    def aligned(line: Sequence[str]) -> str:
+        padded = (
+            text.rjust(w) if right else text.ljust(w) for text, w, right in zip(line, widths, numeric, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([aligned(columns), "  ".join("-" * w for w in widths), *map(aligned, cells)])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if not isinstance(value, float):
+        return str(value)
+    if not math.isfinite(value):
+        return "unknown"
+    return f"{value:.4g}"

@@ -1,0 +1,77 @@
+"""Several steps in a row, with the progress bar of the seeds and a summary."""
+
+import math
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tqdm import tqdm
+
+from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.training.trainer import StepReport, Trainer
+
+
+@dataclass
+class Summary:
+    """Means over the steps of an epoch, each meta-step weighted with its tasks."""
+
+    phase: str = ""
+    steps: int = 0
+    tasks: int = 0
+    bad_tasks: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    last_failure: NonFinite | None = None
+
+    def add(self, report: StepReport) -> None:
+        """Take a step into account."""
+        self.phase, self.steps, self.tasks = report.phase.name, self.steps + 1, self.tasks + report.tasks
+        self.bad_tasks += len(report.failures)
+        self.last_failure = report.failures[-1] if report.failures else self.last_failure
+        if report.tasks:
+            for name, value in {"loss": report.loss, **_numbers(report.terms), **_norms(report)}.items():
+                self.sums[name] = self.sums.get(name, 0.0) + value * report.tasks
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Loss and its terms; empty when no task was finite."""
+        return {name: value / self.tasks for name, value in self.sums.items()}
+
+    @property
+    def loss(self) -> float:
+        """Mean outer loss; NaN when no task was finite."""
+        return self.means.get("loss", math.nan)
+
+
+def _numbers(terms: OuterTerms) -> dict[str, float]:
+    return {name: float(value) for name, value in terms._asdict().items()}
+
+
+def _norms(report: StepReport) -> dict[str, float]:
+    return {f"grad_norm_{name}": value for name, value in report.grad_norms.items()}
+
+
+def peak_memory() -> float:
+    """Largest memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def run_steps(
+    trainer: Trainer, count: int, *, progress: bool = True, shown: Mapping[str, str] | None = None
+) -> Summary:
+    """Up to ``count`` steps; ``shown`` is what the bar says beside loss and memory (the last validation, say)."""
+    summary, size = Summary(), trainer.settings.meta_batch
+    count = min(count, trainer.settings.steps - trainer.progress.step)
+    label = "Warm start" if trainer.progress.step < trainer.settings.warm_start else "Meta-Training"
+    with tqdm(total=count * size, desc=label, disable=not progress, delay=1) as bar:
+        for _ in range(count):
+            summary.add(trainer.step())
+            bar.set_postfix(_postfix(summary, shown or {}), refresh=False)
+            bar.update(size)
+    return summary
+
+
+def _postfix(summary: Summary, shown: Mapping[str, str]) -> dict[str, str]:
+    bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
+    return {"loss": f"{summary.loss:.3g}", **shown, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}

@@ -1,0 +1,55 @@
+"""How gradients are computed, where the user leaves it open: all choices are exact."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from metaprior.metagrad.meta_batch import meta_gradient
+from metaprior.metagrad.planner import Memory, is_large, plan
+from metaprior.metagrad.problem import Engine, Problem
+from metaprior.metagrad.sweep import Sweep
+from metaprior.metagrad.twice_reverse import keeping
+from metaprior.noise import Noise
+from metaprior.tasks.task import Task
+from metaprior.weights import WeightDistribution
+
+STACKED_NUMBERS = 2**24
+"""Weights and activations of a stack of tasks, together (64 MiB in float32), up to which tasks are stacked."""
+EVERY_STEP = 10**6
+
+
+class GradientChoice(NamedTuple):
+    """The engine, the problem with its micro-batch, and whether the tasks of a meta-batch are stacked."""
+
+    engine: Engine
+    problem: Problem
+    stacked: bool
+
+
+def choose_gradient(
+    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], memory: Memory, engine: Engine | None
+) -> GradientChoice:
+    """For tasks like these: small networks keep their graphs and are stacked, large ones are planned by memory."""
+    if engine is None and is_large(problem, theta, tasks[0]):
+        planned = plan(problem, theta, tasks[0], memory)
+        return GradientChoice(planned.engine, planned.problem, stacked=False)
+    engine = engine or keeping(EVERY_STEP)
+    return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))
+
+
+def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], engine: Engine) -> bool:
+    """Whether these tasks fit in one vectorised program: by their size, and by trying a single step."""
+    if len(tasks) < 2 or not isinstance(engine, Sweep) or problem.micro_batch is not None:
+        return False
+    observations = sum(task.support.size + task.query.size for task in tasks)
+    numbers = observations * problem.network.numbers_behind(problem.trunk_stages, tasks[0].support.x) + 2 * len(
+        tasks
+    ) * len(theta.mu)
+    if numbers > STACKED_NUMBERS:
+        return False
+    short = replace(problem, inner=replace(problem.inner, steps=min(1, problem.inner.steps)))
+    try:
+        meta_gradient(short, theta, tasks[:2], Noise(), engine=engine, stacked=True)
+    except ValueError:  # other shapes, or a network that cannot be vectorised
+        return False
+    return len({tuple(t.shape for part in (task.support, task.query) for t in part) for task in tasks}) == 1

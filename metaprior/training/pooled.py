@@ -1,0 +1,43 @@
+r"""Plain training on pooled tasks: what the warm start does, and what a practitioner without meta-learning would do.
+
+$\frac1N\sum_n -\log p(y_n | \mu, \text{plain})$ over the support and query sets of several tasks together: no inner
+loop, no noise, sigma plays no part.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from metaprior.metagrad.adaptation import first_non_finite
+from metaprior.metagrad.meta_batch import MetaBatch
+from metaprior.metagrad.problem import OuterTerms, Problem
+from metaprior.tasks.task import Task
+from metaprior.weights import WeightDistribution
+
+
+def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> MetaBatch:
+    """Loss per observation and its gradient, in the form of a meta-batch; the gradient by scales of theta is zero."""
+    x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
+    y = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    mu = theta.mu.detach().requires_grad_()
+    plain = {name: value.detach().requires_grad_() for name, value in theta.plain.items()}
+    total = torch.zeros_like(theta.mu[0])
+    size = problem.micro_batch or len(x)
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        with torch.enable_grad():
+            outputs = problem.network(mu, plain, x[rows])
+            loss = problem.likelihood.nll(outputs, y[rows], plain).sum() / len(x)
+        loss.backward()
+        total += loss.detach()
+    grads = WeightDistribution(_grad(mu), torch.zeros_like(theta.rho), {name: _grad(p) for name, p in plain.items()})
+    zero = torch.zeros_like(total)
+    named = {"pooled nll": total, "gradient by mu": grads.mu, **{f"gradient by {n}": g for n, g in grads.plain.items()}}
+    failure = first_non_finite(named, f"{tasks[0].name} and {len(tasks) - 1} others", "outer")
+    failures = (failure,) * len(tasks) if failure else ()
+    return MetaBatch(total, grads, OuterTerms(zero, total, zero, zero), len(tasks) - len(failures), failures)
+
+
+def _grad(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

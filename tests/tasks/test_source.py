@@ -1,0 +1,30 @@
+import pytest
+
+from metaprior.tasks import Sinusoids, Task, WheelTasks
+from metaprior.tasks.source import length_of, task_at
+
+NAMES = [Task(*Sinusoids()[0][:2], name) for name in "abcdef"]
+
+
+def order(turn: int, seed: int = 0) -> list[str]:
+    return [task_at(NAMES, turn * 6 + place, seed).name for place in range(6)]
+
+
+def test_a_finite_source_is_passed_through_in_shuffled_turns() -> None:
+    turns = [order(turn) for turn in range(8)]
+    assert all(sorted(turn) == list("abcdef") for turn in turns)
+    assert len({tuple(turn) for turn in turns}) > 4
+    assert order(3) == turns[3], "a function of the position alone"
+    assert [order(turn, seed=1) for turn in range(8)] != turns
+
+
+def test_an_endless_source_is_read_by_position() -> None:
+    assert task_at(Sinusoids(), 12345, 0).name == "sinusoid 12345"
+
+
+def test_lengths() -> None:
+    assert length_of(NAMES) == 6
+    assert length_of(WheelTasks(num_tasks=3)) == 3
+    assert length_of(Sinusoids()) is None
+    with pytest.raises(ValueError, match="there are no tasks: the collection is empty"):
+        length_of([])

@@ -1,0 +1,17 @@
+import math
+
+from metaprior.text_table import known, text_table
+
+
+def test_columns_in_order_numbers_to_the_right() -> None:
+    lines = text_table([{"name": "a", "nll": 1.23456}, {"name": "longer", "error": 2, "nll": math.nan}]).splitlines()
+    assert lines == [
+        "name        nll  error",
+        "------  -------  -----",
+        "a         1.235      -",
+        "longer  unknown      2",
+    ]
+
+
+def test_what_is_not_known_becomes_none_at_any_depth() -> None:
+    assert known({"a": [1.0, math.nan], "b": ({"c": math.inf},)}) == {"a": [1.0, None], "b": [{"c": None}]}
