@@ -45,11 +45,52 @@ def write(
     header = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "tensors": name, "sha256": digest}
     text = json.dumps({**header, **description}, indent=2, allow_nan=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / name, content)
-    _replace(folder / DESCRIPTION, text.encode())
-    for entry in folder.iterdir():  # the earlier checkpoint's tensors, or those of a write that was interrupted
-        if LEFTOVER.fullmatch(entry.name) and entry.name != name:
+    try:
+        _replace(folder / name, content)
+        _replace(folder / DESCRIPTION, text.encode())
+    finally:
+        _remove_leftovers(folder)
+
+
+def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied, if possible.
+
+    Files of a checkpoint are never changed, only replaced, so the two are independent from then on.
+    """
+    source, target = Path(source), Path(target)
+    _refuse_foreign(target)
+    text = (source / DESCRIPTION).read_bytes()
+    name = str(_read_description(source / DESCRIPTION)["tensors"])
+    target.mkdir(parents=True, exist_ok=True)
+    try:
+        if not (target / name).exists():
+            _link(source / name, target / name)
+        _replace(target / DESCRIPTION, text)
+    finally:
+        _remove_leftovers(target)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links, or no more of them
+        _replace(target, source.read_bytes())
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """The earlier checkpoint's tensors, or those of a write that was interrupted or failed."""
+    try:
+        needed = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["tensors"]
+    except FileNotFoundError:
+        needed = None
+    for entry in folder.iterdir():
+        if LEFTOVER.fullmatch(entry.name) and entry.name != needed:
             entry.unlink()
+
+
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file so that at any moment, also in a crash, there is the old one or the new one, whole."""
+    _replace(Path(path), content)
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -153,6 +194,18 @@ def _replace(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new name is safe from a power failure only when its folder is on the disk, too."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,9 +1,11 @@
 """The command line. ``metaprior --help`` lists the commands."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from enum import StrEnum
 from importlib.metadata import version
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +29,14 @@ class Bench(StrEnum):
     GRADIENTS = "gradients"
     MEMORY = "memory"
     SPEED = "speed"
+
+
+class Checkpoint(StrEnum):
+    """Names of a run's checkpoints."""
+
+    LAST = "last"
+    PREVIOUS = "previous"
+    BEST = "best"
 
 
 BENCH_HELP = (
@@ -136,6 +146,92 @@ def plan(
         raise
     typer.echo(text_table(rows(choices, budget, chosen)))
     typer.echo(f"budget {text(budget)}: {describe(chosen)}, predicted peak {text(chosen.peak)}")
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file; configs/ has one for every kind of tasks.")],
+    run: Annotated[Path, typer.Option(help="Folder of the run, new or empty; it will tell everything.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a key: --set meta.lr=3e-4 (as in TOML; may be repeated)."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder, to the last bit.")
+    ] = False,
+    resume_from: Annotated[
+        Checkpoint | None, typer.Option(help="Go on from another checkpoint than the last, if that is damaged.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Budget for the whole process (4GiB), or a fraction of what is free (0.5).")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+) -> None:
+    """Learn a prior over a network's weights from many tasks.
+
+    The folder gets the configuration, one line of metrics an epoch (metrics.jsonl, tensorboard/), checkpoints, and at
+    the end the prior and its evaluation on unseen tasks. A run may be stopped (Ctrl-C), killed, or run out of disk: the
+    same command with --resume goes on as if nothing had happened.
+
+    Example: metaprior train configs/sinusoid.toml --run runs/sinusoid --set meta.epochs=5
+    """
+    from metaprior.runs.program import Request
+    from metaprior.runs.program import train as run_training
+    from metaprior.runs.reading import read_config
+    from metaprior.training.trainer import MetaTrainingStopped
+
+    more = [] if memory is None else [f"run.memory={memory}"]
+    request = Request(
+        read_config(config, [*(changes or []), *more]),
+        config.read_text(encoding="utf-8"),
+        run,
+        shlex.join(["metaprior", *sys.argv[1:]]),
+        resume=resume or resume_from is not None,
+        resume_from="last" if resume_from is None else resume_from.value,
+        progress=not quiet,
+    )
+    try:
+        run_training(request, typer.echo)
+    except MetaTrainingStopped as error:
+        typer.echo(f"metaprior: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` that has finished.")],
+    shots: Annotated[str | None, typer.Option(help="Shots, as in 0,1,5,10; for classes, examples of each.")] = None,
+    steps: Annotated[str | None, typer.Option(help="Adaptation steps, as in 1,5,10.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="How many unseen tasks.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write rows, and every task's own scores, here.")] = None,
+) -> None:
+    """How good a learned prior is, on tasks that neither training nor validation has seen: by shots and by steps.
+
+    What is not given is as the run's configuration has it. The last bit depends on the number of threads.
+
+    Example: metaprior evaluate runs/sinusoid --shots 0,1,5 --steps 1,5,10 --tasks 200 --json evaluation.json
+    """
+    from metaprior import checkpoint
+    from metaprior.runs.finish import evaluate_run
+
+    found = evaluate_run(run, shots=_numbers("--shots", shots), steps=_numbers("--steps", steps), tasks=tasks)
+    typer.echo(found.table())
+    if json is not None:
+        checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
+        typer.echo(f"written: {json}")
+
+
+def _numbers(option: str, text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(
+            f"{option} takes whole numbers with commas between, as in 1,5,10; got {text!r}"
+        ) from None
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ class Evaluation:
         shown = self.failures[:FAILURES_SHOWN]
         notes = [f"- failed: {failure.task} ({failure.cell}): {failure.message}" for failure in shown]
         if more := len(self.failures) - len(shown):
-            notes.append(f"- and {more} more failures")
+            notes.append(f"- and {more} more (all are in .failures)")
         return "\n".join([text_table([_shown(row) for row in self.rows]), *notes])
 
     def as_json(self) -> dict[str, Any]:

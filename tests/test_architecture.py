@@ -8,13 +8,14 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"noise", "checks", "checkpoint", "objectives", "scaling", "stages", "text_table"},
+    {"noise", "checks", "checkpoint", "data_folder", "objectives", "scaling", "stages", "text_table"},
     {"weights", "forecasts", "tasks"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
     {"saved_posterior", "evaluation", "training"},
     {"methods"},
-    {"report", "bench"},
+    {"report"},
+    {"bench", "runs"},
     {"demo", "unet_plan"},
     {"cli"},
     {"__main__", "__init__"},

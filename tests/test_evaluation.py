@@ -1,6 +1,8 @@
 import itertools
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -219,6 +221,15 @@ def test_a_cell_in_which_everything_failed_is_not_known() -> None:
     assert result.as_json()["rows"][1]["support"] is None
 
 
+def test_a_table_spells_out_the_first_failures_only() -> None:
+    def adapt(support: Examples | None, steps: int) -> Posterior:
+        return line(0.0 if support is None else math.nan)
+
+    notes = run(adapt, [line_task(1.0)] * 7, shots=[0, None]).table().splitlines()[4:]
+    assert len(notes) == 6
+    assert notes[-1] == "- and 2 more (all are in .failures)"
+
+
 def test_nothing_left_is_an_error() -> None:
     with pytest.raises(FloatingPointError, match=r"no task could be scored .* first of 2 failures was 'line' \(all sh"):
         run(lambda support, steps: line(math.nan))
@@ -302,8 +313,19 @@ def test_table_and_json() -> None:
     lines = result.table().splitlines()
     assert lines[0].split()[:5] == ["shots", "steps", "support", "tasks", "failed"]
     assert [line.split()[0] for line in lines[2:]] == ["0", "2", "all"]
+    assert "±" not in result.table()  # of one task there is no standard error
+    assert "mse_se" not in lines[0]
+    assert "10 ± 8" in run(shots=[0]).table()  # slopes 1 and 3: mean squares 2 and 18
     content = json.loads(json.dumps(result.as_json(), allow_nan=False))
     assert content["rows"][2]["shots"] is None
     assert content["rows"][0]["nll_se"] is None
     assert content["reliability"][0]["rows"][4]["level"] == 0.5
     assert len(content["per_task"]) == 3
+
+
+def test_scoring_libraries_are_loaded_only_when_they_are_used() -> None:
+    code = (
+        "import sys, metaprior, metaprior.evaluation; print({'scoringrules', 'scipy', 'torchmetrics'} & {*sys.modules})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

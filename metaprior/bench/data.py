@@ -1,7 +1,6 @@
 """Public data sets for benchmarks, read from a local folder and never shipped with this package."""
 
 import gzip
-import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from metaprior.data_folder import data_folder as data_folder
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -33,11 +34,6 @@ MNIST_FILES = {
 
 class DataMissing(FileNotFoundError):
     """A benchmark's data are not on this machine; says where they were looked for and where they come from."""
-
-
-def data_folder(given: Path | None = None) -> Path:
-    """The folder given, or the one that METAPRIOR_DATA names, or ../shared/data."""
-    return given or Path(os.environ.get("METAPRIOR_DATA", "../shared/data"))
 
 
 def _existing(folder: Path, name: str, source: str) -> Path:

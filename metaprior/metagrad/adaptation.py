@@ -58,8 +58,8 @@ class Adaptation:
         self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), plain)
         self.name = task.name
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
-        self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.data.stack)
         self.w = problem.inner.kl_weight / self.data.observations("support")
+        self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.w, self.data.stack)
         self.draw = replayed(noises, self.theta.mu, stacked=stacked)
         self.draw_outer = replayed([noise.fork("outer") for noise in noises], self.theta.mu, stacked=stacked)
 

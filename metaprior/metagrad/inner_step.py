@@ -18,7 +18,7 @@ $h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$ (Hessian of the data loss in
 weight space). Vectors are worked on in parts that fit in a core's cache; everything is in place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -83,10 +83,20 @@ class DataGradient(NamedTuple):
 
 
 class StepSizes:
-    """alpha for every number: a single one, or one per tensor; and the gradient of its logarithm, collected."""
+    r"""alpha for every number: a single one, or one per tensor; and the gradient of its logarithm, collected.
+
+    Damped, the means step with $\alpha d$, where $d = 1/(1 + \alpha w p)$; then
+    $\partial(\alpha d)/\partial\log\alpha = \alpha d^2$ and
+    $\partial(\alpha d)/\partial\rho_\theta = 2 w (\alpha d)^2 s'_\theta/s_\theta^3$.
+    """
 
     def __init__(
-        self, problem: Problem, theta: WeightDistribution, adapted: list[str], stack: tuple[int, ...] = ()
+        self,
+        problem: Problem,
+        theta: WeightDistribution,
+        adapted: list[str],
+        w: float,
+        stack: tuple[int, ...] = (),
     ) -> None:
         self.learned = theta.plain.get(LOG_LR)
         self._adapted, self._sizes = adapted, problem.network.layout.sizes
@@ -95,15 +105,39 @@ class StepSizes:
         self.grad = self._alpha.new_zeros((*stack, *self._alpha.shape))  # for each task of a stack
         ends = torch.tensor(self._sizes).cumsum(0) if self._alpha.ndim else torch.zeros(0, dtype=torch.long)
         self._ends = ends.to(theta.mu.device)
+        self._rho, self._w = theta.rho.detach(), w if problem.inner.damped else 0.0
 
     def _tensors(self, part: slice) -> Tensor:
         """Which random tensor each weight of the part belongs to."""
         index = torch.arange(part.start, part.stop, device=self._ends.device)
         return torch.searchsorted(self._ends, index, right=True)
 
+    @property
+    def damped(self) -> bool:
+        """Whether the means' step sizes depend on theta's scales."""
+        return self._w > 0
+
     def mu(self, part: slice) -> Tensor:
         """Step sizes of the means."""
+        alpha = self._undamped(part)
+        return alpha * self._damping(alpha, part) if self.damped else alpha
+
+    def _undamped(self, part: slice) -> Tensor:
         return self._alpha[self._tensors(part)] if self._alpha.ndim else self._alpha
+
+    def _damping(self, alpha: Tensor, part: slice) -> Tensor:
+        """d."""
+        return 1 / (1 + alpha * self._w * F.softplus(self._rho[part]) ** -2)
+
+    def pull_back_mu(self, part: slice, derivative: Tensor) -> tuple[Tensor, Tensor]:
+        """From the derivative by the means' step sizes to those by log alpha, and by theta's rho."""
+        alpha = self._undamped(part)
+        if not self.damped:
+            return derivative * alpha, torch.zeros_like(derivative)
+        damping, rho = self._damping(alpha, part), self._rho[part]
+        own = alpha * damping
+        bend = 2 * self._w * own**2 * torch.sigmoid(rho) * F.softplus(rho) ** -3
+        return derivative * own * damping, derivative * bend
 
     def rho(self, part: slice) -> Tensor:
         """Step sizes of the scales."""
@@ -238,12 +272,16 @@ def collect_step_size_gradient(
     gradient: DataGradient,
     noise: Tensor | None,
     v: State,
+    theta_cotangent: Callable[[], State],
     sizes: StepSizes,
     momentum: float,
     w: float,
 ) -> None:
-    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``state`` is the one before the step."""
-    if sizes.learned is None:
+    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``state`` is the one before the step.
+
+    What damped step sizes owe to theta's scales is added to its cotangent.
+    """
+    if sizes.learned is None and not sizes.damped:
         return
     for part in parts(state.mu):
         elements = _Elements.of(state, theta, part, w)
@@ -251,8 +289,13 @@ def collect_step_size_gradient(
         if state.velocity is not None:
             step_mu = step_mu + momentum * state.velocity.mu[..., part]
             step_rho = step_rho + momentum * state.velocity.rho[..., part]
-        mu, rho = sizes.mu(part) * step_mu * v.mu[..., part], sizes.rho(part) * step_rho * v.rho[..., part]
-        sizes.collect(part, -mu, -rho)
+        mu, bend = sizes.pull_back_mu(part, -step_mu * v.mu[..., part])
+        if sizes.damped:
+            theta_cotangent().rho[..., part] += bend
+        if sizes.learned is not None:
+            sizes.collect(part, mu, -sizes.rho(part) * step_rho * v.rho[..., part])
+    if sizes.learned is None:
+        return
     for name, step in gradient.plain.items():
         if state.velocity is not None:
             step = step + momentum * state.velocity.plain[name]

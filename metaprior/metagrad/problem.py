@@ -7,6 +7,7 @@ $$\lambda^{(0)} = \theta,\qquad m^{(k+1)} = \beta m^{(k)} + \nabla_\lambda L_S(\
 
 $$L_S(\lambda, \theta) = \frac1N\Big(E_q[-\log p(S|\phi)] + \texttt{kl\_weight}\; KL(q_\lambda \| p_\theta)\Big),$$
 
+(with damping, the default, the means take shorter steps where the KL is steep: see ``InnerLoop``),
 with the expectation a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. The outer
 loss is a function
 of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in theta:
@@ -42,6 +43,11 @@ class InnerLoop:
     ``"per_tensor"`` (also ``True``): one for the means and one for the scales of each random tensor, and one for each
     adapted plain one. ``adapt`` is a regular expression: plain parameters whose whole name it matches move in the inner
     loop (random ones always do), the others keep theta's value. ``None``: no plain parameter moves.
+
+    ``damped``: the KL pulls a mean back with the curvature $c = \mathrm{kl\_weight}/(N\sigma_\theta^2)$, so steep for a
+    small sigma that plain descent overshoots and diverges once $\alpha c > 2$. Damped, the means step with
+    $\alpha/(1 + \alpha c)$ in place of $\alpha$, which is the implicit (proximal) step on that quadratic: it cannot
+    overshoot, whatever sigma, N and alpha are, and is the same step where $\alpha c \ll 1$.
     """
 
     steps: int = 5
@@ -51,6 +57,7 @@ class InnerLoop:
     kl_weight: float = 1.0
     samples: int = 1
     adapt: str | None = ".*"
+    damped: bool = True
 
     def __post_init__(self) -> None:
         learn = {"False": "no", "True": "per_tensor"}.get(str(self.learn_lr), self.learn_lr)

@@ -94,6 +94,9 @@ def step(
         for (name, old), grad in zip(lambda_.velocity.items(), grads, strict=True)
     }
     sizes = _step_sizes(problem, theta, lambda_)
+    if problem.inner.damped:
+        curvature = problem.inner.kl_weight / support.size / theta.sigma**2
+        sizes[MU] = sizes[MU] / (1 + sizes[MU] * curvature)
     values = {name: value - sizes[name] * velocity[name] for name, value in lambda_.values.items()}
     return Lambda(values, velocity), terms.detached()
 

@@ -154,7 +154,9 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
     for step in reversed(range(path.first, path.steps)):
         record = path.rewind(step)
         noise = run.noise_of(record, step)
-        collect_step_size_gradient(path.state, run.theta, record.gradient, noise, v, run.sizes, momentum, run.w)
+        collect_step_size_gradient(
+            path.state, run.theta, record.gradient, noise, v, lambda: cotangents.theta, run.sizes, momentum, run.w
+        )
         if z is None:
             pull_back(run, step, path.state, record, Descent(v, run.sizes), cotangents, product)
         else:
@@ -163,7 +165,7 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
             for tensor in (z.mu, z.rho, *z.plain.values()):
                 tensor *= momentum
     if path.first:
-        _collect_untouched_steps(run, path.state, v)
+        _collect_untouched_steps(run, path.state, v, cotangents)
 
 
 def _add_descent(z: State, v: State, run: Adaptation) -> None:
@@ -177,13 +179,20 @@ def _add_descent(z: State, v: State, run: Adaptation) -> None:
         z.plain[name] += descent.of_plain(name)
 
 
-def _collect_untouched_steps(run: Adaptation, state: State, v: State) -> None:
+def _collect_untouched_steps(run: Adaptation, state: State, v: State, cotangents: Cotangents) -> None:
     r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ count as constants times alpha."""
-    if run.sizes.learned is None:
+    if run.sizes.learned is None and not run.sizes.damped:
         return
     for part in parts(state.mu):
-        mu, rho = state.mu[..., part] - run.theta.mu[part], state.rho[..., part] - run.theta.rho[part]
-        run.sizes.collect(part, v.mu[..., part] * mu, v.rho[..., part] * rho)
+        moves = (state.mu[..., part] - run.theta.mu[part]) / run.sizes.mu(part)
+        mu, bend = run.sizes.pull_back_mu(part, v.mu[..., part] * moves)
+        if run.sizes.damped:
+            cotangents.theta.rho[..., part] += bend
+        if run.sizes.learned is not None:
+            rho = state.rho[..., part] - run.theta.rho[part]
+            run.sizes.collect(part, mu, v.rho[..., part] * rho)
+    if run.sizes.learned is None:
+        return
     for name, value in state.plain.items():
         run.sizes.collect_plain(name, v.plain[name] * (value - run.theta.plain[name]))
 

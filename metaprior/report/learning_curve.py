@@ -53,17 +53,19 @@ def learning_curve(
         if against_steps:
             _panel(row_of_panels[1], named, name, "steps")
         row_of_panels[0].set_ylabel(LABELS.get(name, name))
-    _legend(figure, panels[0][0])
+    before = any(row["steps"] == 0 for one in named.values() for row in one.rows)
+    _legend(figure, panels[0][0], before=before)
     figure.suptitle(title)
     save(figure, path)
 
 
 def _measures(named: Mapping[str, Evaluation], measure: str | Sequence[str] | None) -> list[str]:
     """Names of measures that every method has."""
-    available = [set().union(*(row for row in one.rows)) for one in named.values()]
-    if measure is None:
-        return ["error" if "error" in available[0] else "rmse", "nll"]
-    wanted = [measure] if isinstance(measure, str) else list(measure)
+    available = [set().union(*one.rows) for one in named.values()]
+    usual = ["error" if "error" in available[0] else "rmse", "nll"]
+    wanted = usual if measure is None else [measure] if isinstance(measure, str) else list(measure)
+    if not wanted:
+        raise ValueError("measure names nothing to draw; leave it out for the usual ones")
     for name, keys in zip(named, available, strict=True):
         if missing := [one for one in wanted if one not in keys]:
             of = f" of {name!r}" if name else ""
@@ -96,9 +98,16 @@ def _panel(axes: Axes, named: Mapping[str, Evaluation], measure: str, against: s
         shown = [row for row in rows if row["tasks"]]  # a cell in which all failed has no mean
         x = [row["support"] / one.examples_per_shot if against == "shots" else row["steps"] for row in shown]
         _curve(axes, x, shown, measure, pen, name)
+    if _spans_decades([row[measure] for one in named.values() for row in one.rows if row["tasks"]]):
+        axes.set_yscale("log")
     axes.set_xlabel(_x_label(named, against))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
     tidy(axes)
+
+
+def _spans_decades(values: list[float]) -> bool:
+    """Whether a linear axis would hide all but the largest, as when some adaptations diverge."""
+    return min(values) > 0 and max(values) > 1000 * min(values)
 
 
 def _curve(axes: Axes, x: list[float], rows: list[Row], measure: str, pen: Pen, name: str) -> None:
@@ -140,11 +149,13 @@ def _only(values: set[str] | set[int]) -> str:
     return str(value)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _legend(figure: Figure, axes: Axes, *, before: bool) -> None:
     """Names of methods, and what a hollow mark is."""
     handles, labels = axes.get_legend_handles_labels()
     named = [(handle, label) for handle, label in zip(handles, labels, strict=True) if not label.startswith("_")]
-    every = [*named, (_hollow(axes, [], [], GREY, "o"), "before adaptation")]
+    every = [*named, *([(_hollow(axes, [], [], GREY, "o"), "before adaptation")] if before else [])]
+    if not every:
+        return
     figure.legend(
         [handle for handle, _ in every],
         [label for _, label in every],

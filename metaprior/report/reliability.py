@@ -5,17 +5,21 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from metaprior.report.band import BLUE, INK, RED
 from metaprior.report.canvas import by_name, save, tidy, with_pens
 from metaprior.scores import ConfidenceBin, IntervalReliability, Reliability
+
+GAPS = ((1, RED, "///", "gap: too confident"), (-1, BLUE, "\\\\\\", "gap: not confident enough"))
+"""Sign of confidence minus accuracy, and how such gaps are drawn."""
 
 
 def reliability_diagram(path: Path, counts: Reliability | Mapping[str, Reliability], *, title: str) -> None:
     """Draw accuracy against confidence, a panel for each method, and below how many labels each bin has; write a PNG.
 
     Solid bars are accuracies. The hatched part between a bar and the mean confidence of its bin is the gap that the
-    expected calibration error averages: red where the forecast claims too much, outlined in blue where too little.
+    expected calibration error averages: red where the forecast claims too much, blue where it claims too little.
     """
     named = by_name(counts)
     _refuse_empty(named)
@@ -27,8 +31,9 @@ def reliability_diagram(path: Path, counts: Reliability | Mapping[str, Reliabili
         _share_panel(panels[1][column], bins, one.count)
         panels[0][column].set_title(f"{name + ': ' if name else ''}ECE {one.ece:.3f}", fontsize="medium")
     panels[0][0].set_ylabel("accuracy")
-    panels[1][0].set_ylabel("share of labels")
-    panels[0][0].legend(frameon=False, loc="upper left", fontsize="small")
+    panels[1][0].set_ylabel("share")
+    columns = 3 if len(named) > 1 else 1  # a single panel is narrower than the three names
+    figure.legend(handles=_keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
     figure.suptitle(title)
     save(figure, path)
 
@@ -85,11 +90,14 @@ def _drawn_bins(counts: Reliability) -> list[ConfidenceBin]:
     return [*(row for row in below[:-1] if row["count"]), joined]
 
 
+def _keys() -> list[Patch]:
+    """The legend, also of a kind of gap that no bin has."""
+    gaps = [Patch(facecolor="none", edgecolor=color, hatch=hatch, label=label) for _, color, hatch, label in GAPS]
+    return [*gaps, Patch(color=BLUE, alpha=0.35, label="accuracy")]
+
+
 def _accuracy_panel(axes: Axes, bins: list[ConfidenceBin]) -> None:
-    for kind, color, hatch, label in (
-        (1, RED, "///", "gap: too confident"),
-        (-1, BLUE, "\\\\\\", "gap: not confident enough"),
-    ):
+    for kind, color, hatch, _ in GAPS:
         gaps = [row for row in bins if kind * (row["confidence"] - row["accuracy"]) > 0]
         axes.bar(
             [row["low"] for row in gaps],
@@ -101,7 +109,6 @@ def _accuracy_panel(axes: Axes, bins: list[ConfidenceBin]) -> None:
             edgecolor=color,
             hatch=hatch,
             linewidth=1,
-            label=label,
             zorder=3,
         )
     axes.bar(
@@ -112,10 +119,9 @@ def _accuracy_panel(axes: Axes, bins: list[ConfidenceBin]) -> None:
         color=BLUE,
         alpha=0.35,
         edgecolor="white",
-        label="accuracy",
     )
     axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.2)
-    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.set(xlim=(0, 1), ylim=(0, 1.01))
     tidy(axes)
 
 

@@ -48,6 +48,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "samples inside": lambda: make_case("tanh", inner=loop(samples=3)),
     "samples outside": lambda: make_case("tanh", objective=QueryLoss(samples=3)),
     "samples everywhere, classes": lambda: make_case("conv", Categorical(), loop(samples=3), QueryLoss(samples=3)),
+    "undamped": lambda: make_case("tanh", Gaussian(), loop(damped=False, learn_lr="per_tensor", momentum=0.7)),
     "predictive": lambda: make_case("tanh", Gaussian(), objective=QueryLoss(4, predictive=True)),
     "predictive, classes": lambda: make_case("conv", Categorical(), loop(samples=2), QueryLoss(3, predictive=True)),
     "predictive, micro-batches": lambda: make_case(

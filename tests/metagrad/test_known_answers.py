@@ -140,7 +140,7 @@ def test_prior_pulls_the_mean_back(engine: Engine, steps: int) -> None:
     sigma, kl_weight = 0.6, 0.9
     rho = scalar(inverse_softplus(torch.tensor(sigma, dtype=torch.float64)))
     w, p = kl_weight / len(SUPPORT.x), sigma**-2
-    case = quadratic_case(InnerLoop(steps=steps, lr=LR, kl_weight=kl_weight), rho, ConstantNoise())
+    case = quadratic_case(InnerLoop(steps=steps, lr=LR, kl_weight=kl_weight, damped=False), rho, ConstantNoise())
     stiff = INSIDE.a + w * p
     ratio, share, best = 1 - LR * stiff, w * p / stiff, (INSIDE.b + w * p * START) / stiff
     last = best + ratio**steps * (START - best)
@@ -153,6 +153,37 @@ def test_prior_pulls_the_mean_back(engine: Engine, steps: int) -> None:
     assert scalar(result.grads.rho) == pytest.approx(expected, rel=1e-10, abs=1e-14)
     away = torch.tensor([ratio**step for step in range(steps)], dtype=torch.float64) * (START - best) + best - START
     torch.testing.assert_close(result.inner.kl, w * p * away**2 / 2, rtol=1e-9, atol=1e-14)
+
+
+@exact
+@pytest.mark.parametrize("sigma", [0.6, 1e-3])
+def test_damped_steps_do_not_overshoot_a_steep_prior(engine: Engine, sigma: float) -> None:
+    """The same recursion with alpha / (1 + alpha w p); alpha w p is 2.7e5 for the small sigma, where plain steps
+    explode."""
+    steps, kl_weight = 6, 0.9
+    rho = scalar(inverse_softplus(torch.tensor(sigma, dtype=torch.float64)))
+    w = kl_weight / len(SUPPORT.x)
+    inner = InnerLoop(steps=steps, lr=LR, kl_weight=kl_weight, learn_lr="one")
+    log_lr = math.log(LR)
+
+    def last(start: float, sigma: float, log_lr: float) -> float:
+        p, alpha = sigma**-2, math.exp(log_lr)
+        stiff = INSIDE.a + w * p
+        best = (INSIDE.b + w * p * START) / stiff
+        return best + (1 - alpha / (1 + alpha * w * p) * stiff) ** steps * (start - best)
+
+    case = quadratic_case(inner, rho, ConstantNoise(), torch.tensor(log_lr, dtype=torch.float64))
+    result, end = solved(engine, case), last(START, sigma, log_lr)
+    assert abs(end - START) < abs(INSIDE.b / INSIDE.a - START)
+    stiff = INSIDE.a + w * sigma**-2
+    ratio, share = 1 - LR / (1 + LR * w * sigma**-2) * stiff, w * sigma**-2 / stiff
+    assert scalar(result.grads.mu) == pytest.approx(OUTSIDE.slope(end) * (share + ratio**steps * (1 - share)), rel=1e-9)
+    slope, h = 1 / (1 + math.exp(-rho)), 1e-6
+    by_sigma = (last(START, sigma * (1 + h), log_lr) - last(START, sigma * (1 - h), log_lr)) / (2 * h * sigma)
+    by_log_lr = (last(START, sigma, log_lr + h) - last(START, sigma, log_lr - h)) / (2 * h)
+    assert scalar(result.grads.rho) == pytest.approx(OUTSIDE.slope(end) * by_sigma * slope, rel=1e-4, abs=1e-12)
+    expected = OUTSIDE.slope(end) * by_log_lr
+    assert float(result.grads.plain[LOG_LR]) == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
 @exact
@@ -178,7 +209,8 @@ def test_noise_moves_the_mean_and_the_scale_together(engine: Engine, steps: int)
 def test_one_step_with_noise(engine: Engine, kl_weight: float) -> None:
     """Bent by softplus; the KL has no say in the first step, because lambda is still theta."""
     noise, rho = -0.9, -0.5
-    case = quadratic_case(InnerLoop(steps=1, lr=LR, kl_weight=kl_weight), rho, ConstantNoise(value=noise))
+    inner = InnerLoop(steps=1, lr=LR, kl_weight=kl_weight, damped=False)
+    case = quadratic_case(inner, rho, ConstantNoise(value=noise))
 
     def sigmoid(value: float) -> float:
         return 1 / (1 + math.exp(-value))

@@ -1,0 +1,206 @@
+"""What a run is configured with: one section for each thing, every default where the thing itself is defined.
+
+Sections are the package's own dataclasses, with a few fields more where the program needs them; ``[model]``,
+``[likelihood]`` and ``[tasks]`` name a ``kind`` and take that class's own arguments.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+from metaprior.metagrad.planner import Memory, bytes_of
+from metaprior.metagrad.problem import InnerLoop, refuse_fraction
+from metaprior.models import MLP, Conv4, UNet
+from metaprior.network import DEFAULT_RELATIVE_SIGMA
+from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
+from metaprior.tasks.arguments import check_counts
+from metaprior.training.settings import MetaTraining
+
+Resolved = dict[str, dict[str, Any]]
+"""Sections, keys and values, every default filled in."""
+
+
+@dataclass(frozen=True)
+class OmniglotTasks:
+    """Omniglot's classes; ``path`` is the data folder (default: METAPRIOR_DATA, else ../shared/data)."""
+
+    path: str | None = None
+    ways: int = 5
+    k_shot: int = 1
+    k_query: int = 15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_counts(ways=self.ways, k_shot=self.k_shot, k_query=self.k_query)
+
+
+@dataclass(frozen=True)
+class Inner(InnerLoop):
+    """``[inner]``: the inner loop, and the engine that differentiates it ("auto": by size and memory)."""
+
+    learn_lr: bool | Literal["no", "one", "per_tensor"] = "per_tensor"
+    engine: Literal[
+        "auto", "mixed", "twice_reverse", "unrolled", "checkpointed", "first_order", "finite_difference", "implicit"
+    ] = "auto"
+
+    @property
+    def loop(self) -> InnerLoop:
+        """The inner loop alone."""
+        return InnerLoop(**{field.name: getattr(self, field.name) for field in fields(InnerLoop)})
+
+
+@dataclass(frozen=True)
+class Meta(MetaTraining):
+    """``[meta]``: the training of theta, and what it is trained for (see ``MetaLearner``)."""
+
+    objective: Literal["query", "predictive", "abml"] = "query"
+    outer_samples: int = 1
+    relative_sigma: float = DEFAULT_RELATIVE_SIGMA
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_fraction("outer_samples", self.outer_samples, 1)
+        if not 0 <= self.relative_sigma < float("inf"):
+            raise ValueError(f"relative_sigma has to be at least 0, got {self.relative_sigma}")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """``[warm_start]``: a safetensors file with the network's state dict, for pretrained means."""
+
+    weights: str | None = None
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """``[evaluate]``: how theta is judged, on tasks that training never sees.
+
+    Args:
+        tasks: how many, in every validation and at the end.
+        shots: of the evaluation at the end, as far as the support sets go; all shots are always among them.
+        adaptation_steps: of the evaluation at the end; ``inner.steps`` is always among them.
+        samples: weight samples of a forecast.
+        every: epochs from one validation to the next.
+        patience: validations without a better score after which training stops; 0 is never.
+    """
+
+    tasks: int = 100
+    shots: tuple[int, ...] = (0, 1, 5, 10)
+    adaptation_steps: tuple[int, ...] = (1, 5, 10)
+    samples: int = 20
+    every: int = 1
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("tasks", 1), ("samples", 2), ("every", 1), ("patience", 0)):
+            refuse_fraction(name, getattr(self, name), least)
+        for name in ("shots", "adaptation_steps"):
+            for value in getattr(self, name):
+                refuse_fraction(name, value, 0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """``[run]``: seed, threads, memory budget, and after how many steps a checkpoint is written within an epoch.
+
+    At the end of an epoch there is always one. ``threads`` change the last bits of a sum, so they belong to the run.
+    """
+
+    seed: int = 0
+    threads: int = 1
+    memory: Memory = 0.5
+    checkpoint_every: int = 100
+
+    def __post_init__(self) -> None:
+        refuse_fraction("threads", self.threads, 1)
+        refuse_fraction("checkpoint_every", self.checkpoint_every, 1)
+        bytes_of(self.memory)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A section with a kind: the class's own arguments, defaults included."""
+
+    kind: str
+    arguments: Mapping[str, Any]
+
+    def resolved(self) -> dict[str, Any]:
+        """As it would stand in a file."""
+        return {"kind": self.kind, **self.arguments}
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration, checked."""
+
+    model: Choice
+    stochastic: str
+    likelihood: Choice
+    tasks: Choice
+    inner: Inner
+    meta: Meta
+    hyperprior: NormalGammaHyperprior
+    warm_start: WarmStart
+    evaluate: Evaluate
+    run: Run
+
+    def resolved(self) -> Resolved:
+        """Every section with every key, as JSON has it."""
+        plain = {name: asdict(getattr(self, name)) for name in PLAIN_SECTIONS}
+        kinds = {name: getattr(self, name).resolved() for name in KINDS}
+        kinds["model"]["stochastic"] = self.stochastic
+        content: Resolved = json.loads(json.dumps({**kinds, **plain}))
+        return content
+
+    @property
+    def digest(self) -> str:
+        """Which configuration a checkpoint belongs to. The number of epochs may grow, so it is left out."""
+        content = self.resolved()
+        del content["meta"]["epochs"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+PLAIN_SECTIONS: dict[str, Callable[..., Any]] = {
+    "inner": Inner,
+    "meta": Meta,
+    "hyperprior": NormalGammaHyperprior,
+    "warm_start": WarmStart,
+    "evaluate": Evaluate,
+    "run": Run,
+}
+KINDS: dict[str, dict[str, Callable[..., Any]]] = {
+    "model": {"mlp": MLP, "conv4": Conv4, "unet": UNet},
+    "likelihood": {
+        "gaussian": Gaussian,
+        "heteroscedastic": HeteroscedasticGaussian,
+        "categorical": Categorical,
+        "bernoulli": Bernoulli,
+    },
+    "tasks": {
+        "sinusoids": Sinusoids,
+        "sine_or_line": SineOrLine,
+        "wheel": WheelTasks,
+        "drifting_blobs": DriftingBlobs,
+        "omniglot": OmniglotTasks,
+    },
+}
+EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str, ".*")}}
+"""Keys of a section that are not arguments of its class: type and default."""
+
+
+def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values."""
+    before, after = _flat(old), _flat(new)
+    return [
+        (key, before.get(key), after.get(key))
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _flat(content: Resolved) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, table in content.items() for key, value in table.items()}

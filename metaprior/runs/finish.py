@@ -1,0 +1,107 @@
+"""The end of a run, and ``metaprior evaluate``: how good the learned prior is on tasks that nothing has seen yet."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from metaprior import checkpoint
+from metaprior.evaluation import Evaluation
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.build import examples_per_shot, unseen_tasks
+from metaprior.runs.config import Config
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.reading import parse
+from metaprior.runs.tensorboard import TensorBoard
+from metaprior.runs.validation import Polled
+from metaprior.scores import Reliability
+
+Say = Callable[[str], None]
+
+
+def finish(
+    config: Config,
+    learner: MetaLearner,
+    run: RunFolder,
+    board: TensorBoard,
+    step: int,
+    *,
+    poll: Callable[[], None],
+    say: Say,
+) -> None:
+    """Save the prior, evaluate it on test tasks, draw."""
+    learner.save(run.prior)
+    found = evaluate_learner(config, learner, poll=poll)
+    run.write_json("evaluation.json", found.as_json())
+    say(found.table())
+    for path in draw(found, run, say):
+        board.add_picture(path.stem, path, step)
+    run.note_finished()
+
+
+def evaluate_run(
+    folder: Path, *, shots: Sequence[int] | None = None, steps: Sequence[int] | None = None, tasks: int | None = None
+) -> Evaluation:
+    """The prior that a run has saved, on test tasks; what is not given is as configured."""
+    run = RunFolder(folder)
+    config = parse(run.config(), str(folder / "config.json"))
+    if not run.prior.exists():
+        raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
+    return evaluate_learner(config, MetaLearner.load(run.prior), shots=shots, steps=steps, tasks=tasks, progress=True)
+
+
+def evaluate_learner(
+    config: Config,
+    learner: MetaLearner,
+    *,
+    shots: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    tasks: int | None = None,
+    poll: Callable[[], None] = lambda: None,
+    progress: bool = False,
+) -> Evaluation:
+    """By shots and by steps, on test tasks."""
+    unseen = unseen_tasks(config, "test", tasks or config.evaluate.tasks)
+    each = examples_per_shot(config)
+    return learner.evaluate(
+        Polled(unseen, poll),
+        shots=shots or possible_shots(config.evaluate.shots, unseen[0].support.size, each),
+        steps=steps or sorted({*config.evaluate.adaptation_steps, config.inner.steps}),
+        samples=config.evaluate.samples,
+        examples_per_shot=each,
+        progress=progress,
+    )
+
+
+def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | None]:
+    """Those for which a support set has examples, and all that it has (None, unless it is one of the others)."""
+    possible: list[int | None] = [count for count in shots if count * each <= support]
+    return possible if support % each == 0 and support // each in possible else [*possible, None]
+
+
+def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
+    """Learning curve and calibration; where matplotlib is not installed, a note."""
+    try:
+        from metaprior.report.learning_curve import learning_curve
+        from metaprior.report.reliability import interval_diagram, reliability_diagram
+    except ModuleNotFoundError as error:
+        say(f"note: no pictures ({error}); they need: pip install 'metaprior[report]'")
+        return []
+    drawn = {"learning_curve": lambda path: learning_curve(path, found, title=f"{run.path.name}: unseen tasks")}
+    if found.reliability:
+        cell, counts = list(found.reliability.items())[-1]
+        title = f"{run.path.name}: {cell}"
+        drawn["reliability"] = lambda path: (
+            reliability_diagram(path, counts, title=title)
+            if isinstance(counts, Reliability)
+            else interval_diagram(path, counts, title=title)
+        )
+    return [_whole(run.path / f"{name}.png", picture) for name, picture in drawn.items()]
+
+
+def _whole(path: Path, picture: Callable[[Path], None]) -> Path:
+    """Draw elsewhere first: half a picture never stands in the folder."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        drawn = Path(elsewhere) / path.name
+        picture(drawn)
+        checkpoint.write_file(path, drawn.read_bytes())
+    return path

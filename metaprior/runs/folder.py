@@ -1,0 +1,130 @@
+"""The folder of a run. Every file in it is replaced in one step, so a run killed at any moment leaves only whole ones.
+
+config.toml, config.json   as given; and with every default and --set filled in
+run.json                   versions, seed, and every start: when, with which command, from which step
+metrics.jsonl              one line an epoch
+checkpoints/               last, previous, best
+tensorboard/               the same numbers, for TensorBoard
+prior/                     what was learned (MetaLearner.load)
+evaluation.json, *.png     how good it is on unseen tasks
+"""
+
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from metaprior import checkpoint
+from metaprior.runs.config import Config, Resolved
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+Line = dict[str, Any]
+
+
+class RunFolderError(ValueError):
+    """A folder that a run cannot be started in, or resumed from."""
+
+
+class RunFolder:
+    """Names and contents of the files of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints, self.prior, self.tensorboard = path / "checkpoints", path / "prior", path / "tensorboard"
+
+    def is_new(self) -> bool:
+        """Whether nothing is there yet; what a start that was killed at once leaves counts as nothing."""
+        if not self.path.exists():
+            return True
+        if not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file; a run needs a folder")
+        left = {entry.name for entry in self.path.iterdir() if not entry.name.endswith(".tmp")}
+        return left <= {"lock", "config.toml"}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else trains in this folder meanwhile. The system opens the lock when the process ends, however."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("a") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise RunFolderError(f"another process is training in {self.path}; wait for it or end it") from None
+            yield
+
+    def write_config(self, text: str, config: Config) -> None:
+        """The configuration as given, and as it is understood."""
+        checkpoint.write_file(self.path / "config.toml", text.encode())
+        self.write_json("config.json", config.resolved())
+
+    def config(self) -> Resolved:
+        """The configuration of the run, as it was understood."""
+        content: Resolved = self.read_json("config.json")
+        return content
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a file of the folder."""
+        checkpoint.write_file(self.path / name, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        """Read a file of the folder."""
+        path = self.path / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunFolderError(
+                f"{path} cannot be read ({error.strerror}); {self.path} is not the folder of a run of metaprior train"
+            ) from None
+        except ValueError as error:
+            raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy") from None
+
+    def note_start(self, config: Config, command: str, step: int) -> None:
+        """Add a start to ``run.json``."""
+        earlier = self.read_json("run.json")["starts"] if (self.path / "run.json").exists() else []
+        start = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "command": command,
+            "from_step": step,
+            "threads": config.run.threads,
+            "cores": os.cpu_count(),
+            "versions": {
+                "metaprior": version("metaprior"),
+                "torch": version("torch"),
+                "python": platform.python_version(),
+            },
+        }
+        self.write_json("run.json", {"seed": config.run.seed, "finished": False, "starts": [*earlier, start]})
+
+    def note_finished(self) -> None:
+        """All is done and written."""
+        self.write_json("run.json", {**self.read_json("run.json"), "finished": True})
+
+    @property
+    def finished(self) -> bool:
+        """Whether all was done and written."""
+        return (self.path / "run.json").exists() and bool(self.read_json("run.json")["finished"])
+
+    def metrics(self) -> list[Line]:
+        """What is known of every epoch so far."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        except ValueError as error:
+            raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy, or remove it") from None
+
+    def write_metrics(self, lines: list[Line]) -> None:
+        """All lines anew: an epoch is long, the file is small, and half a line can never stand in it."""
+        text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        checkpoint.write_file(self.path / "metrics.jsonl", text.encode())

@@ -1,0 +1,70 @@
+"""The beginning of a run: a new folder, or an earlier run to go on with, and never a mixture of two."""
+
+from collections.abc import Callable
+
+from metaprior.checkpoint import DESCRIPTION
+from metaprior.runs.config import Config, differences
+from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
+
+Say = Callable[[str], None]
+MAY_GROW = "meta.epochs"
+
+
+def open_run(run: RunFolder, config: Config, text: str, *, resume: bool, say: Say) -> bool:
+    """Prepare the folder, or refuse it; false if the run is finished already."""
+    if run.is_new():
+        if resume:
+            say(f"nothing to resume in {run.path}: starting")
+        run.write_config(text, config)
+        return True
+    if not resume:
+        raise RunFolderError(
+            f"{run.path} is not empty; to go on with the run in it, give --resume; for a new run, give another --run "
+            "folder (or remove this one yourself)"
+        )
+    longer = _refuse_differences(run, config, say)
+    if run.finished and not longer:
+        say(f"finished already: {run.path}; see evaluation.json, or metaprior evaluate {run.path}")
+        return False
+    run.write_config(text, config)
+    return True
+
+
+def _refuse_differences(run: RunFolder, config: Config, say: Say) -> bool:
+    """Raise if the run would become another one; true if it only becomes longer."""
+    found = differences(run.config(), config.resolved())
+    refused = [entry for entry in found if not _is_longer(entry, config)]
+    if refused:
+        lines = [f"  {key}: the run has {old!r}, now {new!r}" for key, old, new in refused]
+        hint = f"Only {MAY_GROW} may become larger, and not with meta.schedule 'cosine', which depends on it."
+        raise RunFolderError("\n".join([f"{run.path} is a run with another configuration:", *lines, hint]))
+    if found:
+        (_, old, new) = found[0]
+        say(f"note: {new} epochs in place of {old}; what is a share of all steps (scales_first, kl_warmup) grows, too")
+    return bool(found)
+
+
+def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
+    key, old, new = entry
+    grown = isinstance(old, int) and isinstance(new, int) and new > old
+    return key == MAY_GROW and grown and config.meta.schedule != "cosine"
+
+
+def resumed(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
+    """Where the run stands: at its beginning, or where a checkpoint was made; later metrics are cut off."""
+    position = Position()
+    if any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
+        position, computed = keeper.restore(which)
+        say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
+        if computed != gradients(keeper.trainer):
+            say(
+                f"note: gradients are now computed another way ({gradients(keeper.trainer)}; before: {computed}): the "
+                "same up to rounding, but not to the last bit"
+            )
+    if which != "last":
+        keeper.put_aside_damaged_last()
+    run.write_metrics(run.metrics()[: position.epochs])
+    if which != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists():
+        keeper.save(position)
+    return position

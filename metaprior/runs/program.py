@@ -1,0 +1,200 @@
+"""``metaprior train``: the whole loop on one screen. What it stands on is in the other files of this room."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from metaprior.runs.build import learner_of, training_tasks, unseen_tasks
+from metaprior.runs.config import Config
+from metaprior.runs.finish import finish
+from metaprior.runs.folder import Line, RunFolder
+from metaprior.runs.interrupt import Interrupt
+from metaprior.runs.opening import open_run, resumed
+from metaprior.runs.state import Keeper, Position, Which
+from metaprior.runs.tensorboard import TensorBoard
+from metaprior.runs.validation import Validation, Validator
+from metaprior.text_table import known
+from metaprior.training.epoch import Summary, peak_memory
+from metaprior.training.settings import MetaTraining
+from metaprior.training.trainer import MetaTrainingStopped, Trainer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for on the command line."""
+
+    config: Config
+    text: str
+    """The configuration file as it was given."""
+    folder: Path
+    command: str
+    resume: bool = False
+    resume_from: Which = "last"
+    progress: bool = True
+
+
+def train(request: Request, say: Say) -> None:
+    """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was."""
+    config, run = request.config, RunFolder(request.folder)
+    torch.set_num_threads(config.run.threads)
+    with run.locked(), Interrupt() as interrupt:
+        if not open_run(run, config, request.text, resume=request.resume, say=say):
+            return
+        learner = learner_of(config)
+        trainer = learner.trainer(training_tasks(config), config.meta)
+        keeper = Keeper(run.checkpoints, trainer, config.digest)
+        position = resumed(run, keeper, request.resume_from, say)
+        run.note_start(config, request.command, trainer.progress.step)
+        validate = Validator(
+            learner, unseen_tasks(config, "val", config.evaluate.tasks), config.evaluate, interrupt.check
+        )
+        with TensorBoard(run.tensorboard, trainer.progress.step) as board:
+            loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
+            try:
+                while not loop.over:
+                    loop.take_steps()
+                    board.add_epoch(loop.end_epoch())
+            except (KeyboardInterrupt, MetaTrainingStopped):
+                keeper.save(position)
+                say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
+                raise
+            learner.theta_ = keeper.best_theta()
+            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.check, say=say)
+    say(f"done: {run.path}")
+
+
+@dataclass
+class Loop:
+    """Epochs, one after the other. ``position`` and the trainer are at every moment what a checkpoint has to hold."""
+
+    config: Config
+    run: RunFolder
+    trainer: Trainer
+    keeper: Keeper
+    position: Position
+    validate: Validator
+    interrupt: Interrupt
+    progress: bool
+    say: Say
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are taken, or validations have not become better for long enough."""
+        patience = self.config.evaluate.patience
+        tired = patience > 0 and self.trainer.progress.since_best >= patience
+        return tired or self.position.epochs >= epochs_of(self.config.meta)
+
+    def take_steps(self) -> None:
+        """Up to the end of the epoch, with a checkpoint now and then."""
+        trainer, settings, position = self.trainer, self.config.meta, self.position
+        start, stop = epoch_range(settings, position.epochs)
+        with tqdm(
+            total=(stop - start) * settings.meta_batch,
+            initial=(trainer.progress.step - start) * settings.meta_batch,
+            desc=self._label(),
+            disable=not self.progress,
+            delay=1,
+        ) as bar:
+            while trainer.progress.step < stop:
+                self.interrupt.check()
+                began = time.perf_counter()
+                position.summary.add(trainer.step())
+                position.seconds += time.perf_counter() - began
+                bar.set_postfix(self._postfix(), refresh=False)
+                bar.update(settings.meta_batch)
+                if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < stop:
+                    self.keeper.save(position)
+
+    def end_epoch(self) -> Line:
+        """Validate, write the line, the best theta so far, and a checkpoint; in this order.
+
+        A run that is killed in between goes on from the checkpoint before, and does the same again.
+        """
+        began = time.perf_counter()
+        found = self.validate(self.trainer.theta.detached()) if self._is_validated() else None
+        is_best = found is not None and self.trainer.note_score(found.score)
+        self.position.seconds += time.perf_counter() - began
+        line = self._line(found, is_best)
+        self.run.write_metrics([*self.run.metrics(), line])
+        self.position.epochs, self.position.summary, self.position.seconds = self.position.epochs + 1, Summary(), 0.0
+        if is_best:
+            self.keeper.save_best(self.position)
+        self.keeper.save(self.position)
+        self.say(self._text(line))
+        return line
+
+    def _is_validated(self) -> bool:
+        number, meta = epoch_number(self.config.meta, self.position.epochs), self.config.meta
+        return number > 0 and (number % self.config.evaluate.every == 0 or number == meta.epochs)
+
+    def _line(self, found: Validation | None, is_best: bool) -> Line:
+        progress, summary = self.trainer.progress, self.position.summary
+        line = {
+            "epoch": epoch_number(self.config.meta, self.position.epochs),
+            "step": progress.step,
+            "phase": summary.phase,
+            "tasks": summary.tasks,
+            "bad_tasks": summary.bad_tasks,
+            "halvings": progress.halvings,
+            **summary.means,
+            "validation": found and {"score": found.score, "skill": found.skill, "best": is_best, **found.measures},
+            "seconds": round(self.position.seconds, 3),
+        }
+        plain: Line = known(line)
+        return plain
+
+    def _label(self) -> str:
+        number = epoch_number(self.config.meta, self.position.epochs)
+        return f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
+
+    def _postfix(self) -> dict[str, str]:
+        summary = self.position.summary
+        skills = [line["validation"]["skill"] for line in self.run.metrics() if line["validation"]]
+        skill = {"skill": f"{skills[-1]:.3g}"} if skills and skills[-1] is not None else {}
+        bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
+        return {"loss": f"{summary.loss:.3g}", **skill, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}
+
+    def _text(self, line: Line) -> str:
+        """A line of ``metrics.jsonl``, for reading."""
+        parts = [f"{self._epoch_text(line)}  step {line['step']}", f"loss {_number(line.get('loss'))}"]
+        if line["validation"]:
+            before, after = (line["validation"][when] or {} for when in ("before", "after"))
+            parts.append(f"validation nll {_number(before.get('nll'))} -> {_number(after.get('nll'))}")
+            parts.append(
+                f"skill {_number(line['validation']['skill'])}{' (best)' if line['validation']['best'] else ''}"
+            )
+        if line["bad_tasks"]:
+            parts.append(f"bad tasks {line['bad_tasks']}")
+        return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
+
+    def _epoch_text(self, line: Line) -> str:
+        return f"epoch {line['epoch']}/{self.config.meta.epochs}" if line["epoch"] else "warm start"
+
+
+def epochs_of(settings: MetaTraining) -> int:
+    """Epochs in all, the warm start counted as one."""
+    return settings.epochs + bool(settings.warm_start)
+
+
+def epoch_number(settings: MetaTraining, before: int) -> int:
+    """What an epoch is called when so many are over: 0 for the warm start, then 1, 2, ..."""
+    return before + (not settings.warm_start)
+
+
+def epoch_range(settings: MetaTraining, before: int) -> tuple[int, int]:
+    """First step of the epoch after so many, and the first one behind it."""
+    number = epoch_number(settings, before)
+    if number == 0:
+        return 0, settings.warm_start
+    start = settings.warm_start + (number - 1) * settings.steps_per_epoch
+    return start, start + settings.steps_per_epoch
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

@@ -1,0 +1,160 @@
+"""From TOML to a configuration: unknown keys, wrong types and wrong values are all said at once, a line each."""
+
+import difflib
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import torch
+from pydantic import BaseModel, ValidationError, create_model
+
+from metaprior.runs.config import EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
+
+
+class ConfigError(ValueError):
+    """Everything that is wrong with a configuration, one line each."""
+
+
+def read_config(path: Path, changes: Sequence[str] = ()) -> Config:
+    """The configuration in a TOML file, with changes like ``meta.lr=3e-4`` (TOML values; bare words are strings)."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); give a TOML file, see configs/") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+    problems = [problem for change in changes if (problem := _apply(content, change))]
+    return parse(content, str(path), problems)
+
+
+def _apply(content: dict[str, Any], change: str) -> str | None:
+    """Make one change; what is wrong with it, if anything."""
+    key, equals, value = change.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and section and name):
+        return f"--set {change}: write it like meta.lr=3e-4 (section.key=value)"
+    table = content.setdefault(section, {})
+    if not isinstance(table, dict):
+        return None  # said where the section is looked at
+    table[name] = _toml_value(value.strip())
+    return None
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if list(parsed) == ["value"] else text
+
+
+def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
+    """A configuration from sections and keys; ``source`` is named in the message about what is wrong."""
+    sections = [*KINDS, *PLAIN_SECTIONS]
+    found = [*problems, *_unknown(content, sections, "[{}] is not a section", "sections are")]
+    values: dict[str, Any] = {}
+    for name in sections:
+        table = content.get(name, {})
+        if not isinstance(table, dict):
+            found.append(f"{name} is {table!r}; it has to be a section: [{name}] and its keys below")
+        elif name in KINDS:
+            values[name] = _choice(name, table, found)
+        else:
+            values[name] = _section(name, PLAIN_SECTIONS[name], table, {}, found)
+    if found:
+        raise ConfigError("\n".join([f"{source}: {len(found)} to correct", *(f"  {line}" for line in found)]))
+    model = dict(values.pop("model").resolved())
+    kind, stochastic = model.pop("kind"), model.pop("stochastic")
+    return Config(model=Choice(kind, model), stochastic=stochastic, **values)
+
+
+def _choice(name: str, table: Mapping[str, Any], found: list[str]) -> Choice | None:
+    kinds, arguments = KINDS[name], dict(table)
+    kind = arguments.pop("kind", None)
+    if kind not in kinds:
+        given = "is missing" if kind is None else f"is {kind!r}{_nearest(str(kind), kinds)}"
+        found.append(f"{name}.kind {given}; kinds are {', '.join(kinds)}")
+        return None
+    checked = _section(name, kinds[kind], arguments, EXTRA_KEYS.get(name, {}), found, ("kind",))
+    return None if checked is None else Choice(kind, checked)
+
+
+def _section(
+    name: str,
+    build: Callable[..., Any],
+    table: Mapping[str, Any],
+    extra: Mapping[str, tuple[Any, Any]],
+    found: list[str],
+    also: tuple[str, ...] = (),
+) -> Any:
+    """The section's object, or for a kind its arguments; None if something is wrong with it, which is then in found."""
+    fields = {**_fields(build), **extra}
+    wrong = _unknown(table, [*also, *fields], f"{name}.{{}} is not known", f"[{name}] takes")
+    known = {key: value for key, value in table.items() if key in fields}
+    try:
+        checked = _typed(name, fields, known)
+        arguments = {key: getattr(checked, key) for key in fields}
+        with torch.device("meta"):  # only to hear what a network says about its arguments
+            built = build(**{key: value for key, value in arguments.items() if key not in extra})
+    except ValidationError as error:
+        wrong += _wrong_types(name, error)
+    except (ValueError, TypeError) as error:
+        wrong.append(_wrong_value(name, fields, str(error)))
+    found += wrong
+    if wrong:
+        return None
+    return arguments if name in KINDS else built
+
+
+def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Type and default of everything that a class is made with."""
+    hints = get_type_hints(build.__init__)  # type: ignore[misc]
+    return {
+        name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+        for name, parameter in inspect.signature(build).parameters.items()
+    }
+
+
+def _typed(name: str, fields: Mapping[str, tuple[Any, Any]], table: Mapping[str, Any]) -> BaseModel:
+    """Values in their types. By way of JSON, where strict types still allow a list for a tuple."""
+    schema: type[BaseModel] = create_model(name, **dict(fields))  # type: ignore[call-overload]
+    return schema.model_validate_json(json.dumps(table, default=str), strict=True)
+
+
+def _unknown(given: Iterable[str], allowed: Sequence[str], what: str, takes: str) -> list[str]:
+    return [
+        f"{what.format(key)}{_nearest(key, allowed)}; {takes} {', '.join(allowed)}"
+        for key in given
+        if key not in allowed
+    ]
+
+
+def _nearest(key: str, allowed: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, list(allowed), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _wrong_types(name: str, error: ValidationError) -> list[str]:
+    """One line a key; the alternatives of a union are joined."""
+    allowed: dict[str, list[str]] = {}
+    found: dict[str, Any] = {}
+    for problem in error.errors(include_url=False):
+        key = f"{name}.{problem['loc'][0]}"
+        allowed.setdefault(key, []).append(problem["msg"].removeprefix("Input should be "))
+        found[key] = None if problem["type"] == "missing" else problem["input"]
+    return [
+        f"{key} is missing; [{name}] needs it"
+        if found[key] is None and texts == ["Field required"]
+        else f"{key} is {found[key]!r}; it has to be {' or '.join(dict.fromkeys(texts))}"
+        for key, texts in allowed.items()
+    ]
+
+
+def _wrong_value(name: str, fields: Iterable[str], message: str) -> str:
+    """The class's own words, with the dotted path in front where they begin with a key."""
+    first = re.match(r"\w+", message)
+    return f"{name}.{message}" if first and first[0] in fields else f"[{name}] {message}"

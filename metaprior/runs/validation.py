@@ -1,0 +1,79 @@
+"""How good theta is on unseen tasks, while it is learned: before and after adaptation, and as one score."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from metaprior.evaluation import Evaluation
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.build import FirstTasks
+from metaprior.runs.config import Evaluate
+from metaprior.tasks import Task
+from metaprior.text_table import known
+from metaprior.weights import WeightDistribution
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One look at theta. ``score`` is the mean nll after adaptation (lower is better); ``skill`` is for reading."""
+
+    score: float
+    skill: float
+    measures: dict[str, Any]
+    """JSON: "before" and "after" adaptation, each with all measures of ``Evaluation.rows``."""
+
+
+@dataclass(frozen=True)
+class Polled:
+    """Tasks that let somebody know whenever one is asked for, which is a good moment to stop."""
+
+    tasks: FirstTasks
+    poll: Callable[[], None]
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.tasks)
+
+    def __getitem__(self, index: int) -> Task:
+        """One of them."""
+        self.poll()
+        return self.tasks[index]
+
+
+class Validator:
+    """Fixed tasks to judge every theta by."""
+
+    def __init__(self, learner: MetaLearner, tasks: FirstTasks, settings: Evaluate, poll: Callable[[], None]) -> None:
+        self.learner, self.settings, self.tasks = learner, settings, Polled(tasks, poll)
+        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
+
+    def __call__(self, theta: WeightDistribution) -> Validation:
+        """Adapt theta to every task with ``inner.steps`` steps, and score the forecasts of its query set."""
+        self.learner.theta_ = theta
+        try:
+            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False)
+        except FloatingPointError as error:  # nothing could be scored at all
+            return Validation(math.inf, -math.inf, {"before": None, "after": None, "failed": str(error)})
+        before, after = found.row(shots=0), found.row()
+        error = after.get("error", math.sqrt(after["mse"]) if "mse" in after else math.nan)
+        return Validation(_score(found), 1 - error / self.constant, known({"before": before, "after": after}))
+
+
+def _score(found: Evaluation) -> float:
+    """Mean nll after adaptation; a task that failed counts as the worst one, so that failing never pays."""
+    nll = [row["nll"] for row in found.per_task if row["shots"] is None]
+    if not nll:
+        return math.inf
+    failed = [max(nll)] * sum(failure.cell.shots is None for failure in found.failures)
+    return math.fsum([*nll, *failed]) / len([*nll, *failed])
+
+
+def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
+    """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
+    targets = torch.cat([tasks[i].query.y.flatten() for i in range(len(tasks))])
+    if continuous:
+        return float(targets.double().std(correction=0))
+    return 1 - float(targets.long().bincount().max()) / len(targets)

@@ -1,0 +1,93 @@
+import math
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from metaprior.evaluation import Evaluation
+from metaprior.report import learning_curve as module
+from metaprior.report.learning_curve import learning_curve
+from metaprior.text_table import Row
+
+
+def row(shots: int | None, steps: int, nll: float, support: float | None = None, **others: float) -> Row:
+    support = support if support is not None else 2.0 * (shots or 0)
+    measures = {"rmse": 2 * nll, "rmse_se": 0.2, "nll": nll, "nll_se": 0.1, **others}
+    return {"shots": shots, "steps": steps, "support": support, "tasks": 3, "failed": 0, **measures}
+
+
+def evaluation(*rows: Row) -> Evaluation:
+    return Evaluation(rows=rows, per_task=[], reliability={}, examples_per_shot=2)
+
+
+ROWS = (row(0, 0, 4.0), row(None, 1, 2.0, support=10), row(None, 6, 1.0, support=10), row(1, 1, 3.5), row(1, 6, 3.0))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures, instead of files."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def test_writes_a_picture_that_is_not_blank(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "curve.png"
+    learning_curve(path, {"one": evaluation(*ROWS), "two": evaluation(*ROWS)}, title="a title")
+    assert imread(path).std() > 0.05
+
+
+def test_curves_are_the_rows(drawn: list[Figure]) -> None:
+    """Left after the most steps, right with the most shots, both from the prior on; all shots stand where they are."""
+    learning_curve(Path("unused.png"), {"a": evaluation(*ROWS)}, measure="nll", title="a title")
+    against_shots, against_steps = drawn[0].axes
+    (curve,) = against_shots.get_lines()
+    assert [*zip(*curve.get_data(), strict=True)] == [(0, 4.0), (1, 3.0), (5, 1.0)]
+    (curve,) = against_steps.get_lines()
+    assert [*zip(*curve.get_data(), strict=True)] == [(0, 4.0), (1, 2.0), (6, 1.0)]
+    assert against_shots.get_xlabel() == "shots (after 6 steps)"
+    assert against_steps.get_xlabel() == "adaptation steps (with 5 shots)"
+    band, hollow = against_shots.collections[:2]
+    heights = band.get_paths()[0].vertices[:, 1]  # type: ignore[index]
+    assert (heights.min(), heights.max()) == pytest.approx((0.9, 4.1))
+    assert hollow.get_offsets().tolist() == [[0, 4.0]]  # type: ignore[union-attr]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["a", "before adaptation"]
+
+
+def test_the_usual_measures_and_one_number_of_steps(drawn: list[Figure]) -> None:
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), row(2, 5, 2.0)), title="a title")
+    assert [axes.get_ylabel() for axes in drawn[0].axes] == [
+        "root mean squared error",
+        "negative log density per observation",
+    ]
+    assert not drawn[0].legends  # one method without a name, and nothing before adaptation
+
+
+def test_cells_without_any_scored_task_are_left_out(drawn: list[Figure]) -> None:
+    failed = {"shots": 2, "steps": 5, "support": math.nan, "tasks": 0, "failed": 3}
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), failed, row(3, 5, 1.0)), measure="nll", title="t")
+    (curve,) = drawn[0].axes[0].get_lines()
+    assert list(curve.get_xdata()) == [1, 3]
+
+
+def test_a_diverged_cell_does_not_hide_the_others(drawn: list[Figure]) -> None:
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 1e9), row(2, 5, 2.0)), measure="nll", title="t")
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), row(2, 5, 2.0)), measure="nll", title="t")
+    assert [figure.axes[0].get_yscale() for figure in drawn] == ["log", "linear"]
+
+
+def test_an_unknown_measure_is_named() -> None:
+    with pytest.raises(ValueError, match=r"measure 'error' is not in the evaluation of 'b'; there are .*nll, nll_se"):
+        learning_curve(
+            Path("unused.png"),
+            {"a": evaluation(row(1, 5, 3.0, error=0.1)), "b": evaluation(row(1, 5, 3.0))},
+            title="a title",
+        )
+    with pytest.raises(ValueError, match="names nothing to draw"):
+        learning_curve(Path("unused.png"), evaluation(*ROWS), measure=[], title="a title")
+
+
+def test_too_many_methods() -> None:
+    with pytest.raises(ValueError, match="a picture holds 1 to 6 methods, got 7"):
+        learning_curve(Path("unused.png"), {str(i): evaluation(*ROWS) for i in range(7)}, title="a title")

@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.patches import Rectangle
+
+from metaprior.forecasts import CategoricalForecast, GaussianForecast
+from metaprior.report import reliability as module
+from metaprior.report.reliability import interval_diagram, reliability_diagram
+from metaprior.scores import IntervalReliability, Reliability
+
+
+def counted(confidence: float, right: int, wrong: int, into: Reliability | None = None) -> Reliability:
+    """So many labels of two classes, all with the same confidence."""
+    into = into or Reliability(bins=10)
+    logits = torch.tensor([confidence, 1 - confidence], dtype=torch.float64).log()
+    labels = torch.tensor([0] * right + [1] * wrong)
+    into.add(CategoricalForecast(logits.expand(2, len(labels), 2)), labels)
+    return into
+
+
+def intervals(scale: float) -> IntervalReliability:
+    counts = IntervalReliability()
+    levels = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    targets = torch.special.ndtri(levels)  # as evenly as a standard normal can be
+    counts.add(GaussianForecast(torch.zeros(2, 1000).double(), torch.full((2, 1000), scale).double()), targets)
+    return counts
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures, instead of files."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(module, "save", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def test_writes_pictures_that_are_not_blank(tmp_path: Path) -> None:
+    classes, inside = tmp_path / "new" / "classes.png", tmp_path / "new" / "inside.png"
+    reliability_diagram(classes, {"a": counted(0.75, 1, 1), "b": counted(0.65, 4, 1)}, title="a title")
+    interval_diagram(inside, {"a": intervals(1.0), "b": intervals(0.5)}, title="a title")
+    assert imread(classes).std() > 0.05
+    assert imread(inside).std() > 0.05
+
+
+def test_bars_are_accuracy_and_gap(drawn: list[Figure]) -> None:
+    """75 % sure and right in half of the cases; 65 % sure and right in four of five."""
+    reliability_diagram(Path("unused.png"), counted(0.65, 8, 2, counted(0.75, 5, 5)), title="a title")
+    accuracy, share = drawn[0].axes
+    bars = [(bar.get_x(), bar.get_y(), bar.get_height()) for bar in accuracy.patches if isinstance(bar, Rectangle)]
+    assert bars == [
+        pytest.approx((0.7, 0.5, 0.25)),  # too confident
+        pytest.approx((0.6, 0.8, -0.15)),  # not confident enough
+        pytest.approx((0.6, 0.0, 0.8)),
+        pytest.approx((0.7, 0.0, 0.5)),
+    ]
+    assert [bar.get_height() for bar in share.patches if isinstance(bar, Rectangle)] == [0.5, 0.5]
+    assert accuracy.get_title() == "ECE 0.200"
+
+
+def test_the_legend_shows_also_what_no_bin_has(drawn: list[Figure]) -> None:
+    reliability_diagram(Path("unused.png"), counted(0.75, 5, 5), title="a title")
+    too_much, too_little, _ = (key for key in drawn[0].legends[0].get_patches())
+    assert too_much.get_hatch() == "///"
+    assert too_little.get_hatch() == "\\" * 3
+    assert too_little.get_facecolor()[3] == 0  # type: ignore[index]
+
+
+def test_full_confidence_is_drawn_with_the_bin_below(drawn: list[Figure]) -> None:
+    reliability_diagram(Path("unused.png"), counted(1.0, 3, 1, counted(0.95, 4, 0)), title="a title")
+    reliability_diagram(Path("unused.png"), counted(1.0, 3, 1), title="a title")
+    together, alone = (figure.axes[0].patches for figure in drawn)
+    assert [bar.get_height() for bar in together if isinstance(bar, Rectangle)] == pytest.approx([0.1, 0.875])
+    assert [bar.get_height() for bar in alone if isinstance(bar, Rectangle)] == pytest.approx([0.25, 0.75])
+    assert [bar.get_width() for bar in alone if isinstance(bar, Rectangle)] == pytest.approx([0.1, 0.1])
+
+
+def test_intervals_of_the_true_distribution_lie_on_the_diagonal(drawn: list[Figure]) -> None:
+    interval_diagram(Path("unused.png"), {"right": intervals(1.0), "narrow": intervals(0.5)}, title="a title")
+    diagonal, right, narrow = drawn[0].axes[0].get_lines()
+    levels, observed = right.get_data()
+    assert observed == pytest.approx(levels, abs=1e-3)
+    half = 2 * torch.special.ndtr(0.5 * torch.special.ndtri(torch.tensor(0.95).double())) - 1  # of level 0.9
+    assert narrow.get_ydata()[8] == pytest.approx(half.item(), abs=2e-3)  # type: ignore[index]
+    assert diagonal.get_label() == "calibrated"
+
+
+def test_nothing_to_draw() -> None:
+    with pytest.raises(ValueError, match="nothing was counted for 'a'; add forecasts first"):
+        reliability_diagram(Path("unused.png"), {"a": Reliability()}, title="a title")
+    with pytest.raises(ValueError, match="nothing was counted; add forecasts first"):
+        interval_diagram(Path("unused.png"), IntervalReliability(), title="a title")
