@@ -10,6 +10,7 @@ from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Prob
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.methods.free_energy_descent import TrainingDiverged
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
@@ -52,5 +53,7 @@ __all__ = [
     "UNet",
     "WeightDistribution",
     "kl_divergence",
+    "meta_evaluate",
+    "meta_train_one_epoch",
     "metagrad",
 ]

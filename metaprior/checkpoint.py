@@ -53,7 +53,7 @@ def write(
 
 
 def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied, if possible.
+    """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied.
 
     Files of a checkpoint are never changed, only replaced, so the two are independent from then on.
     """
@@ -195,8 +195,10 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 

@@ -29,6 +29,9 @@ class Bench(StrEnum):
     GRADIENTS = "gradients"
     MEMORY = "memory"
     SPEED = "speed"
+    SINUSOID = "sinusoid"
+    ROBUSTNESS = "robustness"
+    WARMSTART = "warmstart"
 
 
 class Checkpoint(StrEnum):
@@ -42,7 +45,9 @@ class Checkpoint(StrEnum):
 BENCH_HELP = (
     "uci: seven regression tables, 20 splits each. mnist: digits. gradients: do all meta-gradient engines agree with "
     "full unrolling and with higher? memory: peak memory of a U-Net's meta-step, by inner steps, beside higher and "
-    "torchopt. speed: seconds a task, beside higher. The last three need no data, but the package's extra `bench`."
+    "torchopt. speed: seconds a task, beside higher. These three need no data, but the package's extra `bench`. "
+    "sinusoid: five-shot waves, beside MAML and Bayes by Backprop. robustness: the same training from step sizes 1e-4 "
+    "to 1. warmstart: beside a plain network trained on everything and fine-tuned. These three need nothing."
 )
 
 
@@ -93,7 +98,7 @@ def bench(
 
     Prints a table and, with --json, writes it. Example: metaprior bench uci --quick --json uci.json
     """
-    from metaprior.bench import gradients, memory, mnist, speed, uci
+    from metaprior.bench import gradients, memory, mnist, robustness, sinusoid, speed, uci, warmstart
     from metaprior.bench.data import data_folder
 
     if full and name is not Bench.MEMORY:
@@ -104,6 +109,9 @@ def bench(
         Bench.GRADIENTS: lambda: gradients.run(quick=quick),
         Bench.MEMORY: lambda: memory.run(quick=quick, full=full),
         Bench.SPEED: lambda: speed.run(quick=quick),
+        Bench.SINUSOID: lambda: sinusoid.run(quick=quick),
+        Bench.ROBUSTNESS: lambda: robustness.run(quick=quick),
+        Bench.WARMSTART: lambda: warmstart.run(quick=quick),
     }
     result = benches[name]()
     typer.echo(result.table())
@@ -114,6 +122,10 @@ def bench(
 
 @app.command()
 def plan(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Argument(help="Configuration of a run, in place of the sizes of a U-Net below.")
+    ] = None,
     memory: Annotated[
         str, typer.Option(help="Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5).")
     ] = "4GiB",
@@ -128,17 +140,24 @@ def plan(
         str, typer.Option(help="Pattern of the random parameters; the others do not move in the inner loop.")
     ] = ".*",
 ) -> None:
-    """What will fit, before it runs: predicted peak memory of a meta-step of a Bayesian U-Net, for every exact way.
+    """What will fit, before it runs: predicted peak memory of a meta-step, for every exact way to compute it.
 
-    Takes a few seconds: the network runs on tensors that have shapes and no numbers, so nothing large is computed.
-    Example: metaprior plan --memory 4GiB --frame 256
+    Takes a few seconds: a large network runs on tensors that have shapes and no numbers, so nothing is computed.
+
+    Examples: metaprior plan --memory 4GiB --frame 256, metaprior plan configs/drifting_blobs.toml
     """
     from metaprior.bench.result import text_table
     from metaprior.metagrad.planner import DoesNotFit, bytes_of, choose, describe, rows, text
+    from metaprior.runs.planning import choices_of
+    from metaprior.runs.reading import read_config
     from metaprior.unet_plan import UNetJob
 
     budget = bytes_of(memory)
-    choices = UNetJob(width, frame, frames, k_shot, k_query, steps, samples, stochastic).choices()
+    if config is None:
+        choices = UNetJob(width, frame, frames, k_shot, k_query, steps, samples, stochastic).choices()
+    else:
+        _refuse_sizes(context)
+        choices = choices_of(read_config(config))
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:
@@ -146,6 +165,13 @@ def plan(
         raise
     typer.echo(text_table(rows(choices, budget, chosen)))
     typer.echo(f"budget {text(budget)}: {describe(chosen)}, predicted peak {text(chosen.peak)}")
+
+
+def _refuse_sizes(context: typer.Context) -> None:
+    """With a configuration, sizes on the command line would be ignored, so they are an error."""
+    given = [name for name in context.params if context.get_parameter_source(name).name == "COMMANDLINE"]  # type: ignore[union-attr]
+    if sizes := [name for name in given if name not in ("config", "memory")]:
+        raise typer.BadParameter(f"the configuration says the sizes; leave out --{sizes[0].replace('_', '-')}")
 
 
 @app.command()
@@ -169,9 +195,9 @@ def train(
 ) -> None:
     """Learn a prior over a network's weights from many tasks.
 
-    The folder gets the configuration, one line of metrics an epoch (metrics.jsonl, tensorboard/), checkpoints, and at
-    the end the prior and its evaluation on unseen tasks. A run may be stopped (Ctrl-C), killed, or run out of disk: the
-    same command with --resume goes on as if nothing had happened.
+    The folder gets all there is: configuration, metrics.jsonl, tensorboard/, checkpoints, prior, evaluation.
+
+    Stopped (Ctrl-C), killed, or out of disk? The same command with --resume goes on, to the last bit.
 
     Example: metaprior train configs/sinusoid.toml --run runs/sinusoid --set meta.epochs=5
     """
@@ -209,7 +235,7 @@ def evaluate(
 ) -> None:
     """How good a learned prior is, on tasks that neither training nor validation has seen: by shots and by steps.
 
-    What is not given is as the run's configuration has it. The last bit depends on the number of threads.
+    What is not given is as the run's configuration has it.
 
     Example: metaprior evaluate runs/sinusoid --shots 0,1,5 --steps 1,5,10 --tasks 200 --json evaluation.json
     """

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,46 @@ def test_descriptions_rebuild_and_unknown_things_are_refused() -> None:
         checkpoint.describe(NormalPrior(), (Gaussian,))
     with pytest.raises(CheckpointError, match="cannot rebuild 'Gaussian'"):
         checkpoint.restore({"name": "Gaussian", "noise": -1.0}, (Gaussian,))
+
+
+def test_a_write_that_fails_leaves_no_new_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    calls = iter(range(100))
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if next(calls) == 2:  # the tensors and their folder are synced, the description is not
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: .*checkpoint\.json"):
+        checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {})
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_duplicate_is_the_same_and_independent(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError("not supported")
+
+    if not links:
+        monkeypatch.setattr(checkpoint.os, "link", no_links)
+    copy = tmp_path / "copy"
+    for _ in range(2):
+        checkpoint.duplicate(saved, copy)
+    assert {p.name: p.read_bytes() for p in copy.iterdir()} == {p.name: p.read_bytes() for p in saved.iterdir()}
+    checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": "second"})
+    assert checkpoint.read(copy, "Kind")[1]["note"] == "first"
+    checkpoint.duplicate(saved, copy)
+    assert checkpoint.read(copy, "Kind")[1]["note"] == "second"
+    assert len(list(copy.iterdir())) == 2
+
+
+def test_a_duplicate_does_not_overwrite_other_things(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("precious")
+    with pytest.raises(CheckpointError, match=r"thesis\.tex"):
+        checkpoint.duplicate(saved, tmp_path / "other")

@@ -1,24 +1,45 @@
-"""Training that is given a time and not a number of steps, so that methods can be compared at the same cost."""
+"""Training that is given a time and not a number of steps, so that methods can be compared at the same cost.
 
+Seconds are CPU seconds of this process (of all its threads together): a machine that others use too would otherwise
+give each method another budget.
+"""
+
+import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
+
+import torch
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.tasks.source import Tasks
 from metaprior.training.epoch import run_steps
 from metaprior.training.settings import MetaTraining
+from metaprior.training.trainer import Trainer
 
 TRIAL_STEPS = 8
 
 
 class Fitted(NamedTuple):
-    """What a training within a budget came to."""
+    """What a training within a budget came to; the seconds are those it really took."""
 
     seconds: float
     warm_start: int
     meta_steps: int
     bad_tasks: int
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for tensors so small that threads would only wait for each other; as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def fit_within(
@@ -32,28 +53,35 @@ def fit_within(
 ) -> Fitted:
     """Fit with as many steps as fit in ``seconds``, ``warm_share`` of them spent on the warm start.
 
-    The time of a step is measured on a few of them first, in a training that is thrown away.
+    The time of a step is measured on a few of them first, in a training that is thrown away. A phase with a share of
+    the time has at least one step.
     """
-    plain = _seconds_a_step(learner, tasks, replace(training, warm_start=TRIAL_STEPS)) if warm_share else 1.0
-    warm_start = round(warm_share * seconds / plain)
-    meta = _seconds_a_step(learner, tasks, replace(training, warm_start=0)) if warm_share < 1 else 1.0
-    meta_steps = round((1 - warm_share) * seconds / meta)
+    warm_start = _steps_within(warm_share * seconds, learner, tasks, replace(training, warm_start=TRIAL_STEPS))
+    meta_steps = _steps_within((1 - warm_share) * seconds, learner, tasks, replace(training, warm_start=0))
     chosen = replace(
         training,
         warm_start=warm_start,
         epochs=1 if meta_steps else 0,
         tasks_per_epoch=max(1, meta_steps * training.meta_batch),
     )
-    started = time.perf_counter()
+    started = time.process_time()
     learner.fit(tasks, chosen, progress=progress)
     bad = sum(summary.bad_tasks for summary in learner.history_)
-    return Fitted(time.perf_counter() - started, warm_start, meta_steps, bad)
+    return Fitted(time.process_time() - started, warm_start, meta_steps, bad)
+
+
+def _steps_within(seconds: float, learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> int:
+    return max(1, round(seconds / _seconds_a_step(learner, tasks, training))) if seconds > 0 else 0
 
 
 def _seconds_a_step(learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> float:
     short = replace(training, epochs=1, tasks_per_epoch=3 * TRIAL_STEPS * training.meta_batch)
     trainer = learner.trainer(tasks, short)
     run_steps(trainer, 2, progress=False)  # what happens once: searching a step size, first use
-    started = time.perf_counter()
-    run_steps(trainer, TRIAL_STEPS - 2, progress=False)
-    return (time.perf_counter() - started) / (TRIAL_STEPS - 2)
+    return statistics.median(_seconds_of_step(trainer) for _ in range(TRIAL_STEPS - 2))
+
+
+def _seconds_of_step(trainer: Trainer) -> float:
+    started = time.process_time()
+    trainer.step()
+    return time.process_time() - started

@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, checks, saved_posterior
+from metaprior import checkpoint, saved_posterior
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
@@ -100,8 +100,8 @@ class MetaLearner:
             raise ValueError(f"relative_sigma has to be at least 0, got {relative_sigma}")
         if relative_sigma == 0 and (inner.kl_weight or objective == "abml"):
             raise ValueError(
-                "relative_sigma=0 is a point prior, and the KL to a point is infinite: use inner=InnerLoop(kl_weight=0, "
-                "...) and objective='query'"
+                "relative_sigma=0 is a point prior, and the KL to a point is infinite: use "
+                "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
             )
         self.network = BayesianNetwork(module, stochastic)
         self.likelihood, self.inner, self.objective, self.hyperprior = likelihood, inner, objective, hyperprior
@@ -123,10 +123,10 @@ class MetaLearner:
     def fit(
         self,
         tasks: Tasks,
-        training: MetaTraining = MetaTraining(),
+        training: MetaTraining = MetaTraining(),  # noqa: B008 (frozen)
         *,
         progress: bool = True,
-        **changes: Any,  # noqa: B008
+        **changes: Any,
     ) -> Self:
         """Learn theta from tasks, from the module's parameters on.
 
@@ -270,6 +270,7 @@ class MetaLearner:
             weights = posterior.weights
             loaded.theta_ = weights._replace(plain={**weights.plain, **log_lr})
             loaded.problem(1).check_theta(loaded.theta_)
+            loaded.history_ = []
         return loaded
 
     def _learned(self) -> WeightDistribution:
@@ -282,7 +283,8 @@ _SETTINGS = ("objective", "outer_samples", "relative_sigma", "memory", "seed")
 
 
 def _pooled_targets(tasks: Sequence[Task]) -> Tensor:
-    return torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    targets = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
 
 
 def _changed(settings: MetaTraining, changes: dict[str, Any]) -> MetaTraining:

@@ -12,8 +12,8 @@ from torch import nn
 from metaprior import metagrad
 from metaprior.data_folder import data_folder
 from metaprior.likelihoods import Likelihood
-from metaprior.methods.meta_learner import MetaLearner
 from metaprior.metagrad.problem import Engine
+from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.runs.config import KINDS, Config, OmniglotTasks
 from metaprior.tasks import DriftingBlobs, FewShotClasses, SineOrLine, Sinusoids, Task, Tasks, WheelTasks

@@ -4,6 +4,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
 from metaprior import checkpoint
 from metaprior.evaluation import Evaluation
 from metaprior.methods.meta_learner import MetaLearner
@@ -44,6 +46,7 @@ def evaluate_run(
     """The prior that a run has saved, on test tasks; what is not given is as configured."""
     run = RunFolder(folder)
     config = parse(run.config(), str(folder / "config.json"))
+    torch.set_num_threads(config.run.threads)  # as in training: the same numbers, to the last bit
     if not run.prior.exists():
         raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
     return evaluate_learner(config, MetaLearner.load(run.prior), shots=shots, steps=steps, tasks=tasks, progress=True)
@@ -79,7 +82,7 @@ def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | 
 
 
 def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
-    """Learning curve and calibration; where matplotlib is not installed, a note."""
+    """Learning curve and calibration; where what draws is not installed, a note."""
     try:
         from metaprior.report.learning_curve import learning_curve
         from metaprior.report.reliability import interval_diagram, reliability_diagram

@@ -12,6 +12,7 @@ evaluation.json, *.png     how good it is on unseen tasks
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Line = dict[str, Any]
+LEFTOVER = re.compile(r"(config\.toml|(config|run|evaluation)\.json|metrics\.jsonl|\w+\.png)\.\d+\.tmp")
 
 
 class RunFolderError(ValueError):
@@ -47,7 +49,7 @@ class RunFolder:
             return True
         if not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; a run needs a folder")
-        left = {entry.name for entry in self.path.iterdir() if not entry.name.endswith(".tmp")}
+        left = {entry.name for entry in self.path.iterdir() if not LEFTOVER.fullmatch(entry.name)}
         return left <= {"lock", "config.toml"}
 
     @contextmanager
@@ -60,7 +62,14 @@ class RunFolder:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     raise RunFolderError(f"another process is training in {self.path}; wait for it or end it") from None
+            self._remove_leftovers()
             yield
+
+    def _remove_leftovers(self) -> None:
+        """Files that a killed process was about to move to their places."""
+        for entry in self.path.glob("*.tmp"):
+            if LEFTOVER.fullmatch(entry.name):
+                entry.unlink()
 
     def write_config(self, text: str, config: Config) -> None:
         """The configuration as given, and as it is understood."""

@@ -11,12 +11,11 @@ Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
 
 
-def open_run(run: RunFolder, config: Config, text: str, *, resume: bool, say: Say) -> bool:
-    """Prepare the folder, or refuse it; false if the run is finished already."""
+def is_to_do(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
+    """Look at the folder, and refuse it if need be, before anything is computed or written; false if all is done."""
     if run.is_new():
         if resume:
             say(f"nothing to resume in {run.path}: starting")
-        run.write_config(text, config)
         return True
     if not resume:
         raise RunFolderError(
@@ -27,7 +26,6 @@ def open_run(run: RunFolder, config: Config, text: str, *, resume: bool, say: Sa
     if run.finished and not longer:
         say(f"finished already: {run.path}; see evaluation.json, or metaprior evaluate {run.path}")
         return False
-    run.write_config(text, config)
     return True
 
 

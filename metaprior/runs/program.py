@@ -13,7 +13,7 @@ from metaprior.runs.config import Config
 from metaprior.runs.finish import finish
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import open_run, resumed
+from metaprior.runs.opening import is_to_do, resumed
 from metaprior.runs.state import Keeper, Position, Which
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
@@ -43,11 +43,12 @@ def train(request: Request, say: Say) -> None:
     """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was."""
     config, run = request.config, RunFolder(request.folder)
     torch.set_num_threads(config.run.threads)
+    if not is_to_do(run, config, resume=request.resume, say=say):
+        return
+    learner = learner_of(config)
+    trainer = learner.trainer(training_tasks(config), config.meta)
     with run.locked(), Interrupt() as interrupt:
-        if not open_run(run, config, request.text, resume=request.resume, say=say):
-            return
-        learner = learner_of(config)
-        trainer = learner.trainer(training_tasks(config), config.meta)
+        run.write_config(request.text, config)
         keeper = Keeper(run.checkpoints, trainer, config.digest)
         position = resumed(run, keeper, request.resume_from, say)
         run.note_start(config, request.command, trainer.progress.step)
@@ -60,12 +61,17 @@ def train(request: Request, say: Say) -> None:
                 while not loop.over:
                     loop.take_steps()
                     board.add_epoch(loop.end_epoch())
+                learner.theta_ = keeper.best_theta()
+                finish(config, learner, run, board, trainer.progress.step, poll=interrupt.check, say=say)
             except (KeyboardInterrupt, MetaTrainingStopped):
                 keeper.save(position)
                 say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
                 raise
-            learner.theta_ = keeper.best_theta()
-            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.check, say=say)
+            except OSError as error:
+                raise OSError(
+                    f"writing failed at step {trainer.progress.step}: {error}. What was written before is whole: make "
+                    "room, then give the same command with --resume"
+                ) from error
     say(f"done: {run.path}")
 
 
@@ -94,6 +100,7 @@ class Loop:
         """Up to the end of the epoch, with a checkpoint now and then."""
         trainer, settings, position = self.trainer, self.config.meta, self.position
         start, stop = epoch_range(settings, position.epochs)
+        skill = self._last_skill()
         with tqdm(
             total=(stop - start) * settings.meta_batch,
             initial=(trainer.progress.step - start) * settings.meta_batch,
@@ -106,7 +113,7 @@ class Loop:
                 began = time.perf_counter()
                 position.summary.add(trainer.step())
                 position.seconds += time.perf_counter() - began
-                bar.set_postfix(self._postfix(), refresh=False)
+                bar.set_postfix(_postfix(position.summary, skill), refresh=False)
                 bar.update(settings.meta_batch)
                 if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < stop:
                     self.keeper.save(position)
@@ -153,12 +160,10 @@ class Loop:
         number = epoch_number(self.config.meta, self.position.epochs)
         return f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
 
-    def _postfix(self) -> dict[str, str]:
-        summary = self.position.summary
+    def _last_skill(self) -> dict[str, str]:
+        """For the bar: how much better than a constant the last validation was."""
         skills = [line["validation"]["skill"] for line in self.run.metrics() if line["validation"]]
-        skill = {"skill": f"{skills[-1]:.3g}"} if skills and skills[-1] is not None else {}
-        bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
-        return {"loss": f"{summary.loss:.3g}", **skill, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}
+        return {"skill": _number(skills[-1])} if skills else {}
 
     def _text(self, line: Line) -> str:
         """A line of ``metrics.jsonl``, for reading."""
@@ -194,6 +199,11 @@ def epoch_range(settings: MetaTraining, before: int) -> tuple[int, int]:
         return 0, settings.warm_start
     start = settings.warm_start + (number - 1) * settings.steps_per_epoch
     return start, start + settings.steps_per_epoch
+
+
+def _postfix(summary: Summary, skill: dict[str, str]) -> dict[str, str]:
+    bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
+    return {"loss": f"{summary.loss:.3g}", **skill, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}
 
 
 def _number(value: float | None) -> str:

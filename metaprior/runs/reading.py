@@ -112,7 +112,7 @@ def _section(
 
 def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Type and default of everything that a class is made with."""
-    hints = get_type_hints(build.__init__)  # type: ignore[misc]
+    hints = get_type_hints(build.__init__)
     return {
         name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(build).parameters.items()

@@ -42,15 +42,13 @@ class Keeper:
     def save(self, position: Position) -> None:
         """Write ``last``; the one that was there becomes ``previous``."""
         last = self.folder / "last"
-        with self._named_errors():
-            if (last / checkpoint.DESCRIPTION).exists():
-                checkpoint.duplicate(last, self.folder / "previous")
-            checkpoint.write(last, KIND, self.trainer.tensors(), self._description(position))
+        if (last / checkpoint.DESCRIPTION).exists():
+            checkpoint.duplicate(last, self.folder / "previous")
+        checkpoint.write(last, KIND, self.trainer.tensors(), self._description(position))
 
     def save_best(self, position: Position) -> None:
         """Write ``best``."""
-        with self._named_errors():
-            checkpoint.write(self.folder / "best", KIND, self.trainer.tensors(), self._description(position))
+        checkpoint.write(self.folder / "best", KIND, self.trainer.tensors(), self._description(position))
 
     def _description(self, position: Position) -> dict[str, Any]:
         progress = asdict(self.trainer.progress)
@@ -63,9 +61,6 @@ class Keeper:
             "summary": {**summary, "sums": {name: _text(value) for name, value in summary["sums"].items()}},
             "seconds": position.seconds,
         }
-
-    def _named_errors(self) -> "_NamedErrors":
-        return _NamedErrors(self.folder, self.trainer.progress.step)
 
     def restore(self, which: Which) -> tuple[Position, str]:
         """Bring the trainer to where a checkpoint was made; also how its gradients were computed."""
@@ -119,23 +114,6 @@ class Keeper:
         theta = {name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")}
         plain = {name.removeprefix("plain."): value for name, value in theta.items() if name.startswith("plain.")}
         return WeightDistribution(theta["mu"], theta["rho"], plain)
-
-
-class _NamedErrors:
-    """Says of a write that failed what it was, and that the one before is whole."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        self.folder, self.step = folder, step
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise OSError(
-                f"{self.folder}: the checkpoint of step {self.step} could not be written ({error.strerror or error}). "
-                "The one before it is whole: make room, then give the same command with --resume"
-            ) from error
 
 
 def gradients(trainer: Trainer) -> str:

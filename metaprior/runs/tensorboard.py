@@ -17,7 +17,7 @@ class TensorBoard:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # seconds to import, so only where it is needed
 
-        self._writer: Any = SummaryWriter(str(folder), purge_step=step)  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step)
 
     def add_epoch(self, line: dict[str, Any]) -> None:
         """All numbers of a line of ``metrics.jsonl``, and the memory."""
@@ -28,7 +28,7 @@ class TensorBoard:
 
     def add_picture(self, name: str, path: Path, step: int) -> None:
         """A PNG file as it is; nothing needs to be decoded."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         content = path.read_bytes()
         if not content.startswith(PNG_HEADER):

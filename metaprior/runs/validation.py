@@ -12,7 +12,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
 from metaprior.tasks import Task
-from metaprior.text_table import known
+from metaprior.text_table import Row, known
 from metaprior.weights import WeightDistribution
 
 
@@ -58,8 +58,13 @@ class Validator:
         except FloatingPointError as error:  # nothing could be scored at all
             return Validation(math.inf, -math.inf, {"before": None, "after": None, "failed": str(error)})
         before, after = found.row(shots=0), found.row()
-        error = after.get("error", math.sqrt(after["mse"]) if "mse" in after else math.nan)
-        return Validation(_score(found), 1 - error / self.constant, known({"before": before, "after": after}))
+        skill = 1 - _error(after) / self.constant
+        return Validation(_score(found), skill, known({"before": before, "after": after}))
+
+
+def _error(row: Row) -> float:
+    """In the units of ``error_of_a_constant``; unknown (NaN) where every task failed."""
+    return float(row["error"]) if "error" in row else math.sqrt(row.get("mse", math.nan))
 
 
 def _score(found: Evaluation) -> float:

@@ -52,4 +52,10 @@ def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]
         meta_gradient(short, theta, tasks[:2], Noise(), engine=engine, stacked=True)
     except ValueError:  # other shapes, or a network that cannot be vectorised
         return False
-    return len({tuple(t.shape for part in (task.support, task.query) for t in part) for task in tasks}) == 1
+    return alike(tasks)
+
+
+def alike(tasks: Sequence[Task]) -> bool:
+    """Whether there are several tasks, of equal shapes."""
+    shapes = {tuple(t.shape for part in (task.support, task.query) for t in part) for task in tasks}
+    return len(tasks) > 1 and len(shapes) == 1

@@ -80,4 +80,4 @@ def restore_moments(optimizer: torch.optim.AdamW, theta: WeightDistribution, sav
     tensors = named_tensors(theta)
     for key, value in saved.items():
         name, part = key.rsplit("/", 1)
-        optimizer.state[tensors[name]][part] = value.to(tensors[name].device)
+        optimizer.state[tensors[name]][part] = value.to(tensors[name].device, copy=True)

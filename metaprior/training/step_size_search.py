@@ -21,8 +21,14 @@ def searched_step_sizes(
 ) -> WeightDistribution:
     """Theta with the common step size, out of ``inner.lr`` times powers of the root of 10, of the lowest outer loss.
 
-    Step sizes at which a task is not finite are out. Where none is any good, theta stays as it is.
+    Step sizes at which a task is not finite are out. Where none is any good, theta stays as it is. Tasks whose data are
+    not finite say nothing about step sizes and are left out.
     """
+    tasks = [
+        task for task in tasks if all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
+    ]
+    if not tasks:
+        return theta
     start = math.log(problem.inner.lr)
     candidates = _candidates(start)
     losses = [_outer_loss(problem, _with_step_size(theta, log_lr), tasks, noise) for log_lr in candidates]

@@ -13,6 +13,7 @@ from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
 from metaprior.training.door import Door
+from metaprior.training.gradient_choice import alike
 from metaprior.training.optimizer import (
     descend,
     leaves_of,
@@ -113,7 +114,8 @@ class Trainer:
             return pooled_gradient(self.problem, self.theta, tasks)
         problem = annealed(self.problem, self.settings, self.progress.step)
         noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position)
-        return meta_gradient(problem, self.theta, tasks, noise, engine=self.engine, stacked=self.stacked)
+        stacked = self.stacked and alike(tasks)
+        return meta_gradient(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
 
     def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
         factor = learning_rate_factor(self.settings, self.progress.step) * self.progress.plateau_factor

@@ -1,0 +1,170 @@
+"""For a training loop of your own: an epoch of meta-training with your optimiser, and the forecast for one task.
+
+    learner.start(tasks)
+    optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
+    for _ in range(epochs):
+        summary = meta_train_one_epoch(learner, tasks, optimizer)
+    mean, std, forecast = meta_evaluate(learner, new_task)
+
+``MetaLearner.fit`` does more (phases, schedules, a search for the step size); here every step is plain.
+"""
+
+from collections.abc import Iterable, Iterator, Sized
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from metaprior.forecasts import Forecast
+from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
+from metaprior.metagrad.problem import AmortizedELBO, Problem, refuse_fraction
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.noise import Noise
+from metaprior.tasks.task import Task
+from metaprior.training.door import Door
+from metaprior.training.epoch import Summary
+from metaprior.training.gradient_choice import GradientChoice, alike, choose_gradient
+from metaprior.training.optimizer import named_tensors
+from metaprior.training.phases import Phase
+from metaprior.training.trainer import MetaTrainingStopped, StepReport
+from metaprior.weights import WeightDistribution
+
+
+def meta_train_one_epoch(
+    learner: MetaLearner,
+    tasks: Iterable[Task],
+    optimizer: torch.optim.Optimizer,
+    *,
+    meta_batch: int = 1,
+    grad_clip_norm: float = 1.0,
+    num_tasks: int | None = None,
+    noise: Noise | None = None,
+    progress: bool = True,
+) -> Summary:
+    r"""$\theta \leftarrow \theta - \eta\,\nabla_\theta\frac1B\sum_i L_i(\lambda_i^{(K)}(\theta), \theta)$, once for
+    every B = ``meta_batch`` tasks, in the order in which they come (Ravi & Beatson 2019, algorithm 1).
+
+    The gradient goes through the inner loop. Its norm over everything that is learned is at most ``grad_clip_norm``
+    when the optimiser, made with ``learner.parameters()``, takes its step. A task that is not finite is left out of its
+    meta-batch and counted. Theta is changed in place and the summary also added to ``learner.history_``.
+
+    Args:
+        num_tasks: M of the paper's objective, for the hyper-prior's share; without it the number of ``tasks``.
+        noise: of the weight samples. Without it a function of ``learner.seed`` and of the epochs in
+            ``learner.history_``, so another one in every epoch.
+
+    Raises ``MetaTrainingStopped`` if no task of the epoch was finite.
+    """
+    refuse_fraction("meta_batch", meta_batch, 1)
+    if not grad_clip_norm > 0:
+        raise ValueError(f"grad_clip_norm has to be a positive number, got {grad_clip_norm}")
+    _refuse_foreign_optimizer(learner, optimizer)
+    problem = learner.problem(_number_of(tasks, num_tasks, learner))
+    noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
+    summary, choice, position = Summary(), None, 0
+    with tqdm(
+        total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
+    ) as bar:
+        for batch in _batches(problem, tasks, meta_batch):
+            choice = choice or choose_gradient(problem, learner.theta_, batch, learner.memory, learner.engine)
+            summary.add(_step(learner.theta_, choice, batch, optimizer, grad_clip_norm, noise.at(task=position)))
+            position += len(batch)
+            bar.set_postfix({"loss": f"{summary.loss:.3g}", "bad": summary.bad_tasks}, refresh=False)
+            bar.update(len(batch))
+    _refuse_nothing_learned(summary)
+    learner.history_.append(summary)
+    return summary
+
+
+def _refuse_foreign_optimizer(learner: MetaLearner, optimizer: torch.optim.Optimizer) -> None:
+    """Another theta's optimiser would move tensors that nobody reads."""
+    own = {id(tensor) for tensor in learner.parameters()}
+    moved = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    if foreign := sum(id(tensor) not in own for tensor in moved):
+        raise ValueError(
+            f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones (start, fit and "
+            "load make new ones): make the optimiser with learner.parameters() after them"
+        )
+
+
+def _number_of(tasks: Iterable[Task], num_tasks: int | None, learner: MetaLearner) -> int:
+    if num_tasks is not None or isinstance(tasks, Sized):
+        return num_tasks if num_tasks is not None else max(1, len(tasks))  # type: ignore[arg-type]
+    objective = learner.problem(1).objective
+    if isinstance(objective, AmortizedELBO) and learner.objective == "abml" and objective.hyperprior is not None:
+        raise ValueError(
+            "these tasks have no length, and the objective gives each task its share of the hyper-prior: "
+            "say how many there are with num_tasks=..."
+        )
+    return 1
+
+
+def _batches(problem: Problem, tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
+    door = Door(problem)
+    rest = map(door, tasks)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _step(
+    theta: WeightDistribution,
+    choice: GradientChoice,
+    tasks: list[Task],
+    optimizer: torch.optim.Optimizer,
+    clip: float,
+    noise: Noise,
+) -> StepReport:
+    stacked = choice.stacked and alike(tasks)  # the last meta-batch may be a single task
+    batch = meta_gradient(choice.problem, theta, tasks, noise, engine=choice.engine, stacked=stacked)
+    norms = {"theta": _descend(theta, batch, optimizer, clip)} if batch.count else {}
+    everything = Phase("everything", 0, 0)
+    return StepReport(everything, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
+
+
+def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim.Optimizer, clip: float) -> float:
+    """One step of the optimiser; returns the gradient's norm before clipping."""
+    learned = {name: tensor for name, tensor in named_tensors(theta).items() if bool(torch.isfinite(tensor).all())}
+    grads = named_tensors(batch.grads)
+    for name, tensor in learned.items():  # a point prior's rho is no part of it: optimisers pass over what has no grad
+        tensor.grad = grads[name]
+    norm = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))
+    optimizer.step()
+    for tensor in learned.values():
+        tensor.grad = None
+    return norm
+
+
+def _refuse_nothing_learned(summary: Summary) -> None:
+    if not summary.steps:
+        raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
+    if not summary.tasks:
+        raise MetaTrainingStopped(
+            f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The last: "
+            f"{summary.last_failure}"
+        )
+
+
+class QueryForecast(NamedTuple):
+    """Forecast of a task's query inputs: ``mean`` and ``std`` in the targets' shape, and all the rest."""
+
+    mean: Tensor
+    std: Tensor
+    """Of the weight samples' means: the part that adaptation to more data would shrink (``forecast.epistemic``)."""
+    forecast: Forecast
+
+
+def meta_evaluate(
+    learner: MetaLearner, task: Task, *, steps: int = 10, samples: int = 20, seed: int = 0
+) -> QueryForecast:
+    r"""Adapt to a task's support set, and forecast its query inputs with S = ``samples`` weight samples:
+
+    $$\bar y = \frac1S\sum_s f_{\phi_s}(x),\qquad
+    \mathrm{std}^2 = \frac{1}{S-1}\sum_s\big(f_{\phi_s}(x) - \bar y\big)^2,\qquad \phi_s \sim q(\phi|\lambda^{(K)})$$
+
+    (for labels: of the class probabilities, with S in the denominator). The noise of the data is not in ``std``; with
+    it, it is ``forecast.std``. The query targets are not looked at.
+    """
+    forecast = learner.adapt(task.support, steps, seed=seed).predict(task.query.x, samples=samples, seed=seed)
+    return QueryForecast(forecast.mean, forecast.epistemic, forecast)

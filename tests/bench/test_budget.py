@@ -1,0 +1,40 @@
+import pytest
+import torch
+
+from metaprior.bench import budget
+from metaprior.bench.budget import fit_within, one_thread
+from metaprior.likelihoods import Gaussian
+from metaprior.metagrad.problem import InnerLoop
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.models.mlp import MLP
+from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.training.settings import MetaTraining
+
+
+@pytest.mark.parametrize(("share", "warm", "meta"), [(0.0, 0, 10), (0.5, 50, 5), (1.0, 100, 0), (0.999, 100, 1)])
+def test_the_time_is_shared_between_warm_start_and_meta_steps(
+    monkeypatch: pytest.MonkeyPatch, share: float, warm: int, meta: int
+) -> None:
+    def seconds_a_step(learner: MetaLearner, tasks: Sinusoids, training: MetaTraining) -> float:
+        return 0.1 if training.warm_start else 1.0
+
+    monkeypatch.setattr(budget, "_seconds_a_step", seconds_a_step)
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1))
+    fitted = fit_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=10, warm_share=share, progress=False)
+    assert (fitted.warm_start, fitted.meta_steps) == (warm, meta)
+    assert sum(summary.steps for summary in learner.history_) == warm + meta
+    assert fitted.seconds > 0
+
+
+def test_threads_are_as_before_also_after_an_error() -> None:
+    def fail() -> None:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+            raise KeyError
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    with pytest.raises(KeyError):
+        fail()
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)

@@ -1,0 +1,188 @@
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.models import MLP
+from metaprior.runs.build import learner_of, likelihood_of, network_of
+from metaprior.runs.config import Evaluate, Inner, Meta, Run, differences
+from metaprior.runs.reading import ConfigError, parse, read_config
+from metaprior.training.settings import MetaTraining
+
+LEAST = """
+[model]
+kind = "mlp"
+inputs = 1
+hidden = [4, 4]
+outputs = 1
+
+[likelihood]
+kind = "gaussian"
+
+[tasks]
+kind = "sinusoids"
+"""
+
+
+@pytest.fixture
+def least(tmp_path: Path) -> Path:
+    path = tmp_path / "least.toml"
+    path.write_text(LEAST)
+    return path
+
+
+def refused(path: Path, *changes: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        read_config(path, changes)
+    first, *lines = str(error.value).splitlines()
+    assert first == f"{path}: {len(lines)} to correct"
+    return [line.strip() for line in lines]
+
+
+def test_defaults_are_those_of_the_classes(least: Path) -> None:
+    config = read_config(least)
+    assert (config.inner, config.meta, config.evaluate, config.run) == (Inner(), Meta(), Evaluate(), Run())
+    assert config.hyperprior == NormalGammaHyperprior()
+    assert config.tasks.arguments == {"k_shot": 5, "k_query": 10, "noise": 0.0, "seed": 0}
+    assert config.model.arguments["activation"] == "relu"
+    for field in fields(MetaTraining):
+        assert getattr(config.meta, field.name) == field.default
+
+
+def test_defaults_are_those_of_the_learner(least: Path) -> None:
+    config, learner = read_config(least), inspect.signature(MetaLearner).parameters
+    assert config.inner.loop == learner["inner"].default
+    for name in ("objective", "outer_samples", "relative_sigma"):
+        assert getattr(config.meta, name) == learner[name].default
+    assert (config.run.memory, config.run.seed) == (learner["memory"].default, learner["seed"].default)
+    assert (config.hyperprior, config.stochastic) == (learner["hyperprior"].default, learner["stochastic"].default)
+
+
+def test_what_is_written_down_is_read_back_the_same(least: Path) -> None:
+    config = read_config(least, ["likelihood.noise=[0.1]", "run.memory=2GiB", "inner.learn_lr=true"])
+    assert parse(config.resolved(), "config.json") == config
+    assert config.resolved()["inner"]["learn_lr"] == "per_tensor"
+
+
+def test_set_takes_toml_values_and_bare_words(least: Path) -> None:
+    config = read_config(
+        least,
+        ["meta.lr=3e-4", "meta.schedule=plateau", "inner.adapt='a.*'", "evaluate.shots=[0, 2]", "model.hidden=[7]"],
+    )
+    assert (config.meta.lr, config.meta.schedule, config.inner.adapt) == (3e-4, "plateau", "a.*")
+    assert config.evaluate.shots == (0, 2)
+    assert config.model.arguments["hidden"] == [7]
+
+
+def test_every_mistake_has_a_line(least: Path) -> None:
+    lines = refused(
+        least,
+        "meta.learning_rate=1",
+        "optimiser.lr=1",
+        "inner.steps=2.5",
+        "meta.lr=-1.0",
+        "tasks.k_shots=1",
+        "run.threads='two'",
+        "nonsense",
+    )
+    assert lines[0] == "--set nonsense: write it like meta.lr=3e-4 (section.key=value)"
+    assert lines[1].startswith("[optimiser] is not a section; sections are model, likelihood, tasks, inner, meta")
+    assert (
+        lines[2]
+        == "tasks.k_shots is not known (did you mean 'k_shot'?); [tasks] takes kind, k_shot, k_query, noise, seed"
+    )
+    assert lines[3] == "inner.steps is 2.5; it has to be a valid integer"
+    assert lines[4].startswith("meta.learning_rate is not known; [meta] takes epochs, tasks_per_epoch")
+    assert lines[5] == "meta.lr has to be a positive number, got -1.0"
+    assert lines[6] == "run.threads is 'two'; it has to be a valid integer"
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("model.kind=unett", "model.kind is 'unett' (did you mean 'unet'?); kinds are mlp, conv4, unet"),
+        ("modle.kind=mlp", "[modle] is not a section (did you mean 'model'?); sections are model,"),
+        ("model.activation=gelu", "[model] unknown activation 'gelu'; known are relu, silu, tanh"),
+        ("meta.schedule=linear", "meta.schedule is 'linear'; it has to be 'cosine', 'plateau' or 'constant'"),
+        ("inner.engine=exact", "inner.engine is 'exact'; it has to be 'auto', 'mixed'"),
+        ("inner.adapt=(", "inner.adapt='(' is not a regular expression"),
+        ("run.memory=lots", "run.memory='lots' is not an amount; write it like '4GiB'"),
+        ("evaluate.samples=1", "evaluate.samples has to be a whole number, at least 2; got 1"),
+        ("tasks.k_shot=0", "tasks.k_shot has to be at least 1, got 0"),
+        ("meta.epochs=true", "meta.epochs is True; it has to be a valid integer"),
+        ("meta.epochs='3'", "meta.epochs is '3'; it has to be a valid integer"),
+        ("likelihood.noise=-1.0", "likelihood.noise is a standard deviation and has to be positive"),
+        ("meta.lr=2020-01-01", "meta.lr is '2020-01-01'; it has to be a valid number"),
+        ("meta.outer_samples=0", "meta.outer_samples has to be a whole number, at least 1; got 0"),
+    ],
+)
+def test_a_mistake_names_the_key_what_was_found_and_what_is_allowed(least: Path, change: str, line: str) -> None:
+    (found,) = refused(least, change)
+    assert found.startswith(line)
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "empty.toml"
+    path.write_text("[model]\nkind = 'mlp'\n")
+    lines = refused(path)
+    assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
+    assert lines[3] == "likelihood.kind is missing; kinds are gaussian, heteroscedastic, categorical, bernoulli"
+    path.write_text("model = 3")
+    assert refused(path)[0] == "model is 3; it has to be a section: [model] and its keys below"
+
+
+def test_files_that_are_no_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_config(tmp_path / "nowhere.toml")
+    (tmp_path / "broken.toml").write_text("[model")
+    with pytest.raises(ConfigError, match=r"broken\.toml is not TOML"):
+        read_config(tmp_path / "broken.toml")
+
+
+def test_differences_are_dotted_keys(least: Path) -> None:
+    old, new = read_config(least).resolved(), read_config(least, ["meta.lr=1", "tasks.seed=4"]).resolved()
+    assert differences(old, new) == [("tasks.seed", 0, 4), ("meta.lr", 1e-3, 1.0)]
+    assert not differences(old, old)
+
+
+def test_the_seed_makes_the_network_and_no_global_generator_is_touched(least: Path) -> None:
+    before = torch.random.get_rng_state()
+    first, again, other = (network_of(read_config(least, [f"run.seed={seed}"])) for seed in (1, 1, 2))
+    assert before.equal(torch.random.get_rng_state())
+    weights = [torch.nn.utils.parameters_to_vector(module.parameters()) for module in (first, again, other)]
+    assert weights[0].equal(weights[1])
+    assert not weights[0].equal(weights[2])
+
+
+def test_pretrained_weights_become_the_means(least: Path, tmp_path: Path) -> None:
+    pretrained = MLP(1, [4, 4], 1)
+    save_file(pretrained.state_dict(), tmp_path / "weights.safetensors")
+    learner = learner_of(read_config(least, [f"warm_start.weights={tmp_path / 'weights.safetensors'}"]))
+    expected = torch.nn.utils.parameters_to_vector(pretrained.parameters())
+    assert learner.network.initial().mu.equal(expected)
+
+
+def test_weights_that_do_not_fit_are_said(least: Path, tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    config = read_config(least, [f"warm_start.weights={path}"])
+    with pytest.raises(ValueError, match=r"warm_start\.weights: .* is not there"):
+        network_of(config)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(ValueError, match="cannot be read"):
+        network_of(config)
+    save_file(MLP(2, [4], 1).state_dict(), path)
+    with pytest.raises(ValueError, match="belongs to another network"):
+        network_of(config)
+
+
+def test_an_engine_by_name_and_a_likelihood_with_its_fields(least: Path) -> None:
+    config = read_config(least, ["inner.engine=first_order", "likelihood.kind=heteroscedastic", "model.outputs=2"])
+    engine = learner_of(config).engine
+    assert engine is not None
+    assert engine.name == "first_order"
+    assert likelihood_of(config).min_scale == 1e-3

@@ -1,0 +1,305 @@
+import errno
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metaprior import checkpoint
+from metaprior.checkpoint import CheckpointError
+from metaprior.runs import finish
+from metaprior.runs.folder import RunFolderError
+from metaprior.runs.program import train
+from metaprior.runs.state import KIND
+from metaprior.training.trainer import MetaTrainingStopped, StepReport, Trainer
+from tests.runs.tiny import STEPS, assert_readable, assert_same_run, metrics, request, run, without_seconds
+
+
+class PowerFailure(BaseException):
+    pass
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, number: int, what: Callable[[], None]) -> None:
+    """Let something happen before the step with this number (from 0), once."""
+    real = Trainer.step
+    happened = []
+
+    def step(self: Trainer) -> StepReport:
+        if self.progress.step == number and not happened:
+            happened.append(True)
+            what()
+        return real(self)
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+def fail() -> None:
+    raise PowerFailure
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(undisturbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run draws; the others save the time."""
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run(folder)
+    return folder
+
+
+def test_a_run_tells_everything(undisturbed: Path) -> None:
+    lines = metrics(undisturbed)
+    assert [(line["epoch"], line["step"], line["phase"]) for line in lines] == [
+        (0, 3, "warm start"),
+        (1, 6, "scales"),
+        (2, 9, "everything"),
+        (3, 12, "everything"),
+        (4, 15, "everything"),
+    ]
+    assert lines[0]["validation"] is None
+    last = lines[-1]["validation"]
+    assert last["score"] == pytest.approx(last["after"]["nll"])
+    assert last["before"]["shots"] == 0
+    assert {"loss", "nll_query", "kl", "grad_norm_means", "grad_norm_scales", "bad_tasks"} <= lines[-1].keys()
+    start = json.loads((undisturbed / "run.json").read_text())["starts"][0]
+    assert start["from_step"] == 0
+    assert start["versions"].keys() == {"metaprior", "torch", "python"}
+    assert json.loads((undisturbed / "config.json").read_text())["meta"]["lr"] == 1e-3
+    assert "[model]" in (undisturbed / "config.toml").read_text()
+    assert {path.name for path in undisturbed.glob("*.png")} == {"learning_curve.png", "reliability.png"}
+    assert list((undisturbed / "tensorboard").glob("events.*"))
+    assert_readable(undisturbed)
+
+
+def test_best_is_the_epoch_of_the_lowest_score_and_the_prior_is_its(undisturbed: Path) -> None:
+    scores = {line["step"]: line["validation"]["score"] for line in metrics(undisturbed) if line["validation"]}
+    tensors, description = checkpoint.read(undisturbed / "checkpoints" / "best", KIND)
+    assert description["progress"]["step"] == min(scores, key=scores.__getitem__)
+    assert description["progress"]["best"] == min(scores.values())
+    prior, _ = checkpoint.read(undisturbed / "prior", "MetaLearner")
+    assert prior["mu"].equal(tensors["theta/mu"])
+
+
+@pytest.mark.parametrize("step", [0, 2, 3, 5, 9, 14])
+def test_a_power_failure_changes_nothing(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    folder = tmp_path / "run"
+    at_step(monkeypatch, step, fail)
+    with pytest.raises(PowerFailure):
+        run(folder)
+    said = run(folder, resume=True)
+    assert f"resuming from checkpoints/last, step {max(step // 2 * 2, step // 3 * 3)}" in said[0]
+    assert_same_run(folder, undisturbed)
+    starts = json.loads((folder / "run.json").read_text())["starts"]
+    assert [start["from_step"] for start in starts] == [0, max(step // 2 * 2, step // 3 * 3)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("inner.momentum=0.5", "meta.schedule=plateau", "meta.plateau_patience=1", "meta.lr=3.0"),
+        ("meta.schedule=constant", "meta.warm_start=0", "meta.kl_warmup=0.5", "meta.objective=abml"),
+        ("meta.relative_sigma=0", "inner.kl_weight=0", "inner.learn_lr=no", "evaluate.every=2"),
+        (
+            "inner.engine=twice_reverse",
+            "meta.objective=predictive",
+            "meta.outer_samples=3",
+            "meta.search_step_size=true",
+        ),
+    ],
+)
+def test_settings_of_all_kinds_resume_to_the_last_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
+) -> None:
+    run(tmp_path / "undisturbed", *changes)
+    for step in (7, 11):
+        at_step(monkeypatch, step, fail)
+        with pytest.raises(PowerFailure):
+            run(tmp_path / "run", *changes, resume=step == 11)
+    run(tmp_path / "run", *changes, resume=True)
+    assert_same_run(tmp_path / "run", tmp_path / "undisturbed")
+    progress = checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)[1]["progress"]
+    assert (progress["plateau_factor"] < 1) == ("meta.schedule=plateau" in changes)
+
+
+def test_ctrl_c_saves_where_it_is_and_says_how_to_go_on(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, said = tmp_path / "run", []
+    at_step(monkeypatch, 6, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        train(request(folder), said.append)
+    assert said[-1] == "stopped at step 7; to go on, give the same command with --resume"
+    assert checkpoint.read(folder / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 7
+    assert "resuming from checkpoints/last, step 7" in run(folder, resume=True)[0]
+    assert_same_run(folder, undisturbed)
+
+
+def test_ctrl_c_during_a_validation(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_step(monkeypatch, 8, lambda: os.kill(os.getpid(), signal.SIGINT))  # the last step of an epoch
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run")
+    assert len(metrics(tmp_path / "run")) == 2  # step 9 was taken, its epoch was not ended
+    run(tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", undisturbed)
+
+
+def test_an_existing_run_is_not_overwritten_and_a_finished_one_is_said_to_be(undisturbed: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*")}
+    with pytest.raises(RunFolderError, match=r"is not empty; to go on with the run in it, give --resume"):
+        run(undisturbed)
+    assert run(undisturbed, resume=True)[0].startswith("finished already")
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*")} == before
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("x")
+    with pytest.raises(RunFolderError, match="is not empty"):
+        run(folder)
+    with pytest.raises(RunFolderError, match="not the folder of a run"):
+        run(folder, resume=True)
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_another_configuration_is_refused_key_by_key(undisturbed: Path) -> None:
+    with pytest.raises(RunFolderError) as refused:
+        run(undisturbed, "meta.lr=0.5", "run.seed=3", "meta.epochs=9", resume=True)
+    lines = str(refused.value).splitlines()
+    assert lines[1:4] == [
+        "  meta.epochs: the run has 4, now 9",
+        "  meta.lr: the run has 0.001, now 0.5",
+        "  run.seed: the run has 0, now 3",
+    ]
+    assert "cosine" in lines[4]
+
+
+def test_more_epochs_are_allowed_where_nothing_depends_on_their_number(tmp_path: Path) -> None:
+    constant = ("meta.schedule=constant", "meta.scales_first=0")
+    run(tmp_path / "short", *constant, "meta.epochs=2")
+    said = run(tmp_path / "short", *constant, resume=True)
+    assert said[0].startswith("note: 4 epochs in place of 2")
+    run(tmp_path / "long", *constant)
+    assert_same_run(tmp_path / "short", tmp_path / "long")
+    with pytest.raises(RunFolderError, match="the run has 4, now 2"):
+        run(tmp_path / "short", *constant, "meta.epochs=2", resume=True)
+
+
+def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that stopped at step 10, with its checkpoint of step 10 in ``last`` and of step 9 in ``previous``."""
+    at_step(monkeypatch, 11, fail)
+    with pytest.raises(PowerFailure):
+        run(folder)
+    return folder
+
+
+@pytest.mark.parametrize("how", ["truncated", "changed", "foreign", "empty"])
+def test_a_damaged_checkpoint_is_said_and_another_one_is_used_only_if_asked_for(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    folder = interrupted(tmp_path / "run", monkeypatch)
+    last = folder / "checkpoints" / "last"
+    tensors = next(last.glob("*.safetensors"))
+    if how == "truncated":
+        tensors.write_bytes(tensors.read_bytes()[:100])
+    elif how == "changed":
+        content = bytearray(tensors.read_bytes())
+        content[-1] ^= 1
+        tensors.write_bytes(content)
+    elif how == "foreign":
+        (last / "checkpoint.json").write_text('{"format": "other"}')
+    else:
+        (last / "checkpoint.json").write_text("")
+    with pytest.raises(CheckpointError, match=r"--resume-from previous or --resume-from best"):
+        run(folder, resume=True)
+    assert "resuming from checkpoints/previous, step 9" in run(folder, resume=True, resume_from="previous")[0]
+    assert (folder / "checkpoints" / "damaged-1").exists()
+    assert_same_run(folder, undisturbed)
+
+
+def test_resuming_from_the_best(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = interrupted(tmp_path / "run", monkeypatch)
+    run(folder, resume=True, resume_from="best")
+    assert_same_run(folder, undisturbed)
+
+
+def test_a_checkpoint_of_another_run_is_refused(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_step(monkeypatch, 11, fail)
+    with pytest.raises(PowerFailure):
+        run(tmp_path / "run", "meta.lr=0.5")
+    checkpoint.duplicate(undisturbed / "checkpoints" / "last", tmp_path / "run" / "checkpoints" / "last")
+    with pytest.raises(CheckpointError, match="another configuration"):
+        run(tmp_path / "run", "meta.lr=0.5", resume=True)
+
+
+@pytest.mark.parametrize("call", range(5))
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    folder = tmp_path / "run"
+    left = [call]
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left[0] -= 1
+        real(descriptor)
+
+    at_step(monkeypatch, 5, lambda: monkeypatch.setattr(os, "fsync", full))
+    with pytest.raises(OSError, match=r"No space left on device: .*make room.*--resume"):
+        run(folder)
+    monkeypatch.setattr(os, "fsync", real)
+    assert checkpoint.read(folder / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 4
+    assert not list(folder.rglob("*.tmp"))
+    for entry in (folder / "checkpoints").iterdir():
+        assert len(list(entry.iterdir())) in (0, 2), entry
+    assert_readable(folder)
+    run(folder, resume=True)
+    assert_same_run(folder, undisturbed)
+
+
+def test_too_many_bad_tasks_stop_the_run_and_keep_theta(tmp_path: Path) -> None:
+    changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
+    with pytest.raises(MetaTrainingStopped, match="tasks in a row had no finite gradient"):
+        run(tmp_path / "run", *changes)
+    tensors, description = checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)
+    first, _ = checkpoint.read(tmp_path / "run" / "checkpoints" / "previous", KIND)
+    assert description["progress"]["bad_tasks"] == 4
+    assert tensors["theta/mu"].equal(first["theta/mu"])
+
+
+def test_patience_stops_early_and_a_resumed_run_knows(tmp_path: Path) -> None:
+    changes = ("evaluate.patience=1", "meta.lr=3.0", "meta.warm_start=0", "meta.scales_first=0")
+    run(tmp_path / "run", *changes)
+    validations = [line["validation"] for line in metrics(tmp_path / "run")]
+    assert not validations[-1]["best"]
+    assert all(found["best"] for found in validations[:-1])
+    assert metrics(tmp_path / "run")[-1]["step"] < STEPS - 3
+    assert run(tmp_path / "run", *changes, resume=True)[0].startswith("finished already")
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def again() -> None:
+        with pytest.raises(RunFolderError, match="another process is training"):
+            run(tmp_path / "run", resume=True)
+
+    at_step(monkeypatch, 4, again)
+    run(tmp_path / "run")
+
+
+def test_metrics_beyond_the_checkpoint_are_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = interrupted(tmp_path / "run", monkeypatch)
+    lines = metrics(folder)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, lines[-1]]))
+    run(folder, resume=True)
+    assert [without_seconds(line)["step"] for line in metrics(folder)] == [3, 6, 9, 12, 15]

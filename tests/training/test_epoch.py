@@ -1,0 +1,79 @@
+import math
+
+import pytest
+import torch
+
+from metaprior.metagrad import AmortizedELBO
+from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.training.epoch import Summary, peak_memory, run_steps
+from metaprior.training.phases import Phase
+from metaprior.training.trainer import StepReport
+from tests.training.lines import LEARNED, EndlessLines, damaged, lines, make_problem, make_trainer
+
+PHASE = Phase("everything", 0, 9)
+
+
+def report(loss: float, tasks: int, failures: int = 0) -> StepReport:
+    parts = [torch.tensor(loss * share) for share in (0.1, 0.6, 0.2, 0.1)]
+    failed = tuple(NonFinite(f"bad {i}", 0, "nll", math.nan) for i in range(failures))
+    return StepReport(PHASE, loss, OuterTerms(*parts), tasks, failed, {"means": loss + 1})
+
+
+def test_steps_count_by_their_tasks() -> None:
+    summary = Summary()
+    for step in (report(4.0, 3), report(math.nan, 0, failures=4), report(8.0, 1, failures=3)):
+        summary.add(step)
+    assert (summary.steps, summary.tasks, summary.bad_tasks) == (3, 4, 7)
+    assert summary.loss == pytest.approx((3 * 4 + 8) / 4)
+    assert summary.means["nll_query"] == pytest.approx(0.6 * 5)
+    assert summary.means["grad_norm_means"] == pytest.approx(6)
+    assert summary.last_failure is not None
+    assert summary.last_failure.task == "bad 2"
+
+
+def test_an_epoch_without_a_finite_task_has_no_loss() -> None:
+    summary = Summary()
+    summary.add(report(math.nan, 0, failures=4))
+    assert math.isnan(summary.loss)
+    assert summary.means == {}
+
+
+def test_terms_add_up_to_the_loss() -> None:
+    problem = make_problem(LEARNED, AmortizedELBO(9))
+    summary = run_steps(
+        make_trainer(lines(9), problem, epochs=1, tasks_per_epoch=12, search_step_size=False), 3, progress=False
+    )
+    parts = [summary.means[name] for name in ("nll_support", "nll_query", "kl", "hyperprior")]
+    assert summary.loss == pytest.approx(sum(parts), rel=1e-12)
+    assert all(part != 0 for part in parts)
+
+
+def test_no_more_steps_than_there_are() -> None:
+    trainer = make_trainer(EndlessLines(), epochs=1, tasks_per_epoch=20, meta_batch=4, warm_start=2)
+    assert run_steps(trainer, 2, progress=False).phase == "warm start"
+    assert run_steps(trainer, 3, progress=False).steps == 3
+    assert not trainer.done
+    assert run_steps(trainer, 100, progress=False).steps == 2
+    assert trainer.done
+    assert run_steps(trainer, 100, progress=False).steps == 0
+
+
+def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from metaprior.training import epoch
+
+    shown = epoch.tqdm
+    monkeypatch.setattr(epoch, "tqdm", lambda **options: shown(**{**options, "delay": 0, "mininterval": 0}))
+    tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
+    trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, warm_start=0)
+    trainer._door(lines(1)[0])  # a task of this shape is known
+    summary = run_steps(trainer, 2, shown={"valid": "0.123"})
+    bar = capsys.readouterr().err
+    assert "Meta-Training" in bar
+    assert "8/8" in bar
+    assert f"loss={summary.loss:.3g}, valid=0.123, bad=2, peak=" in bar
+    run_steps(make_trainer(lines(4), epochs=1, warm_start=1), 1)
+    assert "Warm start" in capsys.readouterr().err
+
+
+def test_peak_memory_is_in_bytes() -> None:
+    assert 2**24 < peak_memory() < 2**45

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from metaprior.metagrad import Problem, checkpointed, finite_difference, mixed, planner, twice_reverse
+from metaprior.metagrad.planner import Memory
+from metaprior.metagrad.sweep import Sweep
+from metaprior.tasks.task import Task
+from metaprior.training import gradient_choice
+from metaprior.training.gradient_choice import choose_gradient
+from metaprior.weights import WeightDistribution
+from tests.training.lines import line, lines, make_problem
+
+PROBLEM = make_problem()
+THETA = PROBLEM.initial(torch.ones(2, 1, dtype=torch.float64))
+
+
+def test_small_networks_keep_their_graphs_and_are_stacked() -> None:
+    choice = choose_gradient(PROBLEM, THETA, lines(4), 0.5, None)
+    assert choice.stacked
+    assert isinstance(choice.engine, Sweep)
+    assert choice.engine.keep >= PROBLEM.inner.steps
+    assert choice.engine.exact
+    assert choice.problem.micro_batch is None
+
+
+def test_other_shapes_are_not_stacked() -> None:
+    for last in (line(3, support=6), line(3, query=2)):
+        assert not choose_gradient(PROBLEM, THETA, [*lines(3), last], 0.5, None).stacked
+    assert not choose_gradient(PROBLEM, THETA, lines(1), 0.5, None).stacked, "nothing to stack"
+
+
+def test_a_given_engine_is_used() -> None:
+    assert choose_gradient(PROBLEM, THETA, lines(4), 0.5, mixed) == (mixed, PROBLEM, True)
+    for single in (checkpointed, finite_difference):
+        choice = choose_gradient(PROBLEM, THETA, lines(4), 0.5, single)
+        assert choice.engine is single
+        assert not choice.stacked
+
+
+def test_a_stack_has_to_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 100)
+    assert not choose_gradient(PROBLEM, THETA, lines(4), 0.5, None).stacked
+
+
+def test_a_network_that_cannot_be_vectorised_is_not_stacked() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1, 1).double()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y if float(y.detach().sum()) > 0 else -y
+
+    problem = make_problem(module=Branching(), stochastic=".*")
+    theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
+    assert not choose_gradient(problem, theta, lines(4), 0.5, None).stacked
+
+
+def test_large_networks_are_planned_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner itself has tests of its own; here its plan is asked for, with the budget, and followed."""
+    asked: list[tuple[str, Memory]] = []
+    in_parts = replace(PROBLEM, micro_batch=2)
+
+    def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> planner.Plan:
+        asked.append((task.name, memory))
+        choice = planner.Choice(twice_reverse, 2, peak=1.0, cost=1.0)
+        return planner.Plan(choice, (choice,), 1.0, in_parts)
+
+    monkeypatch.setattr(gradient_choice, "plan", plan)
+    assert choose_gradient(PROBLEM, THETA, lines(2), "3GiB", None).stacked
+    assert asked == [], "this network is small"
+    monkeypatch.setattr(planner, "SMALL", 10)
+    assert choose_gradient(PROBLEM, THETA, lines(2), "3GiB", None) == (twice_reverse, in_parts, False)
+    assert asked == [("line 0", "3GiB")]
+    assert choose_gradient(PROBLEM, THETA, lines(2), "3GiB", mixed).engine is mixed
+    assert len(asked) == 1, "a given engine is not planned"

@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import nn
+
+from metaprior.likelihoods import NOISE, Gaussian
+from metaprior.metagrad import InnerLoop
+from metaprior.metagrad.problem import LOG_LR
+from metaprior.training.optimizer import descend, groups_of, leaves_of, make_optimizer, moments, named_tensors
+from metaprior.training.settings import MetaTraining
+from metaprior.weights import WeightDistribution
+from tests.training.lines import make_problem
+
+
+def make_theta(relative_sigma: float = 0.2) -> WeightDistribution:
+    return leaves_of(make_problem().initial(torch.ones(2, 1, dtype=torch.float64), relative_sigma))
+
+
+def gradients_like(theta: WeightDistribution, size: float = 1.0) -> WeightDistribution:
+    generator = torch.Generator().manual_seed(1)
+
+    def random(value: torch.Tensor) -> torch.Tensor:
+        return size * torch.randn(value.shape, dtype=value.dtype, generator=generator)
+
+    return WeightDistribution(random(theta.mu), random(theta.rho), {n: random(v) for n, v in theta.plain.items()})
+
+
+def test_scales_are_a_group_of_their_own() -> None:
+    groups = groups_of(make_problem(), make_theta())
+    assert set(groups["means"]) == {"mu", "plain.0.weight", "plain.0.bias"}
+    assert set(groups["scales"]) == {"rho", f"plain.{NOISE}", f"plain.{LOG_LR}"}
+
+
+def test_a_points_scales_are_not_learned() -> None:
+    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE}", f"plain.{LOG_LR}"}
+    bare = make_problem(
+        InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
+    )
+    theta = leaves_of(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
+    assert [group["name"] for group in make_optimizer(bare, theta, MetaTraining()).param_groups] == ["means"]
+
+
+def test_leaves_are_copies() -> None:
+    theta = make_theta()
+    leaves = leaves_of(theta)
+    for name, leaf in named_tensors(leaves).items():
+        assert leaf.is_leaf
+        assert leaf.requires_grad
+        assert torch.equal(leaf, named_tensors(theta)[name])
+        assert leaf.data_ptr() != named_tensors(theta)[name].data_ptr()
+
+
+def test_only_means_decay() -> None:
+    after = {}
+    for decay in (0.0, 0.5):
+        theta = make_theta()
+        optimizer = make_optimizer(make_problem(), theta, MetaTraining(lr=0.1, weight_decay=decay))
+        descend(optimizer, theta, gradients_like(theta), clip=1e9)
+        after[decay] = named_tensors(theta)
+    for name, start in named_tensors(make_theta()).items():
+        lost = after[0.0][name] - after[0.5][name]
+        if name in ("mu", "plain.0.weight", "plain.0.bias"):
+            torch.testing.assert_close(lost, 0.1 * 0.5 * start, rtol=1e-9, atol=1e-14, msg=name)
+        else:
+            assert not lost.any(), name
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e3])
+def test_each_groups_norm_is_clipped(size: float) -> None:
+    theta = make_theta()
+    grads = gradients_like(theta, size)
+    expected = {
+        "means": torch.cat([grads.mu, *(grads.plain[n].flatten() for n in ("0.weight", "0.bias"))]).norm(),
+        "scales": torch.cat([grads.rho, grads.plain[NOISE].flatten(), grads.plain[LOG_LR]]).norm(),
+    }
+    optimizer, seen = make_optimizer(make_problem(), theta, MetaTraining()), {}
+
+    def look(*_: object) -> None:
+        for group in optimizer.param_groups:
+            seen[group["name"]] = torch.cat([p.grad.flatten() for p in group["params"]]).norm()
+
+    optimizer.register_step_pre_hook(look)
+    norms = descend(optimizer, theta, grads, clip=0.5)
+    for name, norm in expected.items():
+        assert norms[name] == pytest.approx(float(norm), rel=1e-9), "what is reported is the norm before clipping"
+        assert float(seen[name]) == pytest.approx(min(0.5, float(norm)), rel=1e-5)
+    assert all(tensor.grad is None for tensor in named_tensors(theta).values())
+
+
+def test_moments_are_named_after_theta() -> None:
+    theta = make_theta()
+    optimizer = make_optimizer(make_problem(), theta, MetaTraining())
+    assert dict(moments(optimizer, theta)) == {}
+    grads = gradients_like(theta)
+    descend(optimizer, theta, grads, clip=1e9)
+    found = dict(moments(optimizer, theta))
+    assert {name.rsplit("/", 1)[1] for name in found} == {"step", "exp_avg", "exp_avg_sq"}
+    torch.testing.assert_close(found[f"plain.{LOG_LR}/exp_avg"], 0.1 * grads.plain[LOG_LR])
