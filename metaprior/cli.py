@@ -32,6 +32,7 @@ class Bench(StrEnum):
     SINUSOID = "sinusoid"
     ROBUSTNESS = "robustness"
     WARMSTART = "warmstart"
+    OMNIGLOT = "omniglot"
 
 
 class Checkpoint(StrEnum):
@@ -47,7 +48,8 @@ BENCH_HELP = (
     "full unrolling and with higher? memory: peak memory of a U-Net's meta-step, by inner steps, beside higher and "
     "torchopt. speed: seconds a task, beside higher. These three need no data, but the package's extra `bench`. "
     "sinusoid: five-shot waves, beside MAML and Bayes by Backprop. robustness: the same training from step sizes 1e-4 "
-    "to 1. warmstart: beside a plain network trained on everything and fine-tuned. These three need nothing."
+    "to 1. warmstart: beside a plain network trained on everything and fine-tuned. These three need nothing. "
+    "omniglot: five classes of handwritten characters from one and five examples, beside MAML and Bayes by Backprop."
 )
 
 
@@ -88,17 +90,18 @@ def bench(
         bool, typer.Option("--full", help="memory only: also frames of 256 x 256 in 4 GiB; much longer.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="uci, mnist: data folder (default: $METAPRIOR_DATA, else ../shared/data).")
+        Path | None,
+        typer.Option(help="uci, mnist, omniglot: data folder (default: $METAPRIOR_DATA, else ../shared/data)."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="uci, mnist: processes at once (default: one a core).")
+        int | None, typer.Option(min=1, help="uci, mnist, omniglot: processes at once (default: one a core).")
     ] = None,
 ) -> None:
     """Measure beside published figures (uci, mnist) or beside other libraries at work (gradients, memory, speed).
 
     Prints a table and, with --json, writes it. Example: metaprior bench uci --quick --json uci.json
     """
-    from metaprior.bench import gradients, memory, mnist, robustness, sinusoid, speed, uci, warmstart
+    from metaprior.bench import gradients, memory, mnist, omniglot, robustness, sinusoid, speed, uci, warmstart
     from metaprior.bench.data import data_folder
 
     if full and name is not Bench.MEMORY:
@@ -112,6 +115,7 @@ def bench(
         Bench.SINUSOID: lambda: sinusoid.run(quick=quick),
         Bench.ROBUSTNESS: lambda: robustness.run(quick=quick),
         Bench.WARMSTART: lambda: warmstart.run(quick=quick),
+        Bench.OMNIGLOT: lambda: omniglot.run(data_folder(data), quick=quick, workers=workers),
     }
     result = benches[name]()
     typer.echo(result.table())

@@ -15,11 +15,10 @@ import torch
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.tasks.source import Tasks
-from metaprior.training.epoch import run_steps
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
-TRIAL_STEPS = 8
+TRIAL_STEPS = 16
 
 
 class Fitted(NamedTuple):
@@ -71,14 +70,25 @@ def fit_within(
 
 
 def _steps_within(seconds: float, learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> int:
-    return max(1, round(seconds / _seconds_a_step(learner, tasks, training))) if seconds > 0 else 0
+    """At least one, if there is any time at all; what happens once before the first step comes off the time."""
+    if seconds <= 0:
+        return 0
+    pace = _pace(learner, tasks, training)
+    return max(1, round((seconds - pace.once) / pace.each))
 
 
-def _seconds_a_step(learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> float:
+class _Pace(NamedTuple):
+    once: float
+    """What the first step takes longer than the others: the search for a step size, first uses."""
+    each: float
+
+
+def _pace(learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> _Pace:
     short = replace(training, epochs=1, tasks_per_epoch=3 * TRIAL_STEPS * training.meta_batch)
     trainer = learner.trainer(tasks, short)
-    run_steps(trainer, 2, progress=False)  # what happens once: searching a step size, first use
-    return statistics.median(_seconds_of_step(trainer) for _ in range(TRIAL_STEPS - 2))
+    first, *others = [_seconds_of_step(trainer) for _ in range(TRIAL_STEPS)]
+    each = statistics.median(others)
+    return _Pace(max(0.0, first - each), each)
 
 
 def _seconds_of_step(trainer: Trainer) -> float:

@@ -37,22 +37,23 @@ WITH, WITHOUT = "on", "off"
 class Settings:
     """The same for every step size."""
 
-    sinusoid_steps: int = 1000
+    sinusoid_steps: int = 250
     sinusoid_lr: float = 5e-3
-    unet_steps: int = 300
-    unet_lr: float = 2e-3
-    meta_batch: int = 8
+    unet_warm_start: int = 200
+    unet_steps: int = 40
+    unet_lr: float = 1e-3
+    meta_batch: int = 4
     inner_steps: int = 5
     kl_weight: float = 0.01
     outer_samples: int = 4
     frame: int = 16
     width: int = 8
-    test_tasks: int = 100
+    test_tasks: int = 50
     test_samples: int = 10
     sweep: tuple[float, ...] = SWEEP
 
 
-QUICK = Settings(sinusoid_steps=40, unet_steps=15, meta_batch=4, test_tasks=10, sweep=(1e-4, 1e-2, 1.0))
+QUICK = Settings(sinusoid_steps=30, unet_warm_start=20, unet_steps=5, test_tasks=5, sweep=(1e-4, 1e-2, 1.0))
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,18 @@ class Case:
     """The source of tasks with a seed."""
     meta_steps: int
     lr: float
+    warm_start: int = 0
     stochastic: str = ".*"
     adapt: str | None = field(default=NOISE)
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Sine waves with everything random, and drifting blobs with a random head."""
+    """Sine waves with everything random, and drifting blobs with a random head after a warm start."""
     frame, width = settings.frame, settings.width
     return [
         Case(
             "sinusoid",
-            lambda: MLP(1, [40, 40], 1, activation="silu"),
+            lambda: MLP(1, [40, 40], 1, activation="tanh"),
             lambda seed: Sinusoids(seed=seed),
             settings.sinusoid_steps,
             settings.sinusoid_lr,
@@ -86,6 +88,7 @@ def cases(settings: Settings) -> list[Case]:
             lambda seed: DriftingBlobs(size=frame, seed=seed),
             settings.unet_steps,
             settings.unet_lr,
+            warm_start=settings.unet_warm_start,
             stochastic=HEAD,
         ),
     ]
@@ -120,6 +123,7 @@ def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
         tasks_per_epoch=case.meta_steps * settings.meta_batch,
         meta_batch=settings.meta_batch,
         lr=case.lr,
+        warm_start=case.warm_start,
         search_step_size=nets,
     )
     trainer = learner.trainer(case.tasks(TRAINING_SEED), training)

@@ -2,14 +2,15 @@
 
 That competitor is a special case of ours (sigma zero, a step size by hand), so at the same training time ours should
 not lose to it. It is given its best: step sizes (of the weights and of the noise scale) and number of steps are chosen
-on validation tasks, for the error and for the likelihood separately.
+on validation tasks, for the error and for the likelihood separately. So are the number of steps of ABML and a common
+factor of its learned step sizes: it learns them for few steps, and more but smaller ones may go further.
 """
 
-import itertools
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -29,9 +30,10 @@ from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Task
 from metaprior.training.settings import MetaTraining
 
-POOLED, TUNED_ERROR, TUNED_NLL = "pooled, as it is", "pooled, fine-tuned (best rmse)", "pooled, fine-tuned (best nll)"
-OURS, SCRATCH = "ABML", "ABML from scratch"
-HEAD = r"(decoder2|output)\..*"
+POOLED, TUNED, OURS, SCRATCH = "pooled, as it is", "pooled, fine-tuned", "ABML", "ABML from scratch"
+HEAD = r"output\..*"
+MEASURES = ("rmse", "nll")
+RATIOS = {"error_ratio": "rmse", "nll_ratio": "nll"}
 TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 3
 
 
@@ -59,22 +61,27 @@ class Problem:
 class Settings:
     """Budgets and sizes."""
 
-    sinusoid_seconds: float = 120.0
-    blobs_seconds: float = 180.0
+    sinusoid_seconds: float = 45.0
+    blobs_seconds: float = 120.0
     frame: int = 16
     width: int = 8
-    tuned_noise_lr: tuple[float, ...] = (1e-5, 1e-4, 1e-3, 1e-2)
-    tuned_steps: tuple[int, ...] = (1, 5, 10, 20)
-    validation_tasks: int = 30
-    test_tasks: int = 200
+    tuned_noise_lr: tuple[float, ...] = (3e-4, 1e-4, 1e-3, 3e-3)
+    """The first one while the step size of the weights is chosen, then all of them."""
+    tuned_steps: tuple[int, ...] = (5, 20, 40)
+    abml_steps: tuple[int, ...] = (5, 20, 40)
+    abml_factors: tuple[float, ...] = (1.0, 0.3, 0.1)
+    validation_tasks: int = 10
+    test_tasks: int = 100
     test_samples: int = 20
 
 
 QUICK = Settings(
     sinusoid_seconds=6.0,
     blobs_seconds=6.0,
-    tuned_noise_lr=(1e-4, 1e-2),
-    tuned_steps=(1, 10),
+    tuned_noise_lr=(3e-4, 3e-3),
+    tuned_steps=(5,),
+    abml_steps=(5,),
+    abml_factors=(1.0,),
     validation_tasks=4,
     test_tasks=10,
     test_samples=10,
@@ -85,31 +92,34 @@ def sinusoid(settings: Settings) -> Problem:
     """Waves have next to nothing in common but their shape: no warm start, everything random."""
     return Problem(
         "sinusoid",
-        lambda: MLP(1, [40, 40], 1, activation="silu"),
+        lambda: MLP(1, [40, 40], 1, activation="tanh"),
         lambda seed: Sinusoids(seed=seed),
         outputs=1,
         seconds=settings.sinusoid_seconds,
         warm_share=0.0,
-        inner=InnerLoop(steps=5, learn_lr="per_tensor", kl_weight=0.01),
-        training=MetaTraining(meta_batch=25, lr=5e-3, warm_start_lr=3e-3),
+        inner=InnerLoop(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
+        training=MetaTraining(meta_batch=25, lr=5e-3, warm_start_lr=3e-3, search_step_size=False),
         stochastic=".*",
-        tuned_lr=(1e-4, 1e-3, 1e-2, 3e-2, 1e-1),
+        tuned_lr=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
     )
 
 
 def blobs(settings: Settings) -> Problem:
-    """Frames have much in common: most of the time goes into the warm start, and the head alone is random."""
+    """Frames have much in common: most of the time goes into the warm start. All parameters adapt, the last layer's
+    are random.
+    """
     return Problem(
         "drifting blobs",
         lambda: UNet(4, 2, width=settings.width, levels=2),
         lambda seed: DriftingBlobs(size=settings.frame, seed=seed),
         outputs=2 * settings.frame**2,
         seconds=settings.blobs_seconds,
-        warm_share=0.7,
-        inner=InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=NOISE),
+        warm_share=0.75,
+        inner=InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
         training=MetaTraining(meta_batch=4, lr=3e-4, warm_start_lr=3e-3),
         stochastic=HEAD,
-        tuned_lr=(1e-7, 1e-6, 1e-5, 1e-4, 1e-3),
+        relative_sigma=0.01,
+        tuned_lr=(3e-7, 1e-6, 3e-6, 1e-5, 3e-5),
     )
 
 
@@ -117,6 +127,7 @@ class Result(NamedTuple):
     """One method on one problem."""
 
     method: str
+    chosen_by: str
     found: Evaluation
     fitted: Fitted
     chosen: str
@@ -127,18 +138,17 @@ def compare(problem: Problem, settings: Settings) -> list[Result]:
     tasks = problem.tasks(TRAINING_SEED)
     pooled = pooled_learner(problem)
     plainly = fit_within(pooled, tasks, problem.training, seconds=problem.seconds, warm_share=1.0)
-    results = [Result(POOLED, _tested(pooled, problem, settings, steps=0), plainly, "")]
-    for method, measure in ((TUNED_ERROR, "rmse"), (TUNED_NLL, "nll")):
-        best = best_tuning(pooled, problem, settings, measure)
-        tuned = tuned_learner(pooled, best)
-        results.append(Result(method, _tested(tuned, problem, settings, steps=best.steps), plainly, str(best)))
-    for method, share in ((OURS, problem.warm_share), (SCRATCH, 0.0)):
+    results = [Result(POOLED, "", _tested(pooled, problem, settings, steps=0), plainly, "")]
+    for measure, tuning in tunings(pooled, problem, settings).items():
+        found = _tested(tuned_learner(pooled, tuning), problem, settings, steps=tuning.steps)
+        results.append(Result(TUNED, measure, found, plainly, str(tuning)))
+    shares = {OURS: problem.warm_share} | ({SCRATCH: 0.0} if problem.warm_share else {})
+    for method, share in shares.items():
         learner = meta_learner(problem)
-        if method == SCRATCH and share == problem.warm_share:
-            continue  # the same training
         fitted = fit_within(learner, tasks, problem.training, seconds=problem.seconds, warm_share=share)
-        steps = learner.inner.steps
-        results.append(Result(method, _tested(learner, problem, settings, steps=steps), fitted, f"{steps} steps"))
+        for measure, pace in paces(learner, problem, settings).items():
+            found = _tested(paced_learner(learner, pace), problem, settings, steps=pace.steps)
+            results.append(Result(method, measure, found, fitted, str(pace)))
     return results
 
 
@@ -183,21 +193,72 @@ def tuned_learner(pooled: MetaLearner, tuning: Tuning) -> MetaLearner:
     return learner
 
 
-def best_tuning(pooled: MetaLearner, problem: Problem, settings: Settings, measure: str) -> Tuning:
-    """The tuning of the lowest score on validation tasks; one at which a task is not finite is out."""
+def tunings(pooled: MetaLearner, problem: Problem, settings: Settings) -> dict[str, Tuning]:
+    """The tunings of the lowest error and of the lowest NLL on validation tasks.
+
+    First the step size of the weights (and the number of steps), then that of the noise scale (and again the number).
+    """
+    first, *others = settings.tuned_noise_lr
+    tried: dict[Tuning, Row] = {}
+
+    def attempt(lr: float, noise_lr: float) -> None:
+        learner = tuned_learner(pooled, Tuning(lr, noise_lr, 0))
+        for row in _validated(learner, problem, settings, (0, *settings.tuned_steps)):
+            tried[Tuning(lr, noise_lr, row["steps"])] = row
+
+    for lr in problem.tuned_lr:
+        attempt(lr, first)
+    for lr in {_best(tried, measure).lr for measure in MEASURES}:
+        for noise_lr in others:
+            attempt(lr, noise_lr)
+    return {measure: _best(tried, measure) for measure in MEASURES}
+
+
+class Pace(NamedTuple):
+    """How a learned prior is adapted: the number of steps, and what its step sizes are multiplied with."""
+
+    steps: int
+    factor: float
+
+    def __str__(self) -> str:
+        return f"{self.steps} steps, {self.factor:g} of their learned size"
+
+
+def paced_learner(learner: MetaLearner, pace: Pace) -> MetaLearner:
+    """The same prior with other step sizes."""
+    paced = copy.copy(learner)
+    theta = learner.theta_
+    step_sizes = theta.plain[LOG_LR] + math.log(pace.factor)
+    paced.theta_ = theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
+    return paced
+
+
+def paces(learner: MetaLearner, problem: Problem, settings: Settings) -> dict[str, Pace]:
+    """The paces of the lowest error and of the lowest NLL on validation tasks."""
+    tried: dict[Pace, Row] = {}
+    for factor in settings.abml_factors:
+        rows = _validated(paced_learner(learner, Pace(0, factor)), problem, settings, settings.abml_steps)
+        tried |= {Pace(row["steps"], factor): row for row in rows}
+    return {measure: _best(tried, measure) for measure in MEASURES}
+
+
+Choice = TypeVar("Choice", Tuning, Pace)
+
+
+def _best(tried: Mapping[Choice, Row], measure: str) -> Choice:
+    """The choice of the lowest score; one at which a task failed is out."""
+    finite = [choice for choice, row in tried.items() if not row["failed"]]
+    return min(finite, key=lambda choice: tried[choice][measure])
+
+
+def _validated(learner: MetaLearner, problem: Problem, settings: Settings, steps: Sequence[int]) -> Sequence[Row]:
     source = problem.tasks(VALIDATION_SEED)
     tasks = [source[index] for index in range(settings.validation_tasks)]
-    best, lowest = Tuning(problem.tuned_lr[0], settings.tuned_noise_lr[0], 0), math.inf
-    for lr, noise_lr in itertools.product(problem.tuned_lr, settings.tuned_noise_lr):
-        learner = tuned_learner(pooled, Tuning(lr, noise_lr, 0))
-        try:
-            found = learner.evaluate(tasks, shots=(None,), steps=(0, *settings.tuned_steps), samples=2, progress=False)
-        except FloatingPointError:
-            continue
-        for row in found.rows:
-            if not row["failed"] and row[measure] < lowest:
-                best, lowest = Tuning(lr, noise_lr, row["steps"]), row[measure]
-    return best
+    samples = 2 if learner.relative_sigma == 0 else settings.test_samples  # the samples of a point are all the same
+    try:
+        return learner.evaluate(tasks, shots=(None,), steps=steps, samples=samples, progress=False).rows
+    except FloatingPointError:  # not a single task in any cell
+        return []
 
 
 def _tested(learner: MetaLearner, problem: Problem, settings: Settings, *, steps: int) -> Evaluation:
@@ -206,15 +267,15 @@ def _tested(learner: MetaLearner, problem: Problem, settings: Settings, *, steps
     return learner.evaluate(tasks, shots=(None,), steps=(steps,), samples=settings.test_samples, progress=False)
 
 
-def row_of(problem: Problem, result: Result, rivals: Sequence[Result]) -> Row:
-    """A method's scores, and how it stands to the fine-tuned network (``rivals``) task by task."""
+def row_of(problem: Problem, result: Result, rivals: Mapping[str, Result]) -> Row:
+    """A method's scores, and how it stands to the fine-tuned network (by what that was chosen for) task by task."""
     found, fitted = result.found.rows[0], result.fitted
-    row: Row = {"problem": problem.name, "method": result.method}
+    row: Row = {"problem": problem.name, "method": result.method, "chosen_by": result.chosen_by}
     row |= {key: found[key] for key in ("rmse", "rmse_se", "nll", "nll_se", "coverage_90", "crps", "tasks", "failed")}
-    for measure, rival in zip(("rmse", "nll"), rivals, strict=True):
+    for measure, rival in rivals.items():
         difference = paired_difference(result.found, rival.found, measure)
         row |= {f"{measure}_minus_tuned": difference.mean, f"{measure}_minus_tuned_se": difference.standard_error}
-    row["error_ratio"] = found["rmse"] / rivals[0].found.rows[0]["rmse"]
+    row["error_ratio"] = found["rmse"] / rivals["rmse"].found.rows[0]["rmse"]
     row["nll_ratio"] = math.exp(row["nll_minus_tuned"] / problem.outputs)
     return row | {
         "training_seconds": fitted.seconds,
@@ -240,15 +301,13 @@ def paired_difference(one: Evaluation, other: Evaluation, measure: str) -> Diffe
 
 
 def headline_of(rows: Sequence[Row]) -> dict[str, float]:
-    """Ratios of ours to the fine-tuned network: by problem, and the worst. 1 is a draw."""
-    ours = [row for row in rows if row["method"] == OURS]
-    headline = {
-        f"{ratio}_finetuned_{row['problem'].replace(' ', '_')}": row[ratio]
-        for ratio in ("error_ratio", "nll_ratio")
-        for row in ours
-    }
-    worst = {f"{ratio}_finetuned": max(row[ratio] for row in ours) for ratio in ("error_ratio", "nll_ratio")}
-    return {**worst, **headline}
+    """Ratios of ours to the fine-tuned network, both chosen for a measure: by problem, and the worst. 1 is a draw."""
+    headline = {}
+    for ratio, measure in RATIOS.items():
+        ours = {row["problem"]: row[ratio] for row in rows if (row["method"], row["chosen_by"]) == (OURS, measure)}
+        headline[f"{ratio}_finetuned"] = max(ours.values())
+        headline |= {f"{ratio}_finetuned_{name.replace(' ', '_')}": value for name, value in ours.items()}
+    return headline
 
 
 def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
@@ -258,13 +317,15 @@ def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult
     with one_thread():
         for problem in (sinusoid(settings), blobs(settings)):
             results = compare(problem, settings)
-            rivals = [result for result in results if result.method in (TUNED_ERROR, TUNED_NLL)]
+            rivals = {result.chosen_by: result for result in results if result.method == TUNED}
             rows += [row_of(problem, result, rivals) for result in results]
     notes = [
         "every method has the same training time on one core; scores are means over unseen tasks, adapted to five "
         "examples, and _se their standard errors",
-        "error_ratio: rmse over that of the fine-tuned network with the best rmse",
-        "nll_ratio: exp of the mean difference in nll per target value to the fine-tuned network with the best nll: "
+        "chosen_by: the measure on validation tasks by which numbers of steps and step sizes were chosen; the headline "
+        "compares methods chosen by the same",
+        "error_ratio: rmse over that of the fine-tuned network chosen by rmse",
+        "nll_ratio: exp of the mean difference in nll per target value to the fine-tuned network chosen by nll: "
         "how many times less likely it makes a target value",
         "_minus_tuned: mean paired difference to the same two; below 0 is better",
         "sine waves: ABML's share of warm start is 0, so ABML is ABML from scratch",

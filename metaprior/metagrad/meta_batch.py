@@ -65,7 +65,7 @@ def _one_by_one(
         del value
     count = len(tasks) - len(failures)
     if total is None:
-        return _nothing(theta, failures)
+        return nothing(theta, failures)
     for tensor in _tensors(total.grads):
         tensor /= count
     terms = OuterTerms(*(term / count for term in total.terms))
@@ -99,7 +99,7 @@ def _all_at_once(
     )
     failures = [_failure(tasks[i].name, i, terms, inner) for i in (~finite).nonzero().flatten().tolist()]
     if not bool(finite.any()):
-        return _nothing(theta, failures)
+        return nothing(theta, failures)
 
     def mean(values: Tensor) -> Tensor:  # of the finite rows alone: NaN times zero is NaN
         return (values if not failures else values[finite]).mean(0)
@@ -136,7 +136,7 @@ def _failure(name: str, row: int, terms: OuterTerms, inner: InnerTerms) -> NonFi
     return NonFinite(name, "sweep", "gradient", float("nan"))
 
 
-def _nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
+def nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
     """No task was finite: there is no mean."""
     unknown = torch.full_like(theta.mu[0], float("nan"))
     plain = {name: torch.full_like(value, float("nan")) for name, value in theta.plain.items()}

@@ -63,7 +63,8 @@ def inner_loss(
     problem: Problem, q: WeightDistribution, theta: WeightDistribution, support: Examples, noise: Noise
 ) -> Terms:
     """L_S(lambda, theta), per observation."""
-    kl = problem.inner.kl_weight * kl_divergence(q, theta)
+    weight = problem.inner.kl_weight  # zero for a point prior, whose KL is no number
+    kl = weight * kl_divergence(q, theta) if weight else torch.zeros_like(q.mu[0])
     data = nll(problem, q, support, noise, problem.inner.samples)
     return Terms(data / support.size, kl / support.size)
 
@@ -94,7 +95,7 @@ def step(
         for (name, old), grad in zip(lambda_.velocity.items(), grads, strict=True)
     }
     sizes = _step_sizes(problem, theta, lambda_)
-    if problem.inner.damped:
+    if problem.inner.damped and problem.inner.kl_weight:
         curvature = problem.inner.kl_weight / support.size / theta.sigma**2
         sizes[MU] = sizes[MU] / (1 + sizes[MU] * curvature)
     values = {name: value - sizes[name] * velocity[name] for name, value in lambda_.values.items()}

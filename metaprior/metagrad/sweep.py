@@ -189,7 +189,8 @@ def _collect_untouched_steps(run: Adaptation, state: State, v: State, cotangents
         if run.sizes.damped:
             cotangents.theta.rho[..., part] += bend
         if run.sizes.learned is not None:
-            rho = state.rho[..., part] - run.theta.rho[part]
+            theta_rho = run.theta.rho[part]  # -inf for a point prior, which does not move
+            rho = torch.where(state.rho[..., part] == theta_rho, 0.0, state.rho[..., part] - theta_rho)
             run.sizes.collect(part, mu, v.rho[..., part] * rho)
     if run.sizes.learned is None:
         return

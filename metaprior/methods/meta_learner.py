@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, saved_posterior
+from metaprior import checkpoint, checks, saved_posterior
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
@@ -98,14 +98,16 @@ class MetaLearner:
             raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}, or an Objective; got {objective!r}")
         if not 0 <= relative_sigma < float("inf"):
             raise ValueError(f"relative_sigma has to be at least 0, got {relative_sigma}")
-        if relative_sigma == 0 and (inner.kl_weight or objective == "abml"):
+        self.likelihood, self.inner, self.objective, self.hyperprior = likelihood, inner, objective, hyperprior
+        self.outer_samples, self.relative_sigma = outer_samples, float(relative_sigma)
+        if objective == "predictive" and outer_samples < 2:
+            raise ValueError(f"objective='predictive' needs outer_samples of at least 2, got {outer_samples}")
+        if relative_sigma == 0 and (inner.kl_weight or self._objective(1).weights(1, 1).kl):
             raise ValueError(
                 "relative_sigma=0 is a point prior, and the KL to a point is infinite: use "
                 "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
             )
         self.network = BayesianNetwork(module, stochastic)
-        self.likelihood, self.inner, self.objective, self.hyperprior = likelihood, inner, objective, hyperprior
-        self.outer_samples, self.relative_sigma = outer_samples, float(relative_sigma)
         self.memory, self.engine, self.seed = memory, engine, int(seed)
         self.problem(1)  # what cannot work is said here
 
@@ -140,6 +142,7 @@ class MetaLearner:
             history.append(run_steps(trainer, settings.warm_start, progress=progress))
         for _ in range(settings.epochs):
             history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
+            trainer.note_score(history[-1].loss)  # for the plateau schedule
         self.theta_, self.history_ = trainer.theta.detached(), history
         return self
 
@@ -255,8 +258,9 @@ class MetaLearner:
         """A saved prior. Networks of this package are rebuilt; for any other, give a module of the same structure."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            log_lr = {LOG_LR: tensors.pop(LOG_LR)} if LOG_LR in tensors else {}
+            learned = {LOG_LR: tensors.pop(LOG_LR)} if LOG_LR in tensors else {}
             posterior, likelihood = saved_posterior.rebuild(tensors, description, module)
+            log_lr = {name: value.to(posterior.network.device) for name, value in learned.items()}
             hyperprior = description["hyperprior"]
             loaded = cls(
                 posterior.network.module,
@@ -268,6 +272,8 @@ class MetaLearner:
             )
             loaded.network.constants = posterior.network.constants
             weights = posterior.weights
+            for name, value in log_lr.items():
+                checks.refuse_non_finite(value, name, remedy="restore the file from a copy")
             loaded.theta_ = weights._replace(plain={**weights.plain, **log_lr})
             loaded.problem(1).check_theta(loaded.theta_)
             loaded.history_ = []

@@ -22,6 +22,10 @@ class Tasks(Protocol):
 
 def length_of(tasks: Tasks) -> int | None:
     """Number of tasks, or None for an endless source."""
+    if not hasattr(tasks, "__getitem__"):
+        raise TypeError(
+            f"tasks are asked for by index, which a {type(tasks).__name__} cannot be; list(tasks) makes a list"
+        )
     length = getattr(tasks, "__len__", None)
     if length is None:
         return None

@@ -30,11 +30,18 @@ def choose_gradient(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], memory: Memory, engine: Engine | None
 ) -> GradientChoice:
     """For tasks like these: small networks keep their graphs and are stacked, large ones are planned by memory."""
-    if engine is None and is_large(problem, theta, tasks[0]):
+    if engine is None and (is_large(problem, theta, tasks[0]) or _graphs(problem, tasks[0]) > STACKED_NUMBERS):
         planned = plan(problem, theta, tasks[0], memory)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))
+
+
+def _graphs(problem: Problem, task: Task) -> int:
+    """Numbers in the graphs of all inner steps of a task."""
+    inner = problem.inner
+    behind = problem.network.numbers_behind(problem.trunk_stages, task.support.x)
+    return task.support.size * behind * inner.steps * inner.samples
 
 
 def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], engine: Engine) -> bool:

@@ -10,14 +10,21 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import first_non_finite
-from metaprior.metagrad.meta_batch import MetaBatch
-from metaprior.metagrad.problem import OuterTerms, Problem
+from metaprior.metagrad.meta_batch import MetaBatch, nothing
+from metaprior.metagrad.problem import NonFinite, OuterTerms, Problem
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
 
 def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> MetaBatch:
-    """Loss per observation and its gradient, in the form of a meta-batch; the gradient by scales of theta is zero."""
+    """Loss per observation and its gradient, in the form of a meta-batch; the gradient by scales of theta is zero.
+
+    A task whose data are not finite is left out, and named among the failures.
+    """
+    damaged = [failure for task in tasks if (failure := _damage(task))]
+    tasks = [task for task in tasks if not _damage(task)]
+    if not tasks:
+        return nothing(theta, damaged)
     x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
     y = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
     mu = theta.mu.detach().requires_grad_()
@@ -34,9 +41,18 @@ def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence
     grads = WeightDistribution(_grad(mu), torch.zeros_like(theta.rho), {name: _grad(p) for name, p in plain.items()})
     zero = torch.zeros_like(total)
     named = {"pooled nll": total, "gradient by mu": grads.mu, **{f"gradient by {n}": g for n, g in grads.plain.items()}}
-    failure = first_non_finite(named, f"{tasks[0].name} and {len(tasks) - 1} others", "outer")
-    failures = (failure,) * len(tasks) if failure else ()
-    return MetaBatch(total, grads, OuterTerms(zero, total, zero, zero), len(tasks) - len(failures), failures)
+    if failure := first_non_finite(named, f"{tasks[0].name} and {len(tasks) - 1} others", "outer"):
+        return nothing(theta, [*damaged, *[failure] * len(tasks)])
+    return MetaBatch(total, grads, OuterTerms(zero, total, zero, zero), len(tasks), tuple(damaged))
+
+
+def _damage(task: Task) -> NonFinite | None:
+    named = {
+        f"{part} {name}": values
+        for part, examples in (("support", task.support), ("query", task.query))
+        for name, values in examples._asdict().items()
+    }
+    return first_non_finite(named, task.name, "outer")
 
 
 def _grad(leaf: Tensor) -> Tensor:

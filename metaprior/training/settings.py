@@ -20,7 +20,8 @@ class MetaTraining:
         weight_decay: of the means and plain network parameters; scales are never decayed.
         grad_clip_norm: largest norm of the gradient, of the means and of the scales each.
         schedule: how the learning rates fall: "cosine" (to zero at the end), "plateau" (halved when the validation
-            score has not improved for ``plateau_patience`` validations), "constant".
+            score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, takes an
+            epoch's mean loss), "constant".
         plateau_patience: see ``schedule``.
         warm_start: steps of plain training on pooled tasks before any meta-step: sigma plays no part, and the support
             and query sets of ``meta_batch`` tasks are one batch.

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from types import EllipsisType
 
 import torch
 
-from metaprior.metagrad.first_order import first_order
-from metaprior.metagrad.meta_batch import meta_gradient
-from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.metagrad.adaptation import adapt
+from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
+from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
@@ -15,25 +16,48 @@ from metaprior.weights import WeightDistribution
 LOWEST, HIGHEST = 1e-6, 10.0
 FACTOR = math.sqrt(10)
 
+Places = list[int] | EllipsisType
+"""Entries of ``inner.log_lr``; ``...`` is all of them."""
+
 
 def searched_step_sizes(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise
 ) -> WeightDistribution:
     """Theta with the common step size, out of ``inner.lr`` times powers of the root of 10, of the lowest outer loss.
 
-    Step sizes at which a task is not finite are out. Where none is any good, theta stays as it is. Tasks whose data are
-    not finite say nothing about step sizes and are left out.
+    Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is then searched
+    for itself: it is no weight, and the size that suits it may be a hundred times another. Step sizes at which a
+    task is
+    not finite are out. Where none is any good, theta stays as it is. Tasks whose data are not finite say nothing about
+    step sizes and are left out.
     """
     tasks = [
         task for task in tasks if all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
     ]
     if not tasks:
         return theta
-    start = math.log(problem.inner.lr)
-    candidates = _candidates(start)
-    losses = [_outer_loss(problem, _with_step_size(theta, log_lr), tasks, noise) for log_lr in candidates]
+    found = _best(problem, theta, ..., tasks, noise)
+    own = _places_of_likelihood(problem)
+    return _best(problem, found, own, tasks, noise) if own else found
+
+
+def _best(
+    problem: Problem, theta: WeightDistribution, places: Places, tasks: Sequence[Task], noise: Noise
+) -> WeightDistribution:
+    """Theta with the best step size at some places of ``inner.log_lr``; as it is where none is any good."""
+    changed = [_with_step_size(theta, places, log_lr) for log_lr in _candidates(math.log(problem.inner.lr))]
+    losses = [_outer_loss(problem, candidate, tasks, noise) for candidate in changed]
     best = min(range(len(losses)), key=losses.__getitem__)
-    return _with_step_size(theta, candidates[best]) if math.isfinite(losses[best]) else theta
+    return changed[best] if math.isfinite(losses[best]) else theta
+
+
+def _places_of_likelihood(problem: Problem) -> list[int]:
+    """Where the step sizes of the likelihood's adapted parameters are; nowhere, if all tensors share one."""
+    if problem.inner.learn_lr != "per_tensor":
+        return []
+    first = 2 * len(problem.network.layout.names)
+    names = problem.likelihood.parameter_names
+    return [first + place for place, name in enumerate(problem.adapted_names) if name in names]
 
 
 def _candidates(start: float) -> list[float]:
@@ -43,10 +67,21 @@ def _candidates(start: float) -> list[float]:
     return [start + power * math.log(FACTOR) for power in powers]
 
 
-def _with_step_size(theta: WeightDistribution, log_lr: float) -> WeightDistribution:
-    return theta._replace(plain={**theta.plain, LOG_LR: torch.full_like(theta.plain[LOG_LR], log_lr)})
+def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float) -> WeightDistribution:
+    step_sizes = theta.plain[LOG_LR].detach().clone()
+    step_sizes[places] = log_lr
+    return theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
 
 
 def _outer_loss(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise) -> float:
-    batch = meta_gradient(problem, theta, tasks, noise, engine=first_order)  # only its value is used
-    return float("inf") if batch.failures else float(batch.loss)
+    losses = [_task_loss(problem, theta, task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks)]
+    return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
+
+
+def _task_loss(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
+    """The outer loss after adaptation; NaN if it left the finite numbers. No gradient is taken: the value decides."""
+    lambda_ = adapt(problem, theta, task.support, noise)
+    if isinstance(lambda_, NonFinite):
+        return math.nan
+    with torch.no_grad():
+        return float(outer_loss(problem, lambda_, theta, task, noise).total)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ class Trainer:
         tasks = self._draw(self.progress.position)
         batch = self._gradient(phase, tasks)
         norms = self._descend(phase, batch) if batch.count else {}
-        self._count(tasks, batch)
+        self._count(phase, tasks, batch)
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
 
     def _draw(self, position: int, count: int | None = None) -> list[Task]:
@@ -123,7 +123,7 @@ class Trainer:
         set_learning_rates(self.optimizer, factor * means * phase.moves_means, factor * self.settings.scale_lr)
         return descend(self.optimizer, self.theta, batch.grads, self.settings.grad_clip_norm)
 
-    def _count(self, tasks: Sequence[Task], batch: MetaBatch) -> None:
+    def _count(self, phase: Phase, tasks: Sequence[Task], batch: MetaBatch) -> None:
         progress = self.progress
         progress.step += 1
         progress.position += len(tasks)
@@ -134,16 +134,16 @@ class Trainer:
         progress.bad_in_a_row += len(tasks)
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
             raise MetaTrainingStopped(self._why_stopped(batch.failures[-1]))
-        if LOG_LR in self.theta.plain:
+        if LOG_LR in self.theta.plain and not phase.pooled:
             with torch.no_grad():
                 self.theta.plain[LOG_LR] -= math.log(2)
             progress.halvings += 1
 
     def _why_stopped(self, last: NonFinite) -> str:
         return (
-            f"{self.progress.bad_in_a_row} tasks in a row had no finite gradient (step {self.progress.step}); the last: "
-            f"{last}. Theta is as it was before them. Also worth trying: a warm start, learned step sizes "
-            "(inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
+            f"{self.progress.bad_in_a_row} tasks in a row had no finite gradient (step {self.progress.step}); the last "
+            f"was {last}. Theta is as it was before them, but for step sizes that were halved. Also worth trying: a warm "
+            "start, learned step sizes (inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
         )
 
     def _begin_meta_training(self) -> None:
@@ -181,4 +181,4 @@ class Trainer:
         self.optimizer = make_optimizer(self.problem, self.theta, self.settings)
         saved = {name.removeprefix("adam/"): value for name, value in tensors.items() if name.startswith("adam/")}
         restore_moments(self.optimizer, self.theta, saved)
-        self.progress = progress
+        self.progress = replace(progress)

@@ -11,14 +11,14 @@ from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.training.settings import MetaTraining
 
 
-@pytest.mark.parametrize(("share", "warm", "meta"), [(0.0, 0, 10), (0.5, 50, 5), (1.0, 100, 0), (0.999, 100, 1)])
+@pytest.mark.parametrize(("share", "warm", "meta"), [(0.0, 0, 8), (0.5, 50, 3), (1.0, 100, 0), (0.999, 100, 1)])
 def test_the_time_is_shared_between_warm_start_and_meta_steps(
     monkeypatch: pytest.MonkeyPatch, share: float, warm: int, meta: int
 ) -> None:
-    def seconds_a_step(learner: MetaLearner, tasks: Sinusoids, training: MetaTraining) -> float:
-        return 0.1 if training.warm_start else 1.0
+    def pace(learner: MetaLearner, tasks: Sinusoids, training: MetaTraining) -> budget._Pace:
+        return budget._Pace(0.0, 0.1) if training.warm_start else budget._Pace(2.0, 1.0)
 
-    monkeypatch.setattr(budget, "_seconds_a_step", seconds_a_step)
+    monkeypatch.setattr(budget, "_pace", pace)
     learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1))
     fitted = fit_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=10, warm_share=share, progress=False)
     assert (fitted.warm_start, fitted.meta_steps) == (warm, meta)

@@ -8,6 +8,7 @@ from metaprior.bench.result import Row
 
 TINY = robustness.Settings(
     sinusoid_steps=2,
+    unet_warm_start=1,
     unet_steps=2,
     meta_batch=2,
     inner_steps=1,

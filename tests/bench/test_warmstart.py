@@ -16,6 +16,8 @@ TINY = warmstart.Settings(
     width=2,
     tuned_noise_lr=(1e-4,),
     tuned_steps=(1,),
+    abml_steps=(5,),
+    abml_factors=(1.0, 0.5),
     validation_tasks=2,
     test_tasks=3,
     test_samples=2,
@@ -24,19 +26,29 @@ TINY = warmstart.Settings(
 
 def test_the_headline_is_the_worst_ratio_of_the_rows(short_search: None) -> None:
     result = warmstart.run(settings=TINY)
-    rows = {(row["problem"], row["method"]): row for row in result.rows}
-    waves, frames = (rows[problem, warmstart.OURS] for problem in ("sinusoid", "drifting blobs"))
-    tuned = rows["drifting blobs", warmstart.TUNED_ERROR]
-    assert frames["error_ratio"] == pytest.approx(frames["rmse"] / tuned["rmse"])
-    likelihood = rows["drifting blobs", warmstart.TUNED_NLL]["nll"]
-    assert frames["nll_ratio"] == pytest.approx(math.exp((frames["nll"] - likelihood) / (2 * 8 * 8)))
-    for ratio in ("error_ratio", "nll_ratio"):
+    rows = {(row["problem"], row["method"], row["chosen_by"]): row for row in result.rows}
+    for ratio, measure in (("error_ratio", "rmse"), ("nll_ratio", "nll")):
+        waves, frames = (rows[problem, warmstart.OURS, measure] for problem in ("sinusoid", "drifting blobs"))
         assert result.headline[f"{ratio}_finetuned"] == max(waves[ratio], frames[ratio])
         assert result.headline[f"{ratio}_finetuned_drifting_blobs"] == frames[ratio]
-    assert ("drifting blobs", warmstart.SCRATCH) in rows
-    assert rows["drifting blobs", warmstart.POOLED]["meta_steps"] == 0
-    assert frames["warm_steps"] > 0
-    assert frames["meta_steps"] > 0
+        tuned = rows["drifting blobs", warmstart.TUNED, measure]
+        by_hand = {
+            "rmse": frames["rmse"] / tuned["rmse"],
+            "nll": math.exp((frames["nll"] - tuned["nll"]) / (2 * 8 * 8)),
+        }
+        assert frames[ratio] == pytest.approx(by_hand[measure])
+        assert tuned[ratio] == pytest.approx(1.0)
+        assert min(frames["warm_steps"], frames["meta_steps"]) > 0
+    assert ("drifting blobs", warmstart.SCRATCH, "rmse") in rows
+    assert rows["drifting blobs", warmstart.POOLED, ""]["meta_steps"] == 0
+
+
+def test_a_factor_multiplies_all_learned_step_sizes_and_leaves_the_learner_alone() -> None:
+    learner = warmstart.meta_learner(warmstart.sinusoid(TINY)).start(Sinusoids())
+    before = learner.theta_.plain[LOG_LR].clone()
+    paced = warmstart.paced_learner(learner, warmstart.Pace(3, 0.1))
+    torch.testing.assert_close(paced.theta_.plain[LOG_LR].exp(), 0.1 * before.exp())
+    assert torch.equal(learner.theta_.plain[LOG_LR], before)
 
 
 def _evaluation(errors: dict[int, float]) -> Evaluation:
@@ -68,10 +80,10 @@ def test_fine_tuning_is_plain_gradient_descent_on_the_support_set() -> None:
 
 
 def test_the_best_tuning_is_found_among_step_sizes_and_steps() -> None:
-    settings = replace(TINY, tuned_steps=(1, 3), tuned_noise_lr=(1e-6, 1e-2))
+    settings = replace(TINY, tuned_steps=(1, 3), tuned_noise_lr=(1e-6, 1e-5))
     problem = replace(warmstart.sinusoid(settings), tuned_lr=(1e-9, 1e-2, 1e9))
     pooled = warmstart.pooled_learner(problem).start(Sinusoids())
-    best = warmstart.best_tuning(pooled, problem, settings, "rmse")
+    best = warmstart.tunings(pooled, problem, settings)["rmse"]
     assert (best.lr, best.steps) == (1e-2, 3)  # a fresh network: more is better, 1e-9 is nothing, 1e9 explodes
     log_lr = warmstart.tuned_learner(pooled, best).theta_.plain[LOG_LR]
     assert len(log_lr.unique()) == 2

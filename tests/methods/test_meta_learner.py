@@ -181,16 +181,17 @@ def test_a_known_prior_is_recovered() -> None:
 
 def test_training_lowers_the_loss_and_adaptation_the_error() -> None:
     torch.manual_seed(0)
-    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian())
-    how: dict[str, Any] = {"warm_start": 30, "warm_start_lr": 0.1, "lr": 0.02, "progress": False}
-    learner.fit(lines(40, spread=1.0), epochs=2, tasks_per_epoch=40, **how)
+    inner = mp.InnerLoop(steps=5, lr=0.3, learn_lr="per_tensor", kl_weight=0.01)
+    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(), inner=inner)
+    how: dict[str, Any] = {"warm_start": 30, "warm_start_lr": 0.1, "lr": 0.02, "search_step_size": False}
+    learner.fit(lines(40, spread=1.0), epochs=2, tasks_per_epoch=40, progress=False, **how)
     assert [summary.phase for summary in learner.history_] == ["warm start", *["everything"] * 2]
     assert [summary.tasks for summary in learner.history_] == [120, 40, 40]
     assert learner.history_[-1].loss < learner.history_[0].loss
     scores = learner.evaluate([line(i, spread=1.0) for i in range(500, 530)], progress=False)
     assert scores.row(shots=0)["support"] == 0
     assert scores.row(shots=None)["support"] == 4
-    assert scores.row(shots=None)["mse"] < 0.6 * scores.row(shots=0)["mse"]
+    assert scores.row(shots=None)["mse"] < 0.7 * scores.row(shots=0)["mse"]
 
 
 def test_fits_are_the_same_bit_for_bit_and_another_seed_is_another() -> None:
@@ -281,7 +282,7 @@ def test_labels_are_learned_from_few_examples() -> None:
     torch.manual_seed(0)
     inner = mp.InnerLoop(steps=5, lr=0.5, learn_lr="per_tensor", kl_weight=0.01)
     learner = mp.MetaLearner(nn.Linear(2, 3), mp.Categorical(), inner=inner)
-    learner.fit([blobs(i) for i in range(20)], epochs=1, tasks_per_epoch=120, lr=0.01, progress=False)
+    learner.fit([blobs(i) for i in range(20)], **QUICK | {"tasks_per_epoch": 80, "lr": 0.01})
     scores = learner.evaluate([blobs(i) for i in range(100, 120)], progress=False)
     assert scores.row(shots=None)["error"] < 0.3 < 0.5 < scores.row(shots=0)["error"]
     forecast = learner.adapt(blobs(100).support).predict(blobs(100).query.x, samples=5)
@@ -344,7 +345,6 @@ def test_maml_is_saved_and_adapts(tmp_path: Path) -> None:
     assert float(loss.total) == pytest.approx(float(-forecast.log_prob(line(8).query.y).mean()), rel=1e-9)
 
 
-@pytest.mark.xfail(strict=True, reason="0 * KL of two points is NaN in metagrad.reference.inner_loss")
 def test_the_inner_loss_of_a_point_has_no_kl() -> None:
     learner = small_learner(inner=MAML, relative_sigma=0).start(lines(5))
     loss = learner.inner_loop_loss(learner.adapt(line(8).support), line(8).support)
@@ -405,7 +405,7 @@ def test_what_cannot_be_saved_or_loaded_says_so(tmp_path: Path) -> None:
         ({"relative_sigma": math.nan}, "relative_sigma has to be at least 0, got nan"),
         ({"relative_sigma": 0}, r"relative_sigma=0 is a point prior.*kl_weight=0"),
         ({"relative_sigma": 0, "inner": MAML, "objective": "abml"}, r"point prior.*objective='query'"),
-        ({"objective": "predictive"}, "samples has to be a whole number, at least 2"),
+        ({"objective": "predictive"}, "needs outer_samples of at least 2, got 1"),
         ({"stochastic": "nothing"}, "matches none of the module's learnable parameters"),
         ({"inner": mp.InnerLoop(adapt="nothing")}, "matches none of the plain parameters"),
     ],

@@ -109,6 +109,7 @@ def test_a_points_scales_stay_points() -> None:
     before = WeightDistribution(before.mu.clone(), before.rho, {n: v.clone() for n, v in before.plain.items()})
     mp.meta_train_one_epoch(learner, lines(4), optimizer, meta_batch=2, progress=False)
     assert bool(torch.isneginf(learner.theta_.rho).all())
+    assert learner.theta_.rho not in optimizer.state, "an optimiser passes over what has no gradient"
     assert bool((learner.theta_.mu != before.mu).all())
     assert not torch.equal(learner.theta_.plain[LOG_LR], before.plain[LOG_LR])
     assert not torch.equal(learner.theta_.plain[NOISE], before.plain[NOISE])

@@ -51,5 +51,5 @@ def test_pooled_data_that_are_not_finite_are_a_failure(part: str) -> None:
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     batch = pooled_gradient(problem, theta, [damaged(TASKS[0], part), damaged(TASKS[1], part)])
     assert batch.count == 0
-    assert [failure.term for failure in batch.failures] == ["pooled nll"] * 2
+    assert [failure.term for failure in batch.failures] == [f"{part} y"] * 2
     assert "line 0" in batch.failures[0].task

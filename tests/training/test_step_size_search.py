@@ -63,7 +63,6 @@ def test_candidates_that_are_not_finite_are_out() -> None:
     assert math.exp(float(found[0])) == pytest.approx(1e-4, rel=1e-9), "larger ones overflow or diverge"
 
 
-@pytest.mark.xfail(strict=True, reason="first_order's gradient by the step sizes of a point's rho is NaN")
 def test_a_point_prior_is_searched_too() -> None:
     problem, theta = problem_with(1e-3, relative_sigma=0.0)
     found = searched_step_sizes(problem, theta, [quadratic()], Noise()).plain[LOG_LR]

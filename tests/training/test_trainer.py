@@ -227,7 +227,7 @@ def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
     start = copied(trainer)
     trainer.step()
     assert moved(trainer, start) <= {LOG_LR}
-    with pytest.raises(MetaTrainingStopped, match="pooled nll became nan"):
+    with pytest.raises(MetaTrainingStopped, match=r"line \d: the (support|query) y became nan"):
         trainer.step()
 
 
@@ -367,7 +367,6 @@ class BadAt:
         return damaged(line(index)) if index == self.index else line(index)
 
 
-@pytest.mark.xfail(strict=True, reason="a fresh door refuses a first task that is not finite")
 def test_a_training_that_is_resumed_at_a_bad_task_goes_on() -> None:
     straight = make_trainer(BadAt(4), epochs=1, search_step_size=False)
     straight.step()
@@ -378,9 +377,6 @@ def test_a_training_that_is_resumed_at_a_bad_task_goes_on() -> None:
     assert resumed.step().tasks == 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="one bad task makes its whole pooled batch bad, and step sizes are halved for it"
-)
 def test_the_warm_start_leaves_out_bad_tasks_alone() -> None:
     trainer = make_trainer(BadAt(2), epochs=1, warm_start=2)
     start = copied(trainer)
