@@ -25,6 +25,11 @@ bench: .venv
 	$(BIN)/metaprior bench gradients $(BENCH_FLAGS) --json bench-results/gradients.json
 	$(BIN)/metaprior bench memory $(BENCH_FLAGS) --json bench-results/memory.json
 	$(BIN)/metaprior bench speed $(BENCH_FLAGS) --json bench-results/speed.json
+	$(BIN)/metaprior bench sinusoid $(BENCH_FLAGS) --json bench-results/sinusoid.json
+	$(BIN)/metaprior bench robustness $(BENCH_FLAGS) --json bench-results/robustness.json
+	$(BIN)/metaprior bench warmstart $(BENCH_FLAGS) --json bench-results/warmstart.json
+	$(BIN)/metaprior bench omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
+	$(BIN)/metaprior bench wheel $(BENCH_FLAGS) --json bench-results/wheel.json
 
 .venv: .venv/installed
 

@@ -33,6 +33,7 @@ class Bench(StrEnum):
     ROBUSTNESS = "robustness"
     WARMSTART = "warmstart"
     OMNIGLOT = "omniglot"
+    WHEEL = "wheel"
 
 
 class Checkpoint(StrEnum):
@@ -49,7 +50,8 @@ BENCH_HELP = (
     "torchopt. speed: seconds a task, beside higher. These three need no data, but the package's extra `bench`. "
     "sinusoid: five-shot waves, beside MAML and Bayes by Backprop. robustness: the same training from step sizes 1e-4 "
     "to 1. warmstart: beside a plain network trained on everything and fine-tuned. These three need nothing. "
-    "omniglot: five classes of handwritten characters from one and five examples, beside MAML and Bayes by Backprop."
+    "omniglot: five classes of handwritten characters from one and five examples, beside MAML and Bayes by Backprop. "
+    "wheel: a bandit that is explored with the adapted posterior, beside MAML and published figures."
 )
 
 
@@ -101,7 +103,7 @@ def bench(
 
     Prints a table and, with --json, writes it. Example: metaprior bench uci --quick --json uci.json
     """
-    from metaprior.bench import gradients, memory, mnist, omniglot, robustness, sinusoid, speed, uci, warmstart
+    from metaprior.bench import gradients, memory, mnist, omniglot, robustness, sinusoid, speed, uci, warmstart, wheel
     from metaprior.bench.data import data_folder
 
     if full and name is not Bench.MEMORY:
@@ -116,6 +118,7 @@ def bench(
         Bench.ROBUSTNESS: lambda: robustness.run(quick=quick),
         Bench.WARMSTART: lambda: warmstart.run(quick=quick),
         Bench.OMNIGLOT: lambda: omniglot.run(data_folder(data), quick=quick, workers=workers),
+        Bench.WHEEL: lambda: wheel.run(quick=quick),
     }
     result = benches[name]()
     typer.echo(result.table())

@@ -1,6 +1,9 @@
-"""The examples on the pages run as they are written."""
+"""The examples on the pages run as they are written, links lead somewhere, and the tables of settings are the code's."""
 
+import contextlib
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,16 @@ import pytest
 import torch
 
 import metaprior
+from metaprior.cli import Bench
+from metaprior.runs.config import KINDS, PLAIN_SECTIONS
+from metaprior.runs.reading import parse
 
 README = Path(metaprior.__file__).parent.parent / "README.md"
+DOCS = README.parent / "docs"
+PAGES = [README, README.parent / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+LEAST = {"model": "mlp", "likelihood": "gaussian", "tasks": "sinusoids"}
+NEEDED: dict[str, dict[str, Any]] = {"mlp": {"inputs": 1, "hidden": [4], "outputs": 1}}
+"""Keys of a kind that have no default."""
 
 
 def run_examples(page: Path, most: int | None = None) -> dict[str, Any]:
@@ -22,27 +33,109 @@ def run_examples(page: Path, most: int | None = None) -> dict[str, Any]:
     return names
 
 
-def test_the_example_runs_and_its_comment_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    names = run_examples(README)
-    std = names["std"]
+@pytest.fixture(scope="module")
+def readme(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the names mean after the README's examples, in a folder of their own."""
+    with contextlib.chdir(tmp_path_factory.mktemp("readme")):
+        torch.manual_seed(0)
+        names = run_examples(README)
+        names["files"] = sorted(os.listdir("."))
+        yield names
+
+
+def test_the_example_runs_and_its_comment_is_true(readme: dict[str, Any]) -> None:
+    std = readme["std"]
     assert min(std[0], std[-1]) > 2 * std[2]
-    assert 0.09 < float(names["forecast"].aleatoric.mean()) < 0.13  # the noise that was put in is 0.1
-    assert torch.equal(names["again"].predict(names["x_new"]), names["mean"])
+    assert 0.09 < float(readme["forecast"].aleatoric.mean()) < 0.13  # the noise that was put in is 0.1
+    assert torch.equal(readme["again"].predict(readme["x_new"]), readme["mean"])
 
 
-def test_the_meta_gradient_of_the_readme_and_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    names = run_examples(README)
-    assert names["value"].grads.mu.shape == names["theta"].mu.shape
-    first = run_examples(README.parent / "docs" / "methods" / "meta-gradients.md", most=1)
+def test_the_meta_learner_of_the_readme(readme: dict[str, Any]) -> None:
+    learner = readme["learner"]
+    assert readme["files"] == ["fit", "prior"]
+    assert readme["waves"].mean.shape == readme["unseen"][0].query.y.shape
+    assert len(learner.history_) == 2
+    assert sum(summary.bad_tasks for summary in learner.history_) == 0
+    before, after = learner.evaluate(readme["unseen"], progress=False).rows
+    assert after["mse"] < before["mse"]  # adaptation helps, even after seconds
+
+
+def test_the_meta_gradient_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> None:
+    assert readme["value"].grads.mu.shape == readme["theta"].mu.shape
+    first = run_examples(DOCS / "methods" / "meta-gradients.md", most=1)
     assert first["chosen"].engine.exact
     assert float(first["value"].loss) > 0
 
 
-def test_every_page_it_links_to_exists() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", README.read_text())
-    assert links
-    assert [link for link in links if not (README.parent / link).exists()] == []
+def test_the_page_of_the_method() -> None:
+    names = run_examples(DOCS / "methods" / "abml.md")
+    assert names["inner"].kl > 0  # lambda has left theta
+    assert names["outer"].nll_support == names["outer"].kl == names["outer"].hyperprior == 0  # the query set alone
+    assert names["maml"].theta_.sigma.count_nonzero() == 0
+    assert names["trunk"] == 5  # all of flatten, linear, relu, linear, relu
+    means, scales, noise = 6, 6, 1  # tensors of the network, and the noise scale
+    assert names["learner"].theta_.plain["inner.log_lr"].shape == (means + scales + noise,)
+
+
+def test_the_page_of_the_training() -> None:
+    names = run_examples(DOCS / "training.md")
+    assert [summary.tasks for summary in names["learner"].history_] == [64, 64]
+    assert torch.equal(names["std"], names["forecast"].epistemic)
+    assert len(names["stations"]) == 24
+    assert names["own"].history_[0].bad_tasks == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_a_page_and_to_a_heading_of_it(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s:#]*)(?:#([^)\s]+))?\)", page.read_text())
+    targets = [(page.parent / path if path else page, anchor) for path, anchor in links]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [(path.name, anchor) for path, anchor in targets if anchor and anchor not in headings(path)] == []
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made of their text."""
+    texts = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in texts}
+
+
+def test_the_readme_names_every_bench() -> None:
+    assert {f"`{bench}`" for bench in Bench} <= set(re.findall(r"^\| (`\w+`) \|", README.read_text(), re.MULTILINE))
+
+
+def section_of(name: str) -> str:
+    """What the page of the training says about a section of a configuration."""
+    page = (DOCS / "training.md").read_text()
+    found = re.search(rf"^#### `\[{name}\]`\n(.*?)(?=^#)", page, re.DOTALL | re.MULTILINE)
+    assert found, name
+    return found[1]
+
+
+def defaults(section: str, **kinds: str) -> dict[str, Any]:
+    """Every key of a section with its value, in a configuration that says as little as possible."""
+    content = {name: {"kind": kind, **NEEDED.get(kind, {})} for name, kind in {**LEAST, **kinds}.items()}
+    return parse(content, "the least").resolved()[section]
+
+
+def as_toml(value: object) -> str:
+    """A value as it stands in a configuration; TOML has no None."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize("section", PLAIN_SECTIONS)
+def test_keys_and_defaults_of_a_section_are_the_codes(section: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(.*?)`|none) \|", section_of(section), re.MULTILINE)
+    assert dict(rows) == {key: as_toml(value) for key, value in defaults(section).items()}
+
+
+@pytest.mark.parametrize(("section", "kind"), [(section, kind) for section, kinds in KINDS.items() for kind in kinds])
+def test_keys_and_defaults_of_a_kind_are_the_codes(section: str, kind: str) -> None:
+    (line,) = [line for line in section_of(section).splitlines() if line.startswith("|") and f'`"{kind}"`' in line]
+    for key, value in defaults(section, **{section: kind}).items():
+        if key == "stochastic":  # of every kind
+            assert f"`stochastic = {as_toml(value)}`" in section_of(section)
+        elif key != "kind":
+            without_default = value is None or key in NEEDED.get(kind, {})
+            assert (f"`{key}`" if without_default else f"`{key} = {as_toml(value)}`") in line

@@ -2,8 +2,9 @@
 
 That competitor is a special case of ours (sigma zero, a step size by hand), so at the same training time ours should
 not lose to it. It is given its best: step sizes (of the weights and of the noise scale) and number of steps are chosen
-on validation tasks, for the error and for the likelihood separately. So are the number of steps of ABML and a common
-factor of its learned step sizes: it learns them for few steps, and more but smaller ones may go further.
+on validation tasks, for the error and for the likelihood separately. So are the number of steps of ABML and factors of
+its learned step sizes (of the weights and of the noise scale): it learns them for few steps, and more but smaller ones
+may go further.
 """
 
 import copy
@@ -62,7 +63,7 @@ class Settings:
     """Budgets and sizes."""
 
     sinusoid_seconds: float = 45.0
-    blobs_seconds: float = 120.0
+    blobs_seconds: float = 300.0
     frame: int = 16
     width: int = 8
     tuned_noise_lr: tuple[float, ...] = (3e-4, 1e-4, 1e-3, 3e-3)
@@ -70,6 +71,8 @@ class Settings:
     tuned_steps: tuple[int, ...] = (5, 20, 40)
     abml_steps: tuple[int, ...] = (5, 20, 40)
     abml_factors: tuple[float, ...] = (1.0, 0.3, 0.1)
+    abml_noise_factors: tuple[float, ...] = (1.0, 3.0, 10.0)
+    """Of the noise scale's step size, beside the factor of all."""
     validation_tasks: int = 10
     test_tasks: int = 100
     test_samples: int = 20
@@ -78,10 +81,13 @@ class Settings:
 QUICK = Settings(
     sinusoid_seconds=6.0,
     blobs_seconds=6.0,
+    frame=8,
+    width=4,
     tuned_noise_lr=(3e-4, 3e-3),
     tuned_steps=(5,),
     abml_steps=(5,),
     abml_factors=(1.0,),
+    abml_noise_factors=(1.0,),
     validation_tasks=4,
     test_tasks=10,
     test_samples=10,
@@ -114,7 +120,7 @@ def blobs(settings: Settings) -> Problem:
         lambda seed: DriftingBlobs(size=settings.frame, seed=seed),
         outputs=2 * settings.frame**2,
         seconds=settings.blobs_seconds,
-        warm_share=0.75,
+        warm_share=0.85,
         inner=InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
         training=MetaTraining(meta_batch=4, lr=3e-4, warm_start_lr=3e-3),
         stochastic=HEAD,
@@ -219,9 +225,11 @@ class Pace(NamedTuple):
 
     steps: int
     factor: float
+    noise_factor: float = 1.0
+    """Of the noise scale's step size, beside the factor of all."""
 
     def __str__(self) -> str:
-        return f"{self.steps} steps, {self.factor:g} of their learned size"
+        return f"{self.steps} steps, learned sizes x {self.factor:g}, noise x {self.factor * self.noise_factor:g}"
 
 
 def paced_learner(learner: MetaLearner, pace: Pace) -> MetaLearner:
@@ -229,16 +237,31 @@ def paced_learner(learner: MetaLearner, pace: Pace) -> MetaLearner:
     paced = copy.copy(learner)
     theta = learner.theta_
     step_sizes = theta.plain[LOG_LR] + math.log(pace.factor)
+    step_sizes[_place_of_noise(learner)] += math.log(pace.noise_factor)
     paced.theta_ = theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
     return paced
 
 
+def _place_of_noise(learner: MetaLearner) -> int:
+    """Where the noise scale's step size is among the learned ones: means and scales come first, then what is plain."""
+    return 2 * len(learner.network.layout.names) + learner.problem(1).adapted_names.index(NOISE)
+
+
 def paces(learner: MetaLearner, problem: Problem, settings: Settings) -> dict[str, Pace]:
-    """The paces of the lowest error and of the lowest NLL on validation tasks."""
+    """The paces of the lowest error and of the lowest NLL on validation tasks, found as ``tunings`` are."""
+    first, *others = settings.abml_noise_factors
     tried: dict[Pace, Row] = {}
+
+    def attempt(factor: float, noise_factor: float) -> None:
+        paced = paced_learner(learner, Pace(0, factor, noise_factor))
+        for row in _validated(paced, problem, settings, settings.abml_steps):
+            tried[Pace(row["steps"], factor, noise_factor)] = row
+
     for factor in settings.abml_factors:
-        rows = _validated(paced_learner(learner, Pace(0, factor)), problem, settings, settings.abml_steps)
-        tried |= {Pace(row["steps"], factor): row for row in rows}
+        attempt(factor, first)
+    for factor in {_best(tried, measure).factor for measure in MEASURES}:
+        for noise_factor in others:
+            attempt(factor, noise_factor)
     return {measure: _best(tried, measure) for measure in MEASURES}
 
 

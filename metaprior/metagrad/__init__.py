@@ -4,7 +4,7 @@ Every engine is called the same way, ``engine(problem, theta, task, noise)``, an
 ``.grads``, ``.terms``, ``.inner``) or, when a number is not finite, a ``NonFinite`` that says where.
 """
 
-from metaprior.metagrad.adaptation import adapt
+from metaprior.metagrad.adaptation import adapt, adapt_stack
 from metaprior.metagrad.checkpointed import checkpointed
 from metaprior.metagrad.finite_difference import finite_difference
 from metaprior.metagrad.first_order import first_order
@@ -29,6 +29,7 @@ __all__ = [
     "Problem",
     "QueryLoss",
     "adapt",
+    "adapt_stack",
     "checkpointed",
     "finite_difference",
     "first_order",

@@ -156,3 +156,28 @@ def adapt(
             return failure
     rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
     return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})
+
+
+def adapt_stack(
+    problem: Problem,
+    theta: WeightDistribution,
+    supports: Examples,
+    noises: Sequence[Noise],
+    *,
+    steps: int | None = None,
+) -> WeightDistribution:
+    """lambda for a stack of support sets (T, N, ...) at once; every tensor that moved has T as its first axis.
+
+    A set that leaves the finite numbers shows it in its own row.
+    """
+    steps = problem.inner.steps if steps is None else steps
+    refuse_fraction("steps", steps, 0)
+    run = Adaptation(
+        problem, theta, Task(supports, Examples(supports.x[:, :0], supports.y[:, :0])), noises, stacked=True
+    )
+    state = run.start()
+    for step in range(steps):
+        _, record = run.gradient(state, step)
+        run.step(state, record, step)
+    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
+    return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})

@@ -142,7 +142,7 @@ class Trainer:
     def _why_stopped(self, last: NonFinite) -> str:
         return (
             f"{self.progress.bad_in_a_row} tasks in a row had no finite gradient (step {self.progress.step}); the last "
-            f"was {last}. Theta is as it was before them, but for step sizes that were halved. Also worth trying: a warm "
+            f"was {last}. Theta is as it was before them, but for step sizes that were halved. Also try: a warm "
             "start, learned step sizes (inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
         )
 

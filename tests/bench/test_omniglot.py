@@ -77,6 +77,8 @@ def test_maml_is_the_same_code_with_a_point_prior() -> None:
     assert (maml.relative_sigma, maml.inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
     assert (abml.objective, abml.inner.kl_weight) == ("predictive", TINY.kl_weight)
     assert abml.network.layout.names == maml.network.layout.names == ("head.weight", "head.bias")
+    sigma = abml.network.initial(abml.relative_sigma).sigma
+    assert torch.allclose(sigma, torch.full_like(sigma, TINY.sigma))
     for field in ("steps", "lr", "learn_lr", "samples", "adapt", "momentum", "damped"):
         assert getattr(abml.inner, field) == getattr(maml.inner, field)
     for one, other in zip(abml.network.module.parameters(), maml.network.module.parameters(), strict=True):

@@ -17,7 +17,8 @@ TINY = warmstart.Settings(
     tuned_noise_lr=(1e-4,),
     tuned_steps=(1,),
     abml_steps=(5,),
-    abml_factors=(1.0, 0.5),
+    abml_factors=(1.0,),
+    abml_noise_factors=(1.0, 2.0),
     validation_tasks=2,
     test_tasks=3,
     test_samples=2,
@@ -43,11 +44,13 @@ def test_the_headline_is_the_worst_ratio_of_the_rows(short_search: None) -> None
     assert rows["drifting blobs", warmstart.POOLED, ""]["meta_steps"] == 0
 
 
-def test_a_factor_multiplies_all_learned_step_sizes_and_leaves_the_learner_alone() -> None:
+def test_factors_multiply_the_learned_step_sizes_and_leave_the_learner_alone() -> None:
     learner = warmstart.meta_learner(warmstart.sinusoid(TINY)).start(Sinusoids())
     before = learner.theta_.plain[LOG_LR].clone()
-    paced = warmstart.paced_learner(learner, warmstart.Pace(3, 0.1))
-    torch.testing.assert_close(paced.theta_.plain[LOG_LR].exp(), 0.1 * before.exp())
+    paced = warmstart.paced_learner(learner, warmstart.Pace(3, factor=0.1, noise_factor=5.0))
+    expected = 0.1 * before.exp()
+    expected[-1] *= 5  # the only plain parameter, and so the last one
+    torch.testing.assert_close(paced.theta_.plain[LOG_LR].exp(), expected)
     assert torch.equal(learner.theta_.plain[LOG_LR], before)
 
 

@@ -1,0 +1,117 @@
+"""Wheel bandits played side by side: what a prior is worth when every example has to be paid for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from metaprior.metagrad import adapt_stack
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.noise import Noise
+from metaprior.tasks import wheel
+from metaprior.tasks.task import Examples
+from metaprior.weights import WeightDistribution
+
+EARLY = (1, 2, 4, 8, 16, 32)
+"""Contexts after which the posterior is renewed at the start, before the regular ``refresh``."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """How the bandits are played."""
+
+    contexts: int = 2000
+    trials: int = 20
+    refresh: int = 50
+    """Contexts between two adaptations to all that was seen."""
+    thompson: bool = True
+    """A weight sample for every decision, or (greedy) the means."""
+    seed: int = 0
+
+
+class Bandits:
+    """Wheels with their contexts drawn beforehand, the same for every player. B of them, n contexts each."""
+
+    def __init__(self, deltas: Sequence[float], game: Game) -> None:
+        noise = Noise(game.seed).fork("bandits")
+        self.size = len(deltas) * game.trials
+        self.contexts = wheel.contexts(self.size * game.contexts, noise.fork("contexts").generator()).unflatten(
+            0, (self.size, game.contexts)
+        )
+        pairs = zip(self.contexts, [delta for delta in deltas for _ in range(game.trials)], strict=True)
+        self.means = torch.stack([wheel.mean_rewards(own, delta) for own, delta in pairs])  # (B, n, arms)
+        self._noise = noise.fork("rewards")
+
+    def options(self, turn: int) -> Tensor:
+        """Network inputs for every arm, (B, arms, 7)."""
+        context = self.contexts[:, turn].repeat_interleave(wheel.ARMS, 0)
+        arms = torch.arange(wheel.ARMS).repeat(self.size)
+        options: Tensor = wheel.encode(context, arms).unflatten(0, (self.size, wheel.ARMS))
+        return options
+
+    def rewards(self, turn: int, arms: Tensor) -> Tensor:
+        """Observed rewards of the chosen arms, (B,)."""
+        chosen = self.means[torch.arange(self.size), turn, arms]
+        noise = self._noise.at(step=turn).normal(chosen)
+        return torch.add(chosen, noise, alpha=wheel.REWARD_NOISE)
+
+    def regret(self, arms: Tensor) -> Tensor:
+        """Cumulative regret of choices (B, n), in percent of that of uniformly random choices."""
+        best = self.means.amax(2)
+        lost = (best - self.means.gather(2, arms.unsqueeze(2)).squeeze(2)).sum(1)
+        return 100 * lost / (best - self.means.mean(2)).sum(1)
+
+
+def play(learner: MetaLearner, deltas: Sequence[float], game: Game, *, steps: int | None = None) -> Tensor:
+    """Regret in percent of uniform play, shape (deltas, trials).
+
+    The posterior is adapted from theta to everything seen so far, again and again; each decision is for the arm of the
+    highest predicted reward under one sample of the weights (or under the means).
+    """
+    bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("player")
+    seen = Examples(torch.zeros(bandits.size, game.contexts, 7), torch.zeros(bandits.size, game.contexts, 1))
+    arms = torch.zeros(bandits.size, game.contexts, dtype=torch.long)
+    posterior = _stacked(learner, bandits.size)
+    rows = torch.arange(bandits.size)
+    for turn in tqdm(range(game.contexts), desc="Bandits", disable=None, delay=1, leave=False):
+        if turn in EARLY or (turn and turn % game.refresh == 0):
+            posterior = _adapted(learner, Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn), steps)
+        options = bandits.options(turn)
+        values = _values(learner, posterior, options, noise.fork("decision").at(step=turn), game.thompson)
+        arms[:, turn] = values.argmax(1)
+        seen.x[:, turn] = options[rows, arms[:, turn]]
+        seen.y[:, turn, 0] = wheel.to_target(bandits.rewards(turn, arms[:, turn]))
+    regret: Tensor = bandits.regret(arms).unflatten(0, (len(deltas), game.trials))
+    return regret
+
+
+def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:
+    """The prior itself, once for each bandit."""
+    theta, moving = learner.theta_, learner.problem(1).adapted_names
+    plain = {name: p.expand(size, *p.shape) if name in moving else p for name, p in theta.plain.items()}
+    return WeightDistribution(theta.mu.expand(size, -1), theta.rho.expand(size, -1), plain)
+
+
+def _adapted(learner: MetaLearner, seen: Examples, noise: Noise, steps: int | None) -> WeightDistribution:
+    noises = [noise.at(task=number) for number in range(len(seen.x))]
+    found = adapt_stack(learner.problem(1), learner.theta_, seen, noises, steps=steps)
+    broken = ~(found.mu.isfinite().all(1) & ~found.rho.isnan().any(1))
+    if bool(broken.any()):
+        raise FloatingPointError(f"{int(broken.sum())} of {len(broken)} bandits left the finite numbers while adapting")
+    return found
+
+
+def _values(
+    learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, thompson: bool
+) -> Tensor:
+    """Predicted targets of every arm, (B, arms)."""
+    phi = posterior.sample(noise.normal(posterior.mu)) if thompson else posterior.mu
+    moving = {name: posterior.plain[name] for name in learner.problem(1).adapted_names}
+
+    def predict(own: Tensor, own_plain: dict[str, Tensor], x: Tensor) -> Tensor:
+        return learner.network(own, {**posterior.plain, **own_plain}, x)
+
+    with torch.no_grad():
+        return torch.vmap(predict)(phi, moving, options).squeeze(-1)

@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from metaprior.bench import wheel as bench
+from metaprior.bench.bandit import Bandits, Game, play
+from metaprior.tasks import wheel
+
+TINY = replace(bench.QUICK, seconds=0.3, hidden=8, contexts=12, trials=2, steps=2, meta_batch=2, outer_samples=2)
+
+
+def test_regret_is_in_percent_of_uniform_play() -> None:
+    bandits = Bandits((0.5, 0.9), Game(contexts=4000, trials=1))
+    best = bandits.means.argmax(2)
+    assert bandits.regret(best).tolist() == [0.0, 0.0]
+    uniform = torch.randint(wheel.ARMS, best.shape, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(bandits.regret(uniform), torch.full((2,), 100.0), rtol=0.06, atol=0)
+    # The safe arm everywhere: outside the wheel it pays 1.2 where 50 are to be had, and nothing is lost inside.
+    inside = bandits.contexts.norm(dim=2) < torch.tensor([[0.5], [0.9]])
+    outside = (~inside).sum(1) * (50 - 1.2)
+    by_chance = (~inside).sum(1) * (50 - (50 + 3 * 1 + 1.2) / 5) + inside.sum(1) * (1.2 - (4 * 1 + 1.2) / 5)
+    safe = torch.full_like(best, wheel.SAFE_ARM)
+    torch.testing.assert_close(bandits.regret(safe), 100 * outside / by_chance, rtol=1e-4, atol=1e-4)
+
+
+def test_every_option_is_the_context_with_one_arm() -> None:
+    bandits = Bandits((0.5,), Game(contexts=3, trials=2))
+    options = bandits.options(1)
+    assert options.shape == (2, wheel.ARMS, 7)
+    assert torch.equal(options[..., 2:], torch.eye(5).expand(2, 5, 5))
+    assert torch.equal(options[:, 3, :2], bandits.contexts[:, 1])
+
+
+class Oracle(torch.nn.Module):
+    """Knows the wheel of radius 0.9: the log reward of a context and an arm. One weight, to be a network at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outside = (x[:, :2].square().sum(1) >= 0.81).float()
+        right = 1 - (x[:, 0] > 0).float(), 1 - (x[:, 1] > 0).float()
+        quadrant = 2 * right[0] + right[1]  # (+,+) (+,-) (-,+) (-,-)
+        arm = x[:, 2:] @ torch.arange(5.0)
+        jackpot = outside * (arm == quadrant).float()
+        return (jackpot * 3.9 + (arm == 4).float() * 0.18).unsqueeze(1) + self.bias
+
+
+@pytest.mark.parametrize("thompson", [True, False])
+def test_a_network_that_knows_the_wheel_has_no_regret(thompson: bool) -> None:
+    from metaprior import Gaussian, InnerLoop, MetaLearner
+
+    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
+    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    regret = play(learner, (0.9,), Game(contexts=60, trials=2, thompson=thompson))
+    assert regret.shape == (1, 2)
+    assert regret.abs().max() == 0
+
+
+def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "QUICK", TINY)
+    result = bench.run(quick=True)
+    rows = {row["what"]: row for row in result.rows}
+    for delta in bench.DELTAS:
+        assert result.headline[f"wheel_{delta}"] == rows["ABML, Thompson"][f"delta {delta}"]
+        assert result.headline[f"wheel_{delta}_maml"] == rows["MAML, greedy"][f"delta {delta}"]
+        assert rows["ABML, Thompson"][f"delta {delta}"] >= 0
+    assert rows["published: ABML, Thompson (n = 2,000)"]["delta 0.99"] == 35.04

@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.varied_support import VariedSupport
+from metaprior.tasks.wheel import WheelTasks
+
+
+def test_parts_of_the_support_set_and_the_whole_query_set() -> None:
+    whole, varied = Sinusoids(k_shot=8), VariedSupport(Sinusoids(k_shot=8), (1, 3, 8))
+    for position in range(20):
+        task, full = varied[position], whole[position]
+        assert task.support.size in (1, 3, 8)
+        assert torch.equal(task.query.x, full.query.x)
+        rows = set(map(tuple, torch.cat(full.support, 1).tolist()))
+        drawn = list(map(tuple, torch.cat(task.support, 1).tolist()))
+        assert set(drawn) <= rows
+        assert len(set(drawn)) == len(drawn)
+    assert {varied[position].support.size for position in range(40)} == {1, 3, 8}
+
+
+def test_neighbours_share_a_size_and_a_finite_source_starts_over() -> None:
+    varied = VariedSupport(WheelTasks(k_shot=16, k_query=4, num_tasks=3), (2, 4, 8, 16), together=4)
+    sizes = [varied[position].support.size for position in range(40)]
+    assert all(len(set(sizes[start : start + 4])) == 1 for start in range(0, 40, 4))
+    assert len(set(sizes)) > 1
+    assert varied[0].name == varied[3].name
+    assert not torch.equal(varied[0].support.x[:2], varied[3].support.x[:2])
+    assert torch.equal(varied[7].support.x, varied[7].support.x)
+
+
+def test_what_cannot_be_drawn_is_said() -> None:
+    with pytest.raises(ValueError, match="too few for a part of 6"):
+        VariedSupport(Sinusoids(k_shot=5), (6,))[0]
+    with pytest.raises(ValueError, match="at least 1"):
+        VariedSupport(Sinusoids(), (0, 2))
+    with pytest.raises(IndexError, match="start at 0"):
+        VariedSupport(Sinusoids(), (2,))[-1]
