@@ -27,10 +27,10 @@ from metaprior.training.settings import MetaTraining
 ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
 SHOTS, MOST_SHOTS = 5, 10
 MEASURES = ("mse", "nll", "crps", "coverage_90")
-TRAINING_SEED, TEST_SEED = 1, 2
+TRAINING_SEED, TEST_SEED = 1, 12  # settings were chosen on tasks of seed 2
 
 PUBLISHED = {1: 0.600, 10: 0.280}
-"""Mean squared error of MAML, 5 shots, by adaptation steps (Finn et al. 2017, figure 2 and its text)."""
+"""Mean squared error of MAML, 5 shots, by adaptation steps (Finn et al. 2017; cited from memory)."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult
         "learned step sizes, adapted noise scale",
         "MAML is the same code with relative_sigma=0, kl_weight=0 and objective='query'",
         f"Bayes by Backprop: prior N(0, 1), {settings.alone_steps} steps of Adam on the five points of the test task",
-        "published: ReLU, fixed step size 0.01, trained with one inner step and 70,000 meta-steps of 25 tasks",
+        "published (cited from memory): ReLU, fixed step size 0.01, one inner step in training, 70,000 meta-steps",
         "the first step size is not searched: the best one for a fresh network is a hundred times too large for one "
         "that is trained and has a small noise scale, and training is slower from there",
         "headline nll, crps and coverage_90 are those of five shots after most steps",

@@ -35,7 +35,7 @@ POOLED, TUNED, OURS, SCRATCH = "pooled, as it is", "pooled, fine-tuned", "ABML",
 HEAD = r"output\..*"
 MEASURES = ("rmse", "nll")
 RATIOS = {"error_ratio": "rmse", "nll_ratio": "nll"}
-TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 3
+TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 13  # settings were chosen on tasks of seed 3
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class InnerLoop:
     ``learn_lr``: the step size is meta-learned as its logarithm, so it stays positive: ``"one"`` for all, or
     ``"per_tensor"`` (also ``True``): one for the means and one for the scales of each random tensor, and one for each
     adapted plain one. ``adapt`` is a regular expression: plain parameters whose whole name it matches move in the inner
-    loop (random ones always do), the others keep theta's value. ``None``: no plain parameter moves.
+    loop (random ones always do), the others keep theta's value. ``None`` (or "", where a configuration file has no
+    None): no plain parameter moves.
 
     ``damped``: the KL pulls a mean back with the curvature $c = \mathrm{kl\_weight}/(N\sigma_\theta^2)$, so steep for a
     small sigma that plain descent overshoots and diverges once $\alpha c > 2$. Damped, the means step with
@@ -60,6 +61,7 @@ class InnerLoop:
     damped: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adapt", self.adapt or None)
         learn = {"False": "no", "True": "per_tensor"}.get(str(self.learn_lr), self.learn_lr)
         object.__setattr__(self, "learn_lr", learn)
         if learn not in ("no", "one", "per_tensor"):
@@ -116,8 +118,8 @@ class Objective(Protocol):
 class QueryLoss:
     r"""$\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, and nothing else; with S weight samples.
 
-    Its minimum knows no uncertainty of the weights: by Jensen's inequality a point does at least as well as any q
-    around it, so sigma shrinks. ``predictive=True`` takes the mean over samples inside the logarithm,
+    Its minimum knows no uncertainty of the weights: a mean over q is never below its smallest value, so a point does at
+    least as well as any q, and sigma shrinks. ``predictive=True`` takes the mean over samples inside the logarithm,
     $\frac{1}{N_Q}\sum_n -\log\frac1S\sum_s p(y_n|\phi_s)$: the score of the forecast that will be made, which asks
     for as much spread as the errors have (the objective of VERSA, Gordon et al. 2019, equation 4). With one sample the
     two are the same, so it needs more.

@@ -58,6 +58,10 @@ def meta_train_one_epoch(
     Raises ``MetaTrainingStopped`` if no task of the epoch was finite.
     """
     refuse_fraction("meta_batch", meta_batch, 1)
+    if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end
+        raise ValueError(
+            f"{type(tasks).__name__} has no end, and so no epoch; give some of its tasks: [tasks[i] for i in range(9)]"
+        )
     if not grad_clip_norm > 0:
         raise ValueError(f"grad_clip_norm has to be a positive number, got {grad_clip_norm}")
     _refuse_foreign_optimizer(learner, optimizer)
@@ -156,7 +160,7 @@ class QueryForecast(NamedTuple):
 
 
 def meta_evaluate(
-    learner: MetaLearner, task: Task, *, steps: int = 10, samples: int = 20, seed: int = 0
+    learner: MetaLearner, task: Task, *, steps: int | None = None, samples: int = 20, seed: int = 0
 ) -> QueryForecast:
     r"""Adapt to a task's support set, and forecast its query inputs with S = ``samples`` weight samples:
 
@@ -164,7 +168,8 @@ def meta_evaluate(
     \mathrm{std}^2 = \frac{1}{S-1}\sum_s\big(f_{\phi_s}(x) - \bar y\big)^2,\qquad \phi_s \sim q(\phi|\lambda^{(K)})$$
 
     (for labels: of the class probabilities, with S in the denominator). The noise of the data is not in ``std``; with
-    it, it is ``forecast.std``. The query targets are not looked at.
+    it, it is ``forecast.std``. The query targets are not looked at. Without ``steps`` K is ``inner.steps``, which
+    learned step sizes were learned for.
     """
     forecast = learner.adapt(task.support, steps, seed=seed).predict(task.query.x, samples=samples, seed=seed)
     return QueryForecast(forecast.mean, forecast.epistemic, forecast)

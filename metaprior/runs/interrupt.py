@@ -11,6 +11,8 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.asked = False
+        self.between_steps = False
+        """Whether the KeyboardInterrupt came from ``check``, where everything is in order."""
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
@@ -25,6 +27,7 @@ class Interrupt:
     def check(self) -> None:
         """Stop here, if somebody asked for it."""
         if self.asked:
+            self.between_steps = True
             raise KeyboardInterrupt
 
     def __exit__(

@@ -63,8 +63,9 @@ def train(request: Request, say: Say) -> None:
                     board.add_epoch(loop.end_epoch())
                 learner.theta_ = keeper.best_theta()
                 finish(config, learner, run, board, trainer.progress.step, poll=interrupt.check, say=say)
-            except (KeyboardInterrupt, MetaTrainingStopped):
-                keeper.save(position)
+            except (KeyboardInterrupt, MetaTrainingStopped) as reason:
+                if interrupt.between_steps or isinstance(reason, MetaTrainingStopped):  # else in the middle of a step
+                    keeper.save(position)
                 say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
                 raise
             except OSError as error:

@@ -7,6 +7,7 @@ from metaprior.tasks.sine_or_line import SineOrLine
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.varied_support import VariedSupport
 from metaprior.tasks.wheel import WheelTasks
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "Sinusoids",
     "Task",
     "Tasks",
+    "VariedSupport",
     "WheelTasks",
 ]

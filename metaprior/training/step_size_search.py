@@ -15,6 +15,7 @@ from metaprior.weights import WeightDistribution
 
 LOWEST, HIGHEST = 1e-6, 10.0
 FACTOR = math.sqrt(10)
+SHARE = 0.25
 
 Places = list[int] | EllipsisType
 """Entries of ``inner.log_lr``; ``...`` is all of them."""
@@ -23,7 +24,11 @@ Places = list[int] | EllipsisType
 def searched_step_sizes(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise
 ) -> WeightDistribution:
-    """Theta with the common step size, out of ``inner.lr`` times powers of the root of 10, of the lowest outer loss.
+    """Theta with a common step size out of ``inner.lr`` times powers of the root of 10: the smallest of those that win
+    at least a quarter of what the best one wins over no adaptation.
+
+    Not the best one itself: steps that suit a network that knows nothing yet are ten times too long a little later
+    (sinusoids trained from the best ended at twice the error), and short ones grow by learning.
 
     Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is then searched
     for itself: it is no weight, and the size that suits it may be a hundred times another. Step sizes at which a
@@ -45,10 +50,18 @@ def _best(
     problem: Problem, theta: WeightDistribution, places: Places, tasks: Sequence[Task], noise: Noise
 ) -> WeightDistribution:
     """Theta with the best step size at some places of ``inner.log_lr``; as it is where none is any good."""
-    changed = [_with_step_size(theta, places, log_lr) for log_lr in _candidates(math.log(problem.inner.lr))]
+    candidates = _candidates(math.log(problem.inner.lr))
+    changed = [_with_step_size(theta, places, log_lr) for log_lr in candidates]
     losses = [_outer_loss(problem, candidate, tasks, noise) for candidate in changed]
-    best = min(range(len(losses)), key=losses.__getitem__)
-    return changed[best] if math.isfinite(losses[best]) else theta
+    standing_still = _outer_loss(problem, _with_step_size(theta, places, -math.inf), tasks, noise)
+    best = min(losses)
+    if not math.isfinite(best):
+        return theta
+    if best >= standing_still:
+        return changed[losses.index(best)]
+    enough = standing_still + SHARE * (best - standing_still)
+    good = [place for place, loss in enumerate(losses) if loss <= enough]
+    return changed[min(good, key=candidates.__getitem__)]
 
 
 def _places_of_likelihood(problem: Problem) -> list[int]:
