@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +19,11 @@ EARLY = (1, 2, 4, 8, 16, 32)
 """Contexts after which the posterior is renewed at the start, before the regular ``refresh``."""
 
 
+Rule = Literal["thompson", "optimistic", "greedy"]
+"""What an arm is worth in a decision: the prediction of one weight sample (Thompson sampling); that, but never less
+than that of the means (optimistic Thompson sampling, May et al. 2012); or that of the means alone."""
+
+
 @dataclass(frozen=True)
 class Game:
     """How the bandits are played."""
@@ -26,8 +32,7 @@ class Game:
     trials: int = 20
     refresh: int = 50
     """Contexts between two adaptations to all that was seen."""
-    thompson: bool = True
-    """A weight sample for every decision, or (greedy) the means."""
+    rule: Rule = "thompson"
     seed: int = 0
 
 
@@ -67,8 +72,8 @@ class Bandits:
 def play(learner: MetaLearner, deltas: Sequence[float], game: Game, *, steps: int | None = None) -> Tensor:
     """Regret in percent of uniform play, shape (deltas, trials).
 
-    The posterior is adapted from theta to everything seen so far, again and again; each decision is for the arm of the
-    highest predicted reward under one sample of the weights (or under the means).
+    The posterior is adapted from theta to everything seen so far, again and again; each decision is for the arm that is
+    worth most by the game's rule.
     """
     bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("player")
     seen = Examples(torch.zeros(bandits.size, game.contexts, 7), torch.zeros(bandits.size, game.contexts, 1))
@@ -79,7 +84,7 @@ def play(learner: MetaLearner, deltas: Sequence[float], game: Game, *, steps: in
         if turn in EARLY or (turn and turn % game.refresh == 0):
             posterior = _adapted(learner, Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn), steps)
         options = bandits.options(turn)
-        values = _values(learner, posterior, options, noise.fork("decision").at(step=turn), game.thompson)
+        values = _values(learner, posterior, options, noise.fork("decision").at(step=turn), game.rule)
         arms[:, turn] = values.argmax(1)
         seen.x[:, turn] = options[rows, arms[:, turn]]
         seen.y[:, turn, 0] = wheel.to_target(bandits.rewards(turn, arms[:, turn]))
@@ -103,15 +108,17 @@ def _adapted(learner: MetaLearner, seen: Examples, noise: Noise, steps: int | No
     return found
 
 
-def _values(
-    learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, thompson: bool
-) -> Tensor:
-    """Predicted targets of every arm, (B, arms)."""
-    phi = posterior.sample(noise.normal(posterior.mu)) if thompson else posterior.mu
+def _values(learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, rule: Rule) -> Tensor:
+    """What every arm is worth, (B, arms), in the units of the targets."""
     moving = {name: posterior.plain[name] for name in learner.problem(1).adapted_names}
 
     def predict(own: Tensor, own_plain: dict[str, Tensor], x: Tensor) -> Tensor:
         return learner.network(own, {**posterior.plain, **own_plain}, x)
 
     with torch.no_grad():
-        return torch.vmap(predict)(phi, moving, options).squeeze(-1)
+        if rule == "greedy":
+            return torch.vmap(predict)(posterior.mu, moving, options).squeeze(-1)
+        sampled = torch.vmap(predict)(posterior.sample(noise.normal(posterior.mu)), moving, options).squeeze(-1)
+        if rule == "thompson":
+            return sampled
+        return torch.maximum(sampled, torch.vmap(predict)(posterior.mu, moving, options).squeeze(-1))

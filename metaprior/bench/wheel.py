@@ -82,21 +82,27 @@ def meta_train(learner: MetaLearner, settings: Settings) -> Fitted:
 def run(*, quick: bool = False) -> BenchResult:
     """Meta-train, play, and put the published figures beside."""
     settings = QUICK if quick else Settings()
-    game = Game(settings.contexts, settings.trials)
-    greedy = Game(settings.contexts, settings.trials, thompson=False)
+    thompson, optimistic, greedy = (
+        Game(settings.contexts, settings.trials, rule=rule) for rule in ("thompson", "optimistic", "greedy")
+    )
     with one_thread():
         abml, maml, none = (make_learner(settings, point=point) for point in (False, True, False))
         spent = {"ABML": meta_train(abml, settings), "MAML": meta_train(maml, settings)}
         none.start(WheelTasks())
         regrets = {
-            "ABML, Thompson": play(abml, DELTAS, game),
+            "ABML, Thompson": play(abml, DELTAS, thompson),
+            "ABML, optimistic Thompson": play(abml, DELTAS, optimistic),
             "ABML, greedy": play(abml, DELTAS, greedy),
             "MAML, greedy": play(maml, DELTAS, greedy),
-            "Bayes by Backprop on each wheel alone, Thompson": play(none, DELTAS, game),
+            "Bayes by Backprop on each wheel alone, Thompson": play(none, DELTAS, thompson),
         }
     rows = [_row(name, regret, settings) for name, regret in regrets.items()]
     rows += [{"what": f"published: {name}", **_columns(values)} for name, values in PUBLISHED.items()]
     headline = {f"wheel_{delta}": float(regrets["ABML, Thompson"][i].mean()) for i, delta in enumerate(DELTAS)}
+    headline |= {
+        f"wheel_{delta}_optimistic": float(regrets["ABML, optimistic Thompson"][i].mean())
+        for i, delta in enumerate(DELTAS)
+    }
     headline |= {f"wheel_{delta}_maml": float(regrets["MAML, greedy"][i].mean()) for i, delta in enumerate(DELTAS)}
     notes = [
         "regret in percent of uniformly random play, mean over trials and its standard error",

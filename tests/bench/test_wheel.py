@@ -1,11 +1,14 @@
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
+from metaprior.bench import bandit
 from metaprior.bench import wheel as bench
-from metaprior.bench.bandit import Bandits, Game, play
+from metaprior.bench.bandit import Bandits, Game, Rule, play
+from metaprior.noise import Noise
 from metaprior.tasks import wheel
 
 TINY = replace(bench.QUICK, seconds=0.3, hidden=8, contexts=12, trials=2, steps=2, meta_batch=2, outer_samples=2)
@@ -49,15 +52,26 @@ class Oracle(torch.nn.Module):
         return (jackpot * 3.9 + (arm == 4).float() * 0.18).unsqueeze(1) + self.bias
 
 
-@pytest.mark.parametrize("thompson", [True, False])
-def test_a_network_that_knows_the_wheel_has_no_regret(thompson: bool) -> None:
+@pytest.mark.parametrize("rule", ["thompson", "optimistic", "greedy"])
+def test_a_network_that_knows_the_wheel_has_no_regret(rule: Rule) -> None:
     from metaprior import Gaussian, InnerLoop, MetaLearner
 
     learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
     learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
-    regret = play(learner, (0.9,), Game(contexts=60, trials=2, thompson=thompson))
+    regret = play(learner, (0.9,), Game(contexts=60, trials=2, rule=rule))
     assert regret.shape == (1, 2)
     assert regret.abs().max() == 0
+
+
+def test_optimism_never_goes_below_the_means() -> None:
+    from metaprior import Gaussian, InnerLoop, MetaLearner
+
+    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=1.0)
+    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    posterior, options = bandit._stacked(learner, 3), Bandits((0.9,), Game(contexts=2, trials=3)).options(0)
+    by_rule = {rule: bandit._values(learner, posterior, options, Noise(1), rule) for rule in get_args(Rule)}
+    assert torch.equal(by_rule["optimistic"], torch.maximum(by_rule["thompson"], by_rule["greedy"]))
+    assert not torch.equal(by_rule["thompson"], by_rule["greedy"])
 
 
 def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
