@@ -2,21 +2,27 @@ import pytest
 import torch
 
 from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.task import Examples
 from metaprior.tasks.varied_support import VariedSupport
 from metaprior.tasks.wheel import WheelTasks
 
 
-def test_parts_of_the_support_set_and_the_whole_query_set() -> None:
-    whole, varied = Sinusoids(k_shot=8), VariedSupport(Sinusoids(k_shot=8), (1, 3, 8))
+def rows(*examples: Examples) -> list[tuple[float, ...]]:
+    return [tuple(row) for part in examples for row in torch.cat(part, 1).tolist()]
+
+
+def test_a_tasks_examples_are_divided_anew() -> None:
+    whole, varied = Sinusoids(k_shot=8, k_query=6), VariedSupport(Sinusoids(k_shot=8, k_query=6), (1, 3, 8))
     for position in range(20):
         task, full = varied[position], whole[position]
         assert task.support.size in (1, 3, 8)
-        assert torch.equal(task.query.x, full.query.x)
-        rows = set(map(tuple, torch.cat(full.support, 1).tolist()))
-        drawn = list(map(tuple, torch.cat(task.support, 1).tolist()))
-        assert set(drawn) <= rows
-        assert len(set(drawn)) == len(drawn)
+        assert task.query.size == 6
+        drawn = rows(task.support, task.query)
+        assert len(set(drawn)) == len(drawn), "no example is in both"
+        assert set(drawn) <= set(rows(full.support, full.query))
     assert {varied[position].support.size for position in range(40)} == {1, 3, 8}
+    mixed = set(rows(varied[0].query)) & set(rows(whole[0].support))
+    assert mixed, "examples of the support set come to be asked for too"
 
 
 def test_neighbours_share_a_size_and_a_finite_source_starts_over() -> None:
