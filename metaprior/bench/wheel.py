@@ -33,14 +33,15 @@ PUBLISHED: dict[str, tuple[float, ...]] = {
 class Settings:
     """The same for every method."""
 
-    seconds: float = 480.0
+    seconds: float = 260.0
     """CPU time of meta-training."""
     warm_share: float = 0.1
     hidden: int = 64
     relative_sigma: float = 0.02
     steps: int = 5
     kl_weight: float = 0.01
-    outer_samples: int = 5
+    objective: str = "abml"
+    outer_samples: int = 2
     meta_batch: int = 16
     lr: float = 3e-3
     support_sizes: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
@@ -66,8 +67,9 @@ def make_learner(settings: Settings, *, point: bool) -> MetaLearner:
         network(settings.hidden),
         Gaussian(),
         inner=inner,
-        objective="query" if point else "predictive",
+        objective="query" if point else settings.objective,
         outer_samples=1 if point else settings.outer_samples,
+        hyperprior=None,
         relative_sigma=0 if point else settings.relative_sigma,
     )
 

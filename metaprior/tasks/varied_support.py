@@ -12,8 +12,8 @@ from metaprior.tasks.task import Examples, Task
 
 @dataclass(frozen=True)
 class VariedSupport:
-    """Each position of the training draws a task, and divides its examples anew: a support set of one of some ``sizes``,
-    and a query set of the task's own size out of the rest.
+    """Each position of the training draws a task, and divides its examples anew: a support set of one of some
+    ``sizes``, and a query set of the task's own size out of the rest.
 
     Endless. ``together`` positions in a row have the same size of support set, so that they can be stacked. Where tasks
     are few, dividing them anew keeps a prior from learning their query sets by heart.
