@@ -133,7 +133,7 @@ class Case:
 
 
 def _loop(lr: float, **options: object) -> InnerLoop:
-    return InnerLoop(steps=STEPS, lr=lr, **options)  # type: ignore[arg-type]
+    return InnerLoop(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
 
 
 def _elbo(samples: int = 1) -> AmortizedELBO:

@@ -73,7 +73,7 @@ class Step:
         """All weights of a U-Net random."""
         torch.manual_seed(0)
         network = BayesianNetwork(UNet(CHANNELS, CHANNELS, width=self.width))
-        inner = InnerLoop(steps=self.steps, lr=LR)
+        inner = InnerLoop(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
         return Problem(network, Gaussian(noise=1.0), inner, QueryLoss(), micro_batch=self.micro_batch)
 
     def task(self, number: int) -> Task:

@@ -163,6 +163,7 @@ class _BayesianLayers(nn.Module):
 
 def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> PeerGradient:
     """One meta-step with ``higher`` (Grefenstette et al. 2019): every inner step stays in the graph."""
+    _refuse_damping(problem)
     higher, model = library("higher"), _BayesianLayers(problem, theta)
     leaves, inner = model.weights(), problem.inner
     adapted = set(problem.adapted_names)
@@ -177,6 +178,12 @@ def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise
         return _result(fast(lambda q: _outer_loss(problem, q, leaves, task, noise, theta.mu)), leaves)
 
 
+def _refuse_damping(problem: Problem) -> None:
+    """Peers take plain steps: beside damped ones they would compute something else."""
+    if problem.inner.damped and problem.inner.kl_weight:
+        raise ValueError("peers take plain inner steps; compare with InnerLoop(damped=False)")
+
+
 def _step_sizes(leaves: Weights, count: int) -> list[Tensor]:
     """One for each moving tensor, or a single one for all."""
     alpha = leaves.plain[LOG_LR].exp()
@@ -185,6 +192,7 @@ def _step_sizes(leaves: Weights, count: int) -> list[Tensor]:
 
 def torchopt_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> PeerGradient:
     """One meta-step with ``torchopt`` (Ren et al. 2023), by its functional optimiser; step sizes cannot be learned."""
+    _refuse_damping(problem)
     if LOG_LR in theta.plain:
         raise ValueError("torchopt has one fixed step size; for learned ones compare with higher_unroll")
     torchopt, leaves = library("torchopt"), tensor_by_tensor(problem, theta)

@@ -104,7 +104,7 @@ def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> Proble
     if frozen:
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(re.fullmatch(stochastic, name) is not None)
-    inner = InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None)
+    inner = InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None, damped=False)  # the peer takes plain steps
     return Problem(BayesianNetwork(module, stochastic), Gaussian(noise=1.0), inner)
 
 
@@ -118,7 +118,7 @@ def mlp_contenders(settings: Settings) -> dict[Name, Contender]:
     """Many tasks of a 1-40-40-1 network: in a loop, or stacked in one program."""
     torch.manual_seed(0)
     network = BayesianNetwork(MLP(1, [40, 40], 1))
-    problem = Problem(network, Gaussian(noise=0.3), InnerLoop(steps=STEPS, lr=MLP_LR))
+    problem = Problem(network, Gaussian(noise=0.3), InnerLoop(steps=STEPS, lr=MLP_LR, damped=False))
     tasks = [_sine(settings, number) for number in range(settings.mlp_tasks)]
     theta, engine = problem.initial(tasks[0].support.y), keeping(STEPS)
 
