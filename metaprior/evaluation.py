@@ -140,7 +140,7 @@ def evaluate(
     gathered = {cell: _Gathered() for cell in cells}
     failures: list[Failure] = []
     for index, task in enumerate(tqdm(_finite(tasks), desc="evaluation", unit="task", disable=not progress, delay=1)):
-        _check_task(task)
+        check_task(task)
         for cell in cells:
             support = _support(task, cell, examples_per_shot)
             try:
@@ -306,13 +306,14 @@ def _check_counts(samples: int, examples_per_shot: int) -> None:
             raise ValueError(f"{name} has to be a whole number, {least} or more, got {value!r}")
 
 
-def _check_task(task: Task) -> None:
-    """Numbers that are not finite have to come from the adaptation, not from the data, to count as its failure."""
+def check_task(task: Task) -> Task:
+    """The task; numbers that are not finite have to come from the adaptation, not from the data, to count as its failure."""
     if not task.query.size:
         raise ValueError(f"task {task.name!r} has no query examples to be scored on")
     for part, examples in (("support", task.support), ("query", task.query)):
         for name, values in examples._asdict().items():
             refuse_non_finite(values, f"{part} {name} of task {task.name!r}")
+    return task
 
 
 def _finite(tasks: Iterable[Task] | Tasks) -> Iterable[Task]:

@@ -91,10 +91,12 @@ class BayesianNetwork:
 
         ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is left out.
         """
-        own = {name: plain[name] for name in self._plain}
-        values = {**self.constants, **own, **self.layout.split(phi)}
+        values = {**self.constants, **self._own(plain), **self.layout.split(phi)}
         # The copy: a first layer that works in place must not change the data.
         return functional_call(self.module, values, (x.clone(),))  # type: ignore[no-any-return]
+
+    def _own(self, plain: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: plain[name] for name in self._plain}
 
     def run_part(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
         """Some of the module's stages, with the parameters given by name; those not named keep the module's values."""
@@ -125,14 +127,17 @@ class BayesianNetwork:
             self._checked(named, weights.plain, x[:1])
         return max(1, counter.numbers)
 
-    def numbers_behind(self, stage: int, x: Tensor) -> int:
-        """The same for the stages from one on, whatever was done before them."""
+    def numbers_behind(self, stage: int, x: Tensor, weights: WeightDistribution | None = None) -> int:
+        """The same for the stages from one on, whatever was done before them; with the module's weights, if not given
+        others."""
+        named = {} if weights is None else {**self._own(weights.plain), **self.layout.split(weights.mu)}
         counter = _NumbersProduced()
         with evaluation_mode(self.module), torch.no_grad():
-            features = self.run_part(Chain(self.module, 0, stage), {}, x[:1]) if stage else x[:1]
+            features = self.run_part(Chain(self.module, 0, stage), named, x[:1]) if stage else x[:1]
             with counter:
-                self.run_part(Chain(self.module, stage), {}, features)
-        return max(1, counter.numbers)
+                self.run_part(Chain(self.module, stage), named, features)
+        copied = sum(map(Tensor.numel, features if isinstance(features, tuple) else (features,)))
+        return max(1, counter.numbers - copied)
 
     def check_forward(self, x: Tensor) -> torch.Size:
         """Run a few observations through, refuse what cannot work, and return the outputs' shape."""
@@ -185,7 +190,7 @@ class BayesianNetwork:
     def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Outputs for parameters by name; what the network refuses, or what is no output, is an error that says so."""
         try:
-            own = {name: plain[name] for name in self._plain}
+            own = self._own(plain)
             output = functional_call(self.module, {**self.constants, **own, **named}, (x.clone(),))
         except (RuntimeError, IndexError) as error:
             raise _refusal(x, error) from error

@@ -14,6 +14,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.scaling import TargetScale
+from metaprior.stages import first_stage_with
 from metaprior.weights import WeightDistribution
 
 NUMBERS_AT_ONCE = 2**23
@@ -55,6 +56,7 @@ class Posterior:
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size has to be at least 1, got {batch_size}")
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
+        numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         outputs = self._outputs(inputs, Noise(seed).fork("predict"), samples, batch_size, numbers)
         checks.refuse_non_finite(
             outputs, "the network's output", remedy="look for inputs far outside of the training data"
@@ -64,11 +66,17 @@ class Posterior:
             forecast = forecast.rescaled(*self.target_scale)
         return forecast.squeezed() if self.scalar_targets else forecast
 
+    def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
+        """Numbers in one observation's way that are other ones for each weight sample: those behind the first random
+        weight. What comes before is computed once for all samples that are worked on together."""
+        first = first_stage_with(self.network.module, self.network.layout.names)
+        return self.network.numbers_behind(first, inputs, self.weights) if first else numbers
+
     def _outputs(self, inputs: Tensor, noise: Noise, samples: int, batch_size: int, numbers: int) -> Tensor:
         """Network outputs (S, N, ...), computed for a group of samples and a batch of inputs at a time."""
         outputs = torch.empty(0)
         with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in sample_groups(samples, max(len(self.weights.mu), batch_size * numbers)):
+            for group in sample_groups(samples, max(len(self.weights.mu), numbers)):
                 phis = self.weights.sample(noise.normals(self.weights.mu, group))
                 for start in range(0, len(inputs), batch_size):
                     rows = slice(start, start + batch_size)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior import posterior as module
@@ -55,11 +55,33 @@ def test_the_automatic_batch_follows_the_size_of_the_network(monkeypatch: pytest
     assert {rows for _, rows in seen} == {10, 5}
     assert {samples for samples, _ in seen} == {1}
     seen.clear()
-    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 50 * numbers)
+    behind_the_first_weight = q.network.numbers_behind(1, torch.zeros(1, 2))
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 50 * behind_the_first_weight)
     q.predict(torch.zeros(25, 2), samples=3)
     assert seen == [(2, 25), (1, 25)]
     with pytest.raises(ValueError, match="batch_size has to be at least 1"):
         q.predict(torch.zeros(25, 2), batch_size=-1)
+
+
+def test_what_comes_before_the_random_weights_runs_once_for_a_group_of_samples() -> None:
+    calls = []
+
+    class Trunk(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            calls.append(len(x))
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    wide = nn.Sequential(Trunk(2, 300), nn.Tanh(), nn.Linear(300, 1))
+    network = mp.BayesianNetwork(wide, stochastic="2.*")
+    identity = TargetScale(torch.zeros(()), torch.ones(()))
+    q = Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity, input_axes=2)
+    x = torch.randn(module.NUMBERS_AT_ONCE // 600, 2)
+    alone = q.predict(x[:3], samples=20)
+    calls.clear()
+    whole = q.predict(x, samples=20)
+    assert len([rows for rows in calls if rows > 1]) <= 4, "two batches; a few groups of samples, and not one for each"
+    torch.testing.assert_close(whole.means[:, :3], alone.means)
 
 
 def test_prediction_does_not_read_the_module_again() -> None:

@@ -215,8 +215,7 @@ def _score(adapt: Callable[[Examples], Posterior], task: Task, samples: int, see
         posterior = adapt(task.support)
     except FloatingPointError:
         return None
-    # Few images at a time, so that all weight samples go together: what comes before the random head then runs once.
-    forecast = posterior.predict(task.query.x, samples=samples, seed=seed, batch_size=2)
+    forecast = posterior.predict(task.query.x, samples=samples, seed=seed)
     if not isinstance(forecast, CategoricalForecast):
         raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
     labels = task.query.y

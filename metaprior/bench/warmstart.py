@@ -111,8 +111,8 @@ def sinusoid(settings: Settings) -> Problem:
 
 
 def blobs(settings: Settings) -> Problem:
-    """Frames have much in common: most of the time goes into the warm start. All parameters adapt, the last layer's
-    are random.
+    """Frames have much in common: nearly all of the time goes into the warm start, and what is left into scales (step
+    sizes, sigma, noise). All parameters adapt, the last layer's are random.
     """
     return Problem(
         "drifting blobs",
@@ -120,9 +120,9 @@ def blobs(settings: Settings) -> Problem:
         lambda seed: DriftingBlobs(size=settings.frame, seed=seed),
         outputs=2 * settings.frame**2,
         seconds=settings.blobs_seconds,
-        warm_share=0.85,
+        warm_share=0.95,
         inner=InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
-        training=MetaTraining(meta_batch=4, lr=3e-4, warm_start_lr=3e-3),
+        training=MetaTraining(meta_batch=4, warm_start_lr=3e-3, scales_first=1.0),
         stochastic=HEAD,
         relative_sigma=0.01,
         tuned_lr=(3e-7, 1e-6, 3e-6, 1e-5, 3e-5),

@@ -46,10 +46,18 @@ class Chunk:
 
 @dataclass
 class FixedCotangent:
-    """Derivatives by what does not move: plain parameters by name, features by set of examples."""
+    """Derivatives by what does not move: plain parameters of the head and of the trunk by name, features by set of
+    examples. The trunk is the same for all tasks of a stack, and its derivative the sum over them."""
 
-    plain: dict[str, Tensor]
+    head: dict[str, Tensor]
+    trunk: dict[str, Tensor]
     features: dict[str, tuple[Tensor, ...]]
+
+    def by_name(self, stack: tuple[int, ...]) -> dict[str, Tensor]:
+        """By every plain parameter. In a stack, every task's row of a trunk's parameter is the mean over tasks."""
+        rows = {name: (t / stack[0]).expand(*stack, *t.shape) if stack else t for name, t in self.trunk.items()}
+        shared = {name: self.head[name] + row for name, row in rows.items() if name in self.head}
+        return {**self.head, **rows, **shared}
 
 
 class DataLoss:
@@ -70,10 +78,12 @@ class DataLoss:
         self._plain = {name: value.detach() for name, value in theta.plain.items()}
         fixed = [name for name in theta.plain if name not in (*self.adapted_names, LOG_LR)]
         in_trunk, in_head = _used_in(self.network.module, 0, split), _used_in(self.network.module, split, None)
-        self.trunk_names = [name for name in fixed if name in in_trunk]
+        self.trunk_names = [name for name in fixed if name in in_trunk] if problem.learn_trunk else []
         self.fixed_names = [name for name in fixed if name in in_head or name not in self.network.plain_names]
         self._examples = {"support": task.support, "query": task.query}
-        self._trunk_leaves = {name: self._plain[name].detach().requires_grad_() for name in self.trunk_names}
+        self._trunk_values = {name: self._plain[name].detach() for name in fixed if name in in_trunk}
+        for name in self.trunk_names:
+            self._trunk_values[name].requires_grad_()
         self._kept_trunk: dict[str, list[Any]] = {}
         keep = keep_trunk and bool(self.trunk_names) and not self.stack
         self._rows = {part: self._through_trunk(part, keep) for part in self._examples if self.observations(part)}
@@ -96,14 +106,14 @@ class DataLoss:
 
     def fixed_cotangent(self) -> FixedCotangent:
         """Zeros for every fixed tensor that is learned."""
-        names = dict.fromkeys([*self.fixed_names, *self.trunk_names])
-        plain = {name: self._plain[name].new_zeros((*self.stack, *self._plain[name].shape)) for name in names}
+        head = {name: self._plain[name].new_zeros((*self.stack, *self._plain[name].shape)) for name in self.fixed_names}
+        trunk = {name: torch.zeros_like(self._plain[name]) for name in self.trunk_names}
         features = {part: tuple(map(torch.zeros_like, _real(rows.features))) for part, rows in self._rows.items()}
-        return FixedCotangent(plain, features if self.trunk_names else {})
+        return FixedCotangent(head, trunk, features if self.trunk_names else {})
 
     def fixed_views(self, cotangent: FixedCotangent, part: str, chunk: Chunk) -> list[Tensor]:
         """The parts of a cotangent that belong to a chunk's fixed tensors."""
-        plain = [cotangent.plain[name] for name in self.fixed_names]
+        plain = [cotangent.head[name] for name in self.fixed_names]
         return [*plain, *(whole[chunk.window] for whole in cotangent.features.get(part, ()))]
 
     def chunks(self, part: str) -> Iterator[Chunk]:
@@ -168,33 +178,30 @@ class DataLoss:
         return Rows(tuple(features), isinstance(outputs[0], Tensor), examples.y)
 
     def _run_trunk(self, x: Tensor) -> Any:
-        return self._run(self._trunk, self._trunk_leaves, x)
+        return self._run(self._trunk, self._trunk_values, x)
 
     def pull_back_trunk(self, cotangent: FixedCotangent) -> None:
-        """Add the trunk's gradient to the plain cotangent, in micro-batches: by its kept graph, or run once more."""
+        """Add to the trunk's cotangent, in micro-batches: by its kept graph, or run once more."""
         for part, features in cotangent.features.items():
             kept = self._kept_trunk.pop(part, [])
-            size = self.problem.micro_batch or self.observations(part)
-            for lane in self._lanes():
-                x, own = self._examples[part].x[lane], [f[lane] for f in features]
-                for start in range(0, len(x), size):
-                    rows = slice(start, start + size)
-                    with torch.enable_grad():
-                        outputs = kept.pop(0) if kept else self._run_trunk(x[rows])
-                    self._pull_back_rows(_real(_several(outputs)), [f[rows] for f in own], lane, cotangent)
-                    del outputs
+            x, *along = (tensor.flatten(0, len(self.stack)) for tensor in (self._examples[part].x, *features))
+            size = self.problem.micro_batch or len(x)
+            for start in range(0, len(x), size):
+                rows = slice(start, start + size)
+                with torch.enable_grad():
+                    outputs = kept.pop(0) if kept else self._run_trunk(x[rows])
+                self._pull_back_rows(_real(_several(outputs)), [f[rows] for f in along], cotangent.trunk)
+                del outputs
 
-    def _lanes(self) -> list[tuple[int, ...]]:
-        """Index of each task of a stack; a single empty one without."""
-        return [(task,) for task in range(self.stack[0])] if self.stack else [()]
-
-    def _pull_back_rows(self, outputs: Tensors, along: Tensors, lane: tuple[int, ...], into: FixedCotangent) -> None:
+    def _pull_back_rows(self, outputs: Tensors, along: Tensors, into: dict[str, Tensor]) -> None:
         moving = [(output, v) for output, v in zip(outputs, along, strict=True) if output.requires_grad]
         tensors, directions = [pair[0] for pair in moving], [pair[1] for pair in moving]
-        grads = torch.autograd.grad(tensors, list(self._trunk_leaves.values()), directions, allow_unused=True)
-        for name, grad in zip(self._trunk_leaves, grads, strict=True):
+        leaves = [self._trunk_values[name] for name in into]
+        for total, grad in zip(
+            into.values(), torch.autograd.grad(tensors, leaves, directions, allow_unused=True), strict=True
+        ):
             if grad is not None:
-                into.plain[name][lane] += grad
+                total += grad
 
 
 def _several(output: Any) -> tuple[Tensor, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.problem import Engine, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.problem import Engine, MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.products import central_difference
 from metaprior.metagrad.sweep import Sweep
 from metaprior.metagrad.twice_reverse import twice_reverse
@@ -89,27 +89,16 @@ def _all_at_once(
     if engine.product is central_difference:
         raise ValueError(f"{engine.name} chooses its step for one task; it cannot work on a stack")
     try:
-        terms, inner, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
+        terms, _, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
     except RuntimeError as error:
         if "vmap" not in str(error):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    finite = (
-        torch.stack([t.reshape(len(t), -1).isfinite().all(1) for t in _tensors(grads)]).all(0) & terms.total.isfinite()
-    )
-    failures = [_failure(tasks[i].name, i, terms, inner) for i in (~finite).nonzero().flatten().tolist()]
-    if not bool(finite.any()):
-        return nothing(theta, failures)
-
-    def mean(values: Tensor) -> Tensor:  # of the finite rows alone: NaN times zero is NaN
-        return (values if not failures else values[finite]).mean(0)
-
-    plain = {name: mean(value) for name, value in grads.plain.items()}
-    means = OuterTerms(*(mean(term) for term in terms))
-    count = len(tasks) - len(failures)
-    return MetaBatch(
-        means.total, WeightDistribution(mean(grads.mu), mean(grads.rho), plain), means, count, tuple(failures)
-    )
+    if not all(bool(t.isfinite().all()) for t in (*terms, *_tensors(grads))):
+        return _one_by_one(problem, theta, tasks, noises, engine)  # which says what happened in which task
+    means = OuterTerms(*(term.mean(0) for term in terms))
+    plain = {name: value.mean(0) for name, value in grads.plain.items()}
+    return MetaBatch(means.total, WeightDistribution(grads.mu.mean(0), grads.rho.mean(0), plain), means, len(tasks))
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
@@ -122,18 +111,6 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
         for parts in ([task.support for task in tasks], [task.query for task in tasks])
     )
     return Task(support, query, "stack")
-
-
-def _failure(name: str, row: int, terms: OuterTerms, inner: InnerTerms) -> NonFinite:
-    """Where a task of a stack first left the finite numbers."""
-    for step in range(len(inner.nll)):
-        for term, values in inner._asdict().items():
-            if not bool(values[step, row].isfinite()):
-                return NonFinite(name, step, term, float(values[step, row]))
-    for term, values in terms._asdict().items():
-        if not bool(values[row].isfinite()):
-            return NonFinite(name, "outer", term, float(values[row]))
-    return NonFinite(name, "sweep", "gradient", float("nan"))
 
 
 def nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:

@@ -180,7 +180,8 @@ class Problem:
     noise.
 
     ``micro_batch``: observations that are run through the network at once; it bounds the activations' memory and
-    changes no result (beyond rounding).
+    changes no result (beyond rounding). ``learn_trunk=False``: nobody asks for the gradient by the stages in front of
+    everything that is adapted; engines that can save a pass back through them return zeros for it.
     """
 
     network: BayesianNetwork
@@ -188,6 +189,7 @@ class Problem:
     inner: InnerLoop = InnerLoop()
     objective: Objective = QueryLoss()
     micro_batch: int | None = None
+    learn_trunk: bool = True
 
     def __post_init__(self) -> None:
         refuse_hidden_noise(self.network.module)

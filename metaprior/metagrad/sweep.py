@@ -66,7 +66,8 @@ class Sweep:
     ) -> tuple[OuterTerms, InnerTerms, WeightDistribution]:
         """The same for tasks of equal shapes, stacked along a new first axis, in one vectorised program.
 
-        Every tensor of the result has the tasks as its first axis (the inner terms: as their second).
+        Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
+        trunk's gradient is the mean over tasks.
         """
         outcome = self._run(Adaptation(problem, theta, stack, noises, stacked=True))
         if isinstance(outcome, NonFinite):
@@ -250,11 +251,14 @@ def _add_products(
 def collect_gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribution:
     """By everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
-    plain = {**v.plain, **cotangents.fixed.plain}
+    stack = run.data.stack
+    plain = {**v.plain, **cotangents.fixed.by_name(stack)}
     if run.sizes.learned is not None:
         plain[LOG_LR] = run.sizes.grad
     return WeightDistribution(
-        theta.mu.add_(v.mu), theta.rho.add_(v.rho), {name: plain[name] for name in run.theta.plain}
+        theta.mu.add_(v.mu),
+        theta.rho.add_(v.rho),
+        {name: plain[name] if name in plain else t.new_zeros(*stack, *t.shape) for name, t in run.theta.plain.items()},
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from metaprior.evaluation import Evaluation
+from metaprior.evaluation import Evaluation, check_task
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
@@ -78,7 +78,8 @@ def _score(found: Evaluation) -> float:
 
 def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
     """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
-    targets = torch.cat([tasks[i].query.y.flatten() for i in range(len(tasks))])
+    checked = [check_task(tasks[i]) for i in range(len(tasks))]  # now, and not after an epoch of training
+    targets = torch.cat([task.query.y.flatten() for task in checked])
     if continuous:
         return float(targets.double().std(correction=0))
     return 1 - float(targets.long().bincount().max()) / len(targets)

@@ -13,8 +13,8 @@ from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
-STACKED_NUMBERS = 2**24
-"""Weights and activations of a stack of tasks, together (64 MiB in float32), up to which tasks are stacked."""
+STACKED_NUMBERS = 2**25
+"""Weights and activations of a stack of tasks, together (128 MiB in float32), up to which tasks are stacked."""
 EVERY_STEP = 10**6
 
 
@@ -49,9 +49,7 @@ def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]
     if len(tasks) < 2 or not isinstance(engine, Sweep) or problem.micro_batch is not None:
         return False
     observations = sum(task.support.size + task.query.size for task in tasks)
-    numbers = observations * problem.network.numbers_behind(problem.trunk_stages, tasks[0].support.x) + 2 * len(
-        tasks
-    ) * len(theta.mu)
+    numbers = observations * problem.network.numbers_behind(0, tasks[0].support.x) + 2 * len(tasks) * len(theta.mu)
     if numbers > STACKED_NUMBERS:
         return False
     short = replace(problem, inner=replace(problem.inner, steps=min(1, problem.inner.steps)))

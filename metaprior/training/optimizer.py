@@ -1,6 +1,6 @@
 """AdamW on theta: means and plain parameters in one group, everything that is a scale in the other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -46,22 +46,28 @@ def make_optimizer(problem: Problem, theta: WeightDistribution, settings: MetaTr
     return torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
 
-def set_learning_rates(optimizer: torch.optim.AdamW, means: float, scales: float) -> None:
-    """For the next step."""
-    for group in optimizer.param_groups:
-        group["lr"] = means if group["name"] == MEANS else scales
-
-
 def descend(
-    optimizer: torch.optim.AdamW, theta: WeightDistribution, grads: WeightDistribution, clip: float
+    optimizer: torch.optim.AdamW,
+    theta: WeightDistribution,
+    grads: WeightDistribution,
+    learning_rates: Mapping[str, float],
+    clip: float,
 ) -> dict[str, float]:
-    """One step along the gradients, each group's norm clipped; returns the norms before clipping."""
+    """One step along the gradients, each group's norm clipped; returns the norms before clipping.
+
+    A group without a learning rate is left alone, and so are its moments.
+    """
     of_theta = named_tensors(theta)
     for name, grad in named_tensors(grads).items():
         of_theta[name].grad = grad
-    norms = {
-        group["name"]: float(torch.nn.utils.clip_grad_norm_(group["params"], clip)) for group in optimizer.param_groups
-    }
+    norms = {}
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rates.get(group["name"], 0.0)
+        if group["name"] in learning_rates:
+            norms[group["name"]] = float(torch.nn.utils.clip_grad_norm_(group["params"], clip))
+        else:
+            for tensor in group["params"]:
+                tensor.grad = None
     optimizer.step()
     for tensor in of_theta.values():
         tensor.grad = None

@@ -1,10 +1,12 @@
 """A first step size that works: tried out on tasks, so that training does not hang on the number in a configuration."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import EllipsisType
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from metaprior.metagrad.adaptation import adapt
 from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
@@ -13,55 +15,70 @@ from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
-LOWEST, HIGHEST = 1e-6, 10.0
-FACTOR = math.sqrt(10)
-SHARE = 0.25
+LOWEST, HIGHEST = 1e-9, 10.0
+FACTOR = 10.0
+"""From candidate to candidate; the best one's neighbours at the root of this factor are tried too."""
+HALFWAY = math.log(FACTOR) / 2
+WORSE_IN_A_ROW = 2
+"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still."""
 
 Places = list[int] | EllipsisType
 """Entries of ``inner.log_lr``; ``...`` is all of them."""
 
 
 def searched_step_sizes(
-    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise
+    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, share: float
 ) -> WeightDistribution:
-    """Theta with a common step size out of ``inner.lr`` times powers of the root of 10: the smallest of those that win
-    at least a quarter of what the best one wins over no adaptation.
+    """Theta with a common step size out of ``inner.lr`` times powers of 10 (and the best one's neighbours halfway): the
+    smallest of those that win at least a ``share`` of what the best one wins over no adaptation.
 
-    Not the best one itself: steps that suit a network that knows nothing yet are ten times too long a little later
-    (sinusoids trained from the best ended at twice the error), and short ones grow by learning.
-
-    Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is then searched
-    for itself: it is no weight, and the size that suits it may be a hundred times another. Step sizes at which a
-    task is
-    not finite are out. Where none is any good, theta stays as it is. Tasks whose data are not finite say nothing about
-    step sizes and are left out.
+    Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is searched
+    first, for itself, with weights at rest: it is no weight, and the size that suits it may be a thousand times
+    another. Step sizes at which a task is not finite are out. Where none wins anything, the least harmful is taken, of
+    equals the one next to ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out.
     """
     tasks = [
         task for task in tasks if all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
     ]
     if not tasks:
         return theta
-    found = _best(problem, theta, ..., tasks, noise)
     own = _places_of_likelihood(problem)
-    return _best(problem, found, own, tasks, noise) if own else found
+    weights = [place for place in range(theta.plain[LOG_LR].numel()) if place not in own] if own else ...
+    search = _Search(problem, tasks, noise, share)
+    if own:
+        resting = search.best(_with_step_size(theta, weights, -math.inf), own)
+        theta = _with_step_size(theta, own, resting.plain[LOG_LR][own])
+    return search.best(theta, weights)
 
 
-def _best(
-    problem: Problem, theta: WeightDistribution, places: Places, tasks: Sequence[Task], noise: Noise
-) -> WeightDistribution:
-    """Theta with the best step size at some places of ``inner.log_lr``; as it is where none is any good."""
-    candidates = _candidates(math.log(problem.inner.lr))
-    changed = [_with_step_size(theta, places, log_lr) for log_lr in candidates]
-    losses = [_outer_loss(problem, candidate, tasks, noise) for candidate in changed]
-    standing_still = _outer_loss(problem, _with_step_size(theta, places, -math.inf), tasks, noise)
-    best = min(losses)
-    if not math.isfinite(best):
-        return theta
-    if best >= standing_still:
-        return changed[losses.index(best)]
-    enough = standing_still + SHARE * (best - standing_still)
-    good = [place for place, loss in enumerate(losses) if loss <= enough]
-    return changed[min(good, key=candidates.__getitem__)]
+class _Search(NamedTuple):
+    problem: Problem
+    tasks: Sequence[Task]
+    noise: Noise
+    share: float
+
+    def best(self, theta: WeightDistribution, places: Places) -> WeightDistribution:
+        """Theta with a good step size at some places of ``inner.log_lr``."""
+
+        def loss_at(log_lr: float) -> float:
+            return self._loss(_with_step_size(theta, places, log_lr))
+
+        start, standing_still = math.log(self.problem.inner.lr), loss_at(-math.inf)
+        losses = _tried(loss_at, _candidates(start), standing_still)
+        if not losses:
+            return theta
+        if min(losses.values()) >= standing_still:
+            return _with_step_size(theta, places, min(losses, key=lambda lr: (losses[lr], abs(lr - start))))
+        best = min(losses, key=losses.__getitem__)
+        losses |= _tried(loss_at, [best - HALFWAY, best + HALFWAY], standing_still)
+        least = min(losses.values())
+        enough = least + (1 - self.share) * (standing_still - least)
+        return _with_step_size(theta, places, min(log_lr for log_lr, loss in losses.items() if loss <= enough))
+
+    def _loss(self, theta: WeightDistribution) -> float:
+        noises = (self.noise.at(task=self.noise.task + index) for index in range(len(self.tasks)))
+        losses = [_task_loss(self.problem, theta, *pair) for pair in zip(self.tasks, noises, strict=True)]
+        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
 
 def _places_of_likelihood(problem: Problem) -> list[int]:
@@ -76,19 +93,27 @@ def _places_of_likelihood(problem: Problem) -> list[int]:
 def _candidates(start: float) -> list[float]:
     down = math.ceil((math.log(LOWEST) - start) / math.log(FACTOR))
     up = math.floor((math.log(HIGHEST) - start) / math.log(FACTOR))
-    powers = sorted(range(min(down, 0), max(up, 0) + 1), key=abs)  # the given one first: it wins a tie
-    return [start + power * math.log(FACTOR) for power in powers]
+    return [start + power * math.log(FACTOR) for power in range(min(down, 0), max(up, 0) + 1)]
 
 
-def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float) -> WeightDistribution:
+def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], standing_still: float) -> dict[float, float]:
+    """The finite losses, from the shortest step up to where it is clear that longer ones are too long."""
+    losses: dict[float, float] = {}
+    worse = 0
+    for log_lr in candidates:
+        loss = loss_at(log_lr)
+        if math.isfinite(loss):
+            losses[log_lr] = loss
+        worse = worse + 1 if loss > standing_still or math.isinf(loss) else 0
+        if worse == WORSE_IN_A_ROW:
+            break
+    return losses
+
+
+def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float | Tensor) -> WeightDistribution:
     step_sizes = theta.plain[LOG_LR].detach().clone()
     step_sizes[places] = log_lr
     return theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
-
-
-def _outer_loss(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise) -> float:
-    losses = [_task_loss(problem, theta, task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks)]
-    return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
 
 def _task_loss(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:

@@ -15,13 +15,14 @@ from metaprior.tasks.task import Task
 from metaprior.training.door import Door
 from metaprior.training.gradient_choice import alike
 from metaprior.training.optimizer import (
+    MEANS,
+    SCALES,
     descend,
     leaves_of,
     make_optimizer,
     moments,
     named_tensors,
     restore_moments,
-    set_learning_rates,
 )
 from metaprior.training.phases import Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.pooled import pooled_gradient
@@ -30,6 +31,11 @@ from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
 
 SEARCH_TASKS = 8
+SHARE, SHARE_WARM = 0.25, 0.9
+"""Share of the best step size's gain with which a shorter one will do, from scratch and after a warm start.
+
+Steps that suit a network that knows nothing yet are ten times too long a little later (sinusoids trained from the best
+ended at twice the error), and short ones grow by learning."""
 
 
 class MetaTrainingStopped(ArithmeticError):
@@ -112,7 +118,7 @@ class Trainer:
     def _gradient(self, phase: Phase, tasks: Sequence[Task]) -> MetaBatch:
         if phase.pooled:
             return pooled_gradient(self.problem, self.theta, tasks)
-        problem = annealed(self.problem, self.settings, self.progress.step)
+        problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
         noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position)
         stacked = self.stacked and alike(tasks)
         return meta_gradient(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
@@ -120,8 +126,8 @@ class Trainer:
     def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
         factor = learning_rate_factor(self.settings, self.progress.step) * self.progress.plateau_factor
         means = self.settings.warm_start_lr if phase.pooled else self.settings.lr
-        set_learning_rates(self.optimizer, factor * means * phase.moves_means, factor * self.settings.scale_lr)
-        return descend(self.optimizer, self.theta, batch.grads, self.settings.grad_clip_norm)
+        rates = {SCALES: factor * self.settings.scale_lr} | ({MEANS: factor * means} if phase.moves_means else {})
+        return descend(self.optimizer, self.theta, batch.grads, rates, self.settings.grad_clip_norm)
 
     def _count(self, phase: Phase, tasks: Sequence[Task], batch: MetaBatch) -> None:
         progress = self.progress
@@ -153,7 +159,9 @@ class Trainer:
             theta = theta._replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
         if LOG_LR in theta.plain and self.settings.search_step_size:
             noise = Noise(self.seed).fork("step size search")
-            theta = searched_step_sizes(self.problem, theta, self._draw(self.progress.position, SEARCH_TASKS), noise)
+            share = SHARE_WARM if self.settings.warm_start else SHARE
+            tasks = self._draw(self.progress.position, SEARCH_TASKS)
+            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share)
         self.theta = leaves_of(theta)
         self.optimizer = make_optimizer(self.problem, self.theta, self.settings)
 

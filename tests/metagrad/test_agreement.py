@@ -1,6 +1,7 @@
 """Every exact engine gives the meta-gradient that torch gives by unrolling everything."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import NOISE, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, MetaGradient, QueryLoss, finite_difference, unrolled
-from metaprior.metagrad.problem import LOG_LR
+from metaprior.metagrad.implicit import Implicit
+from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.stages import stages_of
 from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
 
 LR = 5e-3
@@ -148,6 +151,30 @@ def test_another_seed_or_task_index_is_another_loss() -> None:
             assert_same(other, solved(unrolled, case.replace(noise=noise)), case.problem)
 
 
+def trunk_parameters(problem: Problem) -> list[str]:
+    stages = stages_of(problem.network.module)[: problem.trunk_stages]
+    inside = {id(p) for stage in stages for p in stage.parameters()}
+    return [name for name, p in problem.network.module.named_parameters() if id(p) in inside]
+
+
+@pytest.mark.parametrize("engine", ["mixed", "twice_reverse", "keeping(1)", "keeping(all)", "implicit"])
+def test_a_trunk_that_is_not_learned_has_no_gradient_and_changes_no_other(engine: str) -> None:
+    case, expected = case_and_reference("U-Net, random output")
+    trunk = trunk_parameters(case.problem)
+    engines = {**ENGINES, "implicit": Implicit()}
+    whole = solved(engines[engine], case)
+    found = solved(engines[engine], case.replace(problem=replace(case.problem, learn_trunk=False)))
+    assert trunk
+    for name, grad in found.grads.plain.items():
+        if name in trunk:
+            assert whole.grads.plain[name].any(), name
+            assert not grad.any(), name
+        else:
+            torch.testing.assert_close(grad, whole.grads.plain[name], rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.grads.mu, whole.grads.mu, rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("engine", ["mixed", "twice_reverse", "keeping(1)", "keeping(all)"])
 @pytest.mark.parametrize(
     "name",
@@ -183,8 +210,11 @@ def test_a_stack_of_tasks_gives_each_tasks_own_answer(engine: str, name: str) ->
         "stack",
     )
     terms, inner, grads = ENGINES[engine].stacked(case.problem, case.theta, stack, [each.noise for each in cases])
-    for row, each in enumerate(cases):
-        expected = solved(unrolled, each)
+    alone = [solved(unrolled, each) for each in cases]
+    names = trunk_parameters(case.problem)  # of these, a stack knows the mean over tasks, and no more
+    trunk = {name: torch.stack([each.grads.plain[name] for each in alone]).mean(0) for name in names}
+    for row, expected in enumerate(alone):
+        expected.grads.plain.update(trunk)
         own = type(grads)(grads.mu[row], grads.rho[row], {name: value[row] for name, value in grads.plain.items()})
         own_terms = type(terms)(*(value[row] for value in terms))
         own_inner = type(inner)(*(value[:, row] for value in inner))

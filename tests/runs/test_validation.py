@@ -68,3 +68,11 @@ def test_failing_tasks_never_make_a_score_better() -> None:
     assert both.score == pytest.approx(alone.score)
     none = Validator(learner, FirstTasks([wild], 1), SETTINGS, lambda: None)(theta)
     assert none.score == math.inf
+
+
+def test_a_damaged_validation_task_is_refused_before_training_begins() -> None:
+    task = Sinusoids()[0]
+    damaged = task._replace(query=Examples(task.query.x, task.query.y * math.nan), name="broken")
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0))
+    with pytest.raises(ValueError, match="query y of task 'broken' has 10 NaN"):
+        Validator(learner, FirstTasks([task, damaged], 2), SETTINGS, lambda: None)

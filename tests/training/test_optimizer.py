@@ -39,6 +39,9 @@ def test_a_points_scales_are_not_learned() -> None:
     assert [group["name"] for group in make_optimizer(bare, theta, MetaTraining()).param_groups] == ["means"]
 
 
+RATES = {"means": 0.1, "scales": 0.1}
+
+
 def test_leaves_are_copies() -> None:
     theta = make_theta()
     leaves = leaves_of(theta)
@@ -54,7 +57,7 @@ def test_only_means_decay() -> None:
     for decay in (0.0, 0.5):
         theta = make_theta()
         optimizer = make_optimizer(make_problem(), theta, MetaTraining(lr=0.1, weight_decay=decay))
-        descend(optimizer, theta, gradients_like(theta), clip=1e9)
+        descend(optimizer, theta, gradients_like(theta), RATES, clip=1e9)
         after[decay] = named_tensors(theta)
     for name, start in named_tensors(make_theta()).items():
         lost = after[0.0][name] - after[0.5][name]
@@ -79,11 +82,27 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
             seen[group["name"]] = torch.cat([p.grad.flatten() for p in group["params"]]).norm()
 
     optimizer.register_step_pre_hook(look)
-    norms = descend(optimizer, theta, grads, clip=0.5)
+    norms = descend(optimizer, theta, grads, RATES, clip=0.5)
     for name, norm in expected.items():
         assert norms[name] == pytest.approx(float(norm), rel=1e-9), "what is reported is the norm before clipping"
         assert float(seen[name]) == pytest.approx(min(0.5, float(norm)), rel=1e-5)
     assert all(tensor.grad is None for tensor in named_tensors(theta).values())
+
+
+def test_a_group_without_a_learning_rate_is_left_alone_and_starts_afresh_later() -> None:
+    theta = make_theta()
+    optimizer = make_optimizer(make_problem(), theta, MetaTraining(weight_decay=0.5))
+    norms = descend(optimizer, theta, gradients_like(theta), {"scales": 0.1}, clip=1e9)
+    assert set(norms) == {"scales"}
+    before = named_tensors(make_theta())
+    moved = {name for name, value in named_tensors(theta).items() if not torch.equal(value, before[name])}
+    assert moved == {"rho", f"plain.{NOISE}", f"plain.{LOG_LR}"}
+    assert {name.rsplit("/", 1)[0] for name, _ in moments(optimizer, theta)} == moved
+    descend(optimizer, theta, gradients_like(theta), RATES, clip=1e9)
+    steps = {
+        name.rsplit("/", 1)[0]: float(value) for name, value in moments(optimizer, theta) if name.endswith("/step")
+    }
+    assert {name: 2.0 if name in moved else 1.0 for name in before} == steps
 
 
 def test_moments_are_named_after_theta() -> None:
@@ -91,7 +110,7 @@ def test_moments_are_named_after_theta() -> None:
     optimizer = make_optimizer(make_problem(), theta, MetaTraining())
     assert dict(moments(optimizer, theta)) == {}
     grads = gradients_like(theta)
-    descend(optimizer, theta, grads, clip=1e9)
+    descend(optimizer, theta, grads, RATES, clip=1e9)
     found = dict(moments(optimizer, theta))
     assert {name.rsplit("/", 1)[1] for name in found} == {"step", "exp_avg", "exp_avg_sq"}
     torch.testing.assert_close(found[f"plain.{LOG_LR}/exp_avg"], 0.1 * grads.plain[LOG_LR])

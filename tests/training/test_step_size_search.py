@@ -10,8 +10,10 @@ from metaprior.metagrad.problem import LOG_LR
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, SHARE, searched_step_sizes
+from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.weights import WeightDistribution
+
+SHARE = 0.25
 
 
 def quadratic(target: float = 2.0) -> Task:
@@ -31,7 +33,7 @@ def problem_with(lr: float, steps: int = 3, relative_sigma: float = 1e-12) -> tu
 
 def found_for(lr: float, tasks: list[Task]) -> float:
     problem, theta = problem_with(lr)
-    log_lr = searched_step_sizes(problem, theta, tasks, Noise()).plain[LOG_LR]
+    log_lr = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE).plain[LOG_LR]
     assert (log_lr == log_lr[0]).all()
     return math.exp(float(log_lr[0]))
 
@@ -40,9 +42,14 @@ def wanted(lr: float, steps: int = 3, curvature: float = 1.0) -> float:
     """The smallest of the grid that wins a quarter of what the best one wins; K steps leave (1 - alpha c)^2K."""
     grid = [lr * FACTOR**power for power in range(-40, 41)]
     grid = [alpha for alpha in grid if LOWEST * 0.999 <= alpha <= HIGHEST * 1.001]
-    shrink = {alpha: abs(1 - alpha * curvature) for alpha in grid}
-    left = {alpha: s ** (2 * steps) if s < 1 else math.inf for alpha, s in shrink.items()}
-    return min(alpha for alpha in grid if left[alpha] <= 1 - SHARE * (1 - min(left.values())))
+
+    def left(alpha: float) -> float:
+        shrink = abs(1 - alpha * curvature)
+        return shrink ** (2 * steps) if shrink < 1 else math.inf
+
+    best = min(grid, key=left)
+    grid += [best / math.sqrt(FACTOR), best * math.sqrt(FACTOR)]
+    return min(alpha for alpha in grid if left(alpha) <= 1 - SHARE * (1 - min(map(left, grid))))
 
 
 @pytest.mark.parametrize("lr", [1e-4, 0.03, 0.7, 1.0, 5.0])
@@ -63,16 +70,18 @@ def test_the_given_step_size_wins_a_tie() -> None:
 def test_candidates_that_are_not_finite_are_out() -> None:
     huge = Task(*(Examples(1e60 * part.x, part.y) for part in quadratic()[:2]))  # stable for alpha < 1e-120
     problem, theta = problem_with(1e-3, steps=5)
-    assert torch.equal(searched_step_sizes(problem, theta, [huge], Noise()).plain[LOG_LR], theta.plain[LOG_LR])
+    assert torch.equal(
+        searched_step_sizes(problem, theta, [huge], Noise(), share=SHARE).plain[LOG_LR], theta.plain[LOG_LR]
+    )
     steep = Task(*(Examples(1e2 * part.x, part.y) for part in quadratic()[:2]))  # 1e4 of curvature
     problem, theta = problem_with(0.5, steps=35)
-    found = searched_step_sizes(problem, theta, [steep], Noise()).plain[LOG_LR]
+    found = searched_step_sizes(problem, theta, [steep], Noise(), share=SHARE).plain[LOG_LR]
     assert math.exp(float(found[0])) == pytest.approx(wanted(0.5, 35, 1e4), rel=1e-9), "larger ones overflow or diverge"
 
 
 def test_a_point_prior_is_searched_too() -> None:
     problem, theta = problem_with(1e-3, relative_sigma=0.0)
-    found = searched_step_sizes(problem, theta, [quadratic()], Noise()).plain[LOG_LR]
+    found = searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE).plain[LOG_LR]
     assert math.exp(float(found[0])) == pytest.approx(wanted(1e-3), rel=1e-9)
 
 
@@ -84,7 +93,7 @@ def test_damaged_tasks_are_left_out() -> None:
 
 def test_only_the_step_sizes_change() -> None:
     problem, theta = problem_with(1e-3)
-    found = searched_step_sizes(problem, theta, [quadratic()], Noise())
+    found = searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE)
     assert found.mu is theta.mu
     assert found.rho is theta.rho
     assert torch.equal(theta.plain[LOG_LR], torch.full((2,), math.log(1e-3), dtype=torch.float64))
