@@ -307,7 +307,8 @@ def _check_counts(samples: int, examples_per_shot: int) -> None:
 
 
 def check_task(task: Task) -> Task:
-    """The task; numbers that are not finite have to come from the adaptation, not from the data, to count as its failure."""
+    """The task itself. Numbers that are not finite have to come from the adaptation, not from the data, to count as its
+    failure."""
     if not task.query.size:
         raise ValueError(f"task {task.name!r} has no query examples to be scored on")
     for part, examples in (("support", task.support), ("query", task.query)):
