@@ -96,7 +96,7 @@ def bench(
         typer.Option(help="uci, mnist, omniglot: data folder (default: $METAPRIOR_DATA, else ../shared/data)."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="uci, mnist, omniglot: processes at once (default: one a core).")
+        int | None, typer.Option(min=1, help="uci, mnist, omniglot, wheel: processes at once (default: one a core).")
     ] = None,
 ) -> None:
     """Measure beside published figures (uci, mnist) or beside other libraries at work (gradients, memory, speed).
@@ -118,7 +118,7 @@ def bench(
         Bench.ROBUSTNESS: lambda: robustness.run(quick=quick),
         Bench.WARMSTART: lambda: warmstart.run(quick=quick),
         Bench.OMNIGLOT: lambda: omniglot.run(data_folder(data), quick=quick, workers=workers),
-        Bench.WHEEL: lambda: wheel.run(quick=quick),
+        Bench.WHEEL: lambda: wheel.run(quick=quick, workers=workers),
     }
     result = benches[name]()
     typer.echo(result.table())
@@ -134,8 +134,12 @@ def plan(
         Path | None, typer.Argument(help="Configuration of a run, in place of the sizes of a U-Net below.")
     ] = None,
     memory: Annotated[
-        str, typer.Option(help="Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5).")
-    ] = "4GiB",
+        str | None,
+        typer.Option(
+            help="Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5). Default: the "
+            "configuration's run.memory, else 4GiB."
+        ),
+    ] = None,
     width: Annotated[int, typer.Option(min=1, help="Channels of the U-Net at full resolution.")] = 64,
     frame: Annotated[int, typer.Option(min=16, help="Pixels along each side of a frame.")] = 64,
     frames: Annotated[int, typer.Option(min=1, help="Input frames; as many are forecast.")] = 4,
@@ -159,12 +163,13 @@ def plan(
     from metaprior.runs.reading import read_config
     from metaprior.unet_plan import UNetJob
 
-    budget = bytes_of(memory)
     if config is None:
         choices = UNetJob(width, frame, frames, k_shot, k_query, steps, samples, stochastic).choices()
     else:
         _refuse_sizes(context)
-        choices = choices_of(read_config(config))
+        wanted = read_config(config)
+        memory, choices = memory or str(wanted.run.memory), choices_of(wanted)
+    budget = bytes_of(memory or "4GiB")
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:

@@ -64,8 +64,9 @@ class Settings:
     examples, which are less alike, never become sure, and every forecast is underconfident."""
     inner_lr: float = 1.0
     """First step size; learned from there."""
-    kl_weight: float = 3e-4
-    sigma: float = 0.02
+    inner_samples: int = 4
+    kl_weight: float = 2e-3
+    sigma: float = 0.05
     """First standard deviation of the last layer's weights (which start at zero)."""
     outer_samples: int = 10
     meta_batch: int = 4
@@ -133,13 +134,14 @@ def learner(method: str, settings: Settings) -> MetaLearner:
         lr=settings.inner_lr,
         learn_lr="per_tensor",
         kl_weight=settings.kl_weight,
+        samples=settings.inner_samples,
         adapt=None,
     )
     if method == MAML:
         return MetaLearner(
             network(settings),
             Categorical(),
-            inner=replace(inner, kl_weight=0.0),
+            inner=replace(inner, kl_weight=0.0, samples=1),
             objective="query",
             stochastic=HEAD,
             relative_sigma=0.0,

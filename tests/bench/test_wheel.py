@@ -11,7 +11,15 @@ from metaprior.bench.bandit import Bandits, Game, Rule, play
 from metaprior.noise import Noise
 from metaprior.tasks import wheel
 
-TINY = replace(bench.QUICK, seconds=0.3, hidden=8, contexts=12, trials=2, steps=2, meta_batch=2, outer_samples=2)
+SHORT = {"seconds": 0.3, "meta_batch": 2}
+TINY = replace(
+    bench.QUICK,
+    lessons=(replace(bench.PAPER, **SHORT), replace(bench.VARIED, **SHORT)),
+    hidden=8,
+    contexts=12,
+    trials=2,
+    steps=2,
+)
 
 
 def test_regret_is_in_percent_of_uniform_play() -> None:
@@ -76,10 +84,14 @@ def test_optimism_never_goes_below_the_means() -> None:
 
 def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "QUICK", TINY)
+    monkeypatch.setattr(bench, "run_all", lambda function, jobs, **_: list(map(function, jobs)))
     result = bench.run(quick=True)
     rows = {row["what"]: row for row in result.rows}
     for delta in bench.DELTAS:
         assert result.headline[f"wheel_{delta}"] == rows["ABML, Thompson"][f"delta {delta}"]
         assert result.headline[f"wheel_{delta}_maml"] == rows["MAML, greedy"][f"delta {delta}"]
         assert rows["ABML, Thompson"][f"delta {delta}"] >= 0
+        assert result.headline[f"wheel_{delta}_optimistic"] == rows["ABML, optimistic Thompson"][f"delta {delta}"]
     assert rows["published: ABML, Thompson (n = 2,000)"]["delta 0.99"] == 35.04
+    assert {"ABML, Thompson, support sets of 4 to 128", "MAML, greedy, support sets of 4 to 128"} < set(rows)
+    assert sum("meta-steps" in note for note in result.notes) == 4, "one for each training"

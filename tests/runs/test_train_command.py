@@ -112,3 +112,12 @@ def test_plan_takes_a_configuration_and_then_no_sizes(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "tiny.toml"), "--k-shot", "3"])
     assert result.exit_code == 2
     assert "leave out --k-shot" in result.output
+
+
+def test_plan_goes_by_the_memory_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TEXT.replace("[run]", '[run]\nmemory = "3GiB"'))
+    result = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "tiny.toml")])
+    assert result.exit_code == 0, result.output
+    assert "budget 3.00 GiB" in result.output
+    result = CliRunner().invoke(cli.app, ["plan", str(tmp_path / "tiny.toml"), "--memory", "2GiB"])
+    assert "budget 2.00 GiB" in result.output
