@@ -85,7 +85,7 @@ class DataLoss:
         for name in self.trunk_names:
             self._trunk_values[name].requires_grad_()
         self._kept_trunk: dict[str, list[Any]] = {}
-        keep = keep_trunk and bool(self.trunk_names) and not self.stack
+        keep = keep_trunk and bool(self.trunk_names)
         self._rows = {part: self._through_trunk(part, keep) for part in self._examples if self.observations(part)}
 
     def observations(self, part: str) -> int:

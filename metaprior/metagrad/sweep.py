@@ -69,7 +69,7 @@ class Sweep:
         Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
         trunk's gradient is the mean over tasks.
         """
-        outcome = self._run(Adaptation(problem, theta, stack, noises, stacked=True))
+        outcome = self._run(Adaptation(problem, theta, stack, noises, stacked=True, keep_trunk=self.keep > 0))
         if isinstance(outcome, NonFinite):
             raise AssertionError("a stack does not stop early")
         return outcome

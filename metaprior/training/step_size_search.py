@@ -19,8 +19,9 @@ LOWEST, HIGHEST = 1e-9, 10.0
 FACTOR = 10.0
 """From candidate to candidate; the best one's neighbours at the root of this factor are tried too."""
 HALFWAY = math.log(FACTOR) / 2
-WORSE_IN_A_ROW = 2
-"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still."""
+WORSE_IN_A_ROW, WORSE = 2, 1e-3
+"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still, by more than
+this share of the loss (the shortest ones differ by rounding)."""
 
 Places = list[int] | EllipsisType
 """Entries of ``inner.log_lr``; ``...`` is all of them."""
@@ -104,7 +105,7 @@ def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], stand
         loss = loss_at(log_lr)
         if math.isfinite(loss):
             losses[log_lr] = loss
-        worse = worse + 1 if loss > standing_still or math.isinf(loss) else 0
+        worse = worse + 1 if math.isinf(loss) or loss - standing_still > WORSE * (1 + abs(standing_still)) else 0
         if worse == WORSE_IN_A_ROW:
             break
     return losses

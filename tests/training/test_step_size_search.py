@@ -10,6 +10,7 @@ from metaprior.metagrad.problem import LOG_LR
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
+from metaprior.training import step_size_search as search
 from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.weights import WeightDistribution
 
@@ -97,3 +98,15 @@ def test_only_the_step_sizes_change() -> None:
     assert found.mu is theta.mu
     assert found.rho is theta.rho
     assert torch.equal(theta.plain[LOG_LR], torch.full((2,), math.log(1e-3), dtype=torch.float64))
+
+
+def test_rounding_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = search._task_loss
+
+    def rounded(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
+        loss = real(problem, theta, task, noise)
+        moved = float(theta.plain[LOG_LR][0]) > math.log(1e-6)
+        return loss if moved or math.isinf(theta.plain[LOG_LR][0]) else loss + 1e-5
+
+    monkeypatch.setattr(search, "_task_loss", rounded)
+    assert found_for(0.1, [quadratic()]) == pytest.approx(wanted(0.1), rel=1e-9)
