@@ -164,12 +164,13 @@ def plan(
     from metaprior.unet_plan import UNetJob
 
     if config is None:
+        budget = bytes_of(memory or "4GiB")
         choices = UNetJob(width, frame, frames, k_shot, k_query, steps, samples, stochastic).choices()
     else:
         _refuse_sizes(context)
         wanted = read_config(config)
-        memory, choices = memory or str(wanted.run.memory), choices_of(wanted)
-    budget = bytes_of(memory or "4GiB")
+        budget = bytes_of(memory or wanted.run.memory)
+        choices = choices_of(wanted)
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:

@@ -69,8 +69,11 @@ class Posterior:
     def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
         """Numbers in one observation's way that are other ones for each weight sample: those behind the first random
         weight. What comes before is computed once for all samples that are worked on together."""
-        first = first_stage_with(self.network.module, self.network.layout.names)
-        return self.network.numbers_behind(first, inputs, self.weights) if first else numbers
+        try:
+            first = first_stage_with(self.network.module, self.network.layout.names)
+            return self.network.numbers_behind(first, inputs, self.weights) if first else numbers
+        except (ValueError, TypeError, RuntimeError):  # a module whose stages() are not what we think; all of it, then
+            return numbers
 
     def _outputs(self, inputs: Tensor, noise: Noise, samples: int, batch_size: int, numbers: int) -> Tensor:
         """Network outputs (S, N, ...), computed for a group of samples and a batch of inputs at a time."""

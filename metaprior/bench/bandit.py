@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,27 +69,36 @@ class Bandits:
         return 100 * lost / (best - self.means.mean(2)).sum(1)
 
 
-def play(learner: MetaLearner, deltas: Sequence[float], game: Game, *, steps: int | None = None) -> Tensor:
-    """Regret in percent of uniform play, shape (deltas, trials).
+class Outcome(NamedTuple):
+    """Regret in percent of uniform play, shape (deltas, trials); and how many adaptations were not finite, of all."""
 
-    The posterior is adapted from theta to everything seen so far, again and again; each decision is for the arm that is
-    worth most by the game's rule.
+    regret: Tensor
+    failed: int
+    adaptations: int
+
+
+def play(learner: MetaLearner, deltas: Sequence[float], game: Game) -> Outcome:
+    """The posterior is adapted from theta to everything seen so far, again and again; each decision is for the arm that
+    is worth most by the game's rule. Where an adaptation leaves the finite numbers, the posterior before stays.
     """
     bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("player")
     seen = Examples(torch.zeros(bandits.size, game.contexts, 7), torch.zeros(bandits.size, game.contexts, 1))
     arms = torch.zeros(bandits.size, game.contexts, dtype=torch.long)
     posterior = _stacked(learner, bandits.size)
     rows = torch.arange(bandits.size)
+    failed = adaptations = 0
     for turn in tqdm(range(game.contexts), desc="Bandits", disable=None, delay=1, leave=False):
         if turn in EARLY or (turn and turn % game.refresh == 0):
-            posterior = _adapted(learner, Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn), steps)
+            found = _adapted(learner, Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn))
+            good = found.mu.isfinite().all(1) & ~found.rho.isnan().any(1)
+            posterior = _where(good, found, posterior, learner.problem(1).adapted_names)
+            failed, adaptations = failed + int((~good).sum()), adaptations + len(good)
         options = bandits.options(turn)
         values = _values(learner, posterior, options, noise.fork("decision").at(step=turn), game.rule)
         arms[:, turn] = values.argmax(1)
         seen.x[:, turn] = options[rows, arms[:, turn]]
         seen.y[:, turn, 0] = wheel.to_target(bandits.rewards(turn, arms[:, turn]))
-    regret: Tensor = bandits.regret(arms).unflatten(0, (len(deltas), game.trials))
-    return regret
+    return Outcome(bandits.regret(arms).unflatten(0, (len(deltas), game.trials)), failed, adaptations)
 
 
 def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:
@@ -99,13 +108,19 @@ def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:
     return WeightDistribution(theta.mu.expand(size, -1), theta.rho.expand(size, -1), plain)
 
 
-def _adapted(learner: MetaLearner, seen: Examples, noise: Noise, steps: int | None) -> WeightDistribution:
+def _adapted(learner: MetaLearner, seen: Examples, noise: Noise) -> WeightDistribution:
     noises = [noise.at(task=number) for number in range(len(seen.x))]
-    found = adapt_stack(learner.problem(1), learner.theta_, seen, noises, steps=steps)
-    broken = ~(found.mu.isfinite().all(1) & ~found.rho.isnan().any(1))
-    if bool(broken.any()):
-        raise FloatingPointError(f"{int(broken.sum())} of {len(broken)} bandits left the finite numbers while adapting")
-    return found
+    return adapt_stack(learner.problem(1), learner.theta_, seen, noises)
+
+
+def _where(good: Tensor, new: WeightDistribution, old: WeightDistribution, moving: Sequence[str]) -> WeightDistribution:
+    """The new rows where they are good, the old ones elsewhere."""
+
+    def chosen(one: Tensor, other: Tensor) -> Tensor:
+        return torch.where(good.view(-1, *[1] * (one.ndim - 1)), one, other)
+
+    plain = {name: chosen(p, old.plain[name]) if name in moving else p for name, p in new.plain.items()}
+    return WeightDistribution(chosen(new.mu, old.mu), chosen(new.rho, old.rho), plain)
 
 
 def _values(learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, rule: Rule) -> Tensor:

@@ -10,7 +10,7 @@ may go further.
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -151,7 +151,9 @@ def compare(problem: Problem, settings: Settings) -> list[Result]:
     shares = {OURS: problem.warm_share} | ({SCRATCH: 0.0} if problem.warm_share else {})
     for method, share in shares.items():
         learner = meta_learner(problem)
-        fitted = fit_within(learner, tasks, problem.training, seconds=problem.seconds, warm_share=share)
+        # From scratch there is everything to learn; behind a warm start, perhaps scales alone.
+        training = problem.training if share == problem.warm_share else replace(problem.training, scales_first=0.1)
+        fitted = fit_within(learner, tasks, training, seconds=problem.seconds, warm_share=share)
         for measure, pace in paces(learner, problem, settings).items():
             found = _tested(paced_learner(learner, pace), problem, settings, steps=pace.steps)
             results.append(Result(method, measure, found, fitted, str(pace)))

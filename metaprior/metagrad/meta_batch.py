@@ -1,7 +1,8 @@
 """Several tasks: one after the other in the memory of one, or (small networks) all at once, vectorised."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -95,10 +96,29 @@ def _all_at_once(
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
     if not all(bool(t.isfinite().all()) for t in (*terms, *_tensors(grads))):
-        return _one_by_one(problem, theta, tasks, noises, engine)  # which says what happened in which task
+        good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
+        return _without_the_bad(problem, theta, tasks, noises, engine, good)
     means = OuterTerms(*(term.mean(0) for term in terms))
     plain = {name: value.mean(0) for name, value in grads.plain.items()}
     return MetaBatch(means.total, WeightDistribution(grads.mu.mean(0), grads.rho.mean(0), plain), means, len(tasks))
+
+
+def _without_the_bad(
+    problem: Problem,
+    theta: WeightDistribution,
+    tasks: Sequence[Task],
+    noises: Sequence[Noise],
+    engine: Engine,
+    good: Sequence[bool],
+) -> MetaBatch:
+    """The good tasks of a stack, stacked again; the others one by one, which says what happened in which."""
+    if any(good) and not all(good):
+        bad = [not flag for flag in good]
+        alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
+        if not alone.count:
+            rest = _all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
+            return replace(rest, failures=(*alone.failures, *rest.failures))
+    return _one_by_one(problem, theta, tasks, noises, engine)
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:

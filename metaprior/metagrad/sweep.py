@@ -258,8 +258,13 @@ def collect_gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribut
     return WeightDistribution(
         theta.mu.add_(v.mu),
         theta.rho.add_(v.rho),
-        {name: plain[name] if name in plain else t.new_zeros(*stack, *t.shape) for name, t in run.theta.plain.items()},
+        {name: plain[name] if name in plain else _zeros(t, stack) for name, t in run.theta.plain.items()},
     )
+
+
+def _zeros(like: Tensor, stack: tuple[int, ...]) -> Tensor:
+    zeros = torch.zeros_like(like)
+    return zeros.expand(*stack, *like.shape) if stack else zeros
 
 
 def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:

@@ -25,7 +25,7 @@ from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary
-from metaprior.training.gradient_choice import GradientChoice, alike, choose_gradient
+from metaprior.training.gradient_choice import GradientChoice, Stacker, choose_gradient
 from metaprior.training.optimizer import named_tensors
 from metaprior.training.phases import Phase
 from metaprior.training.trainer import MetaTrainingStopped, StepReport
@@ -67,13 +67,17 @@ def meta_train_one_epoch(
     _refuse_foreign_optimizer(learner, optimizer)
     problem = learner.problem(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
-    summary, choice, position = Summary(), None, 0
+    summary, position = Summary(), 0
+    choice: GradientChoice | None = None
+    stacker: Stacker | None = None
     with tqdm(
         total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
     ) as bar:
         for batch in _batches(problem, tasks, meta_batch):
             choice = choice or choose_gradient(problem, learner.theta_, batch, learner.memory, learner.engine)
-            summary.add(_step(learner.theta_, choice, batch, optimizer, grad_clip_norm, noise.at(task=position)))
+            stacker = stacker or Stacker(choice.problem, choice.engine)
+            own = choice._replace(stacked=choice.stacked and stacker(batch))
+            summary.add(_step(learner.theta_, own, batch, optimizer, grad_clip_norm, noise.at(task=position)))
             position += len(batch)
             bar.set_postfix({"loss": f"{summary.loss:.3g}", "bad": summary.bad_tasks}, refresh=False)
             bar.update(len(batch))
@@ -120,8 +124,7 @@ def _step(
     clip: float,
     noise: Noise,
 ) -> StepReport:
-    stacked = choice.stacked and alike(tasks)  # the last meta-batch may be a single task
-    batch = meta_gradient(choice.problem, theta, tasks, noise, engine=choice.engine, stacked=stacked)
+    batch = meta_gradient(choice.problem, theta, tasks, noise, engine=choice.engine, stacked=choice.stacked)
     norms = {"theta": _descend(theta, batch, optimizer, clip)} if batch.count else {}
     everything = Phase("everything", 0, 0)
     return StepReport(everything, float(batch.loss), batch.terms, batch.count, batch.failures, norms)

@@ -78,8 +78,8 @@ def _score(found: Evaluation) -> float:
 
 def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
     """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
-    checked = [check_task(tasks[i]) for i in range(len(tasks))]  # now, and not after an epoch of training
-    targets = torch.cat([task.query.y.flatten() for task in checked])
+    # Damaged tasks are refused here, before training, and not after an epoch of it.
+    targets = torch.cat([check_task(tasks[i]).query.y.flatten() for i in range(len(tasks))])
     if continuous:
         return float(targets.double().std(correction=0))
     return 1 - float(targets.long().bincount().max()) / len(targets)

@@ -74,7 +74,7 @@ def _existing(folder: Path, name: str, source: str) -> Path:
     path = folder / name
     if not path.is_file():
         raise FileNotFoundError(
-            f"{path} is not there. Put it there from {source}, or name the folder that holds {name!r}: with "
-            "--data, or the environment variable METAPRIOR_DATA"
+            f"{path} is not there. Put it there from {source}, or name the folder that holds {name!r}: with the "
+            "environment variable METAPRIOR_DATA, --data of a benchmark, or tasks.path of a configuration"
         )
     return path

@@ -21,6 +21,8 @@ class Summary:
     tasks: int = 0
     bad_tasks: int = 0
     sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Tasks in each sum."""
     last_failure: NonFinite | None = None
 
     def add(self, report: StepReport) -> None:
@@ -31,11 +33,12 @@ class Summary:
         if report.tasks:
             for name, value in {"loss": report.loss, **_numbers(report.terms), **_norms(report)}.items():
                 self.sums[name] = self.sums.get(name, 0.0) + value * report.tasks
+                self.counts[name] = self.counts.get(name, 0) + report.tasks
 
     @property
     def means(self) -> dict[str, float]:
-        """Loss and its terms; empty when no task was finite."""
-        return {name: value / self.tasks for name, value in self.sums.items()}
+        """Loss, its terms and gradient norms, each over the steps that had one; empty when no task was finite."""
+        return {name: value / self.counts[name] for name, value in self.sums.items()}
 
     @property
     def loss(self) -> float:

@@ -46,21 +46,38 @@ def _graphs(problem: Problem, task: Task) -> int:
 
 def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], engine: Engine) -> bool:
     """Whether these tasks fit in one vectorised program: by their size, and by trying a single step."""
-    if len(tasks) < 2 or not isinstance(engine, Sweep) or problem.micro_batch is not None:
-        return False
-    observations = sum(task.support.size + task.query.size for task in tasks)
-    numbers = observations * problem.network.numbers_behind(0, tasks[0].support.x) + 2 * len(tasks) * len(theta.mu)
-    if numbers > STACKED_NUMBERS:
+    if not isinstance(engine, Sweep) or problem.micro_batch is not None or not fit_together(problem, tasks, engine):
         return False
     short = replace(problem, inner=replace(problem.inner, steps=min(1, problem.inner.steps)))
     try:
         meta_gradient(short, theta, tasks[:2], Noise(), engine=engine, stacked=True)
     except ValueError:  # other shapes, or a network that cannot be vectorised
         return False
-    return alike(tasks)
+    return True
 
 
-def alike(tasks: Sequence[Task]) -> bool:
-    """Whether there are several tasks, of equal shapes."""
+def fit_together(problem: Problem, tasks: Sequence[Task], engine: Engine) -> bool:
+    """Whether there are several tasks, of equal shapes, small enough together."""
     shapes = {tuple(t.shape for part in (task.support, task.query) for t in part) for task in tasks}
-    return len(tasks) > 1 and len(shapes) == 1
+    if len(tasks) < 2 or len(shapes) > 1:
+        return False
+    network, task, inner = problem.network, tasks[0], problem.inner
+    kept = min(engine.keep, inner.steps) * inner.samples if isinstance(engine, Sweep) else 0
+    head = 3 * kept * task.support.size * network.numbers_behind(problem.trunk_stages, task.support.x)  # both ways back
+    whole = (task.support.size + task.query.size) * network.numbers_behind(0, task.support.x)
+    return len(tasks) * (head + whole + 2 * network.layout.dimension) <= STACKED_NUMBERS
+
+
+class Stacker:
+    """Decides for each meta-batch whether its tasks are stacked; once for each shape of tasks."""
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self._problem, self._engine = problem, engine
+        self._known: dict[tuple[object, ...], bool] = {}
+
+    def __call__(self, tasks: Sequence[Task]) -> bool:
+        """Whether these are."""
+        key = tuple(tuple(t.shape) for task in tasks for part in (task.support, task.query) for t in part)
+        if key not in self._known:
+            self._known[key] = fit_together(self._problem, tasks, self._engine)
+        return self._known[key]

@@ -44,11 +44,12 @@ def phase_at(settings: MetaTraining, step: int) -> Phase:
     return Phase("everything", then, settings.steps)
 
 
-def learning_rate_factor(settings: MetaTraining, step: int) -> float:
-    """What a step's learning rates are multiplied with; the plateau schedule has a factor of its own beside it."""
+def learning_rate_factor(settings: MetaTraining, step: int, since: int) -> float:
+    """What the learning rate of something that is moved ``since`` a step is multiplied with; the plateau schedule has a
+    factor of its own beside it."""
     pooled = step < settings.warm_start
     start, count = (0, settings.warm_start) if pooled else (settings.warm_start, settings.meta_steps)
-    rise = min(1.0, (step - start + 1) / FIRST_STEPS)
+    rise = min(1.0, (step - since + 1) / FIRST_STEPS)
     if not pooled and settings.schedule != "cosine":
         return rise
     return rise * 0.5 * (1 + math.cos(math.pi * (step - start) / count))

@@ -19,9 +19,10 @@ LOWEST, HIGHEST = 1e-9, 10.0
 FACTOR = 10.0
 """From candidate to candidate; the best one's neighbours at the root of this factor are tried too."""
 HALFWAY = math.log(FACTOR) / 2
-WORSE_IN_A_ROW, WORSE = 2, 1e-3
-"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still, by more than
-this share of the loss (the shortest ones differ by rounding)."""
+WORSE_IN_A_ROW = 2
+"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still."""
+SAME = 1e-4
+"""Share of the loss by which losses have to differ: the shortest steps change nothing but its rounding."""
 
 Places = list[int] | EllipsisType
 """Entries of ``inner.log_lr``; ``...`` is all of them."""
@@ -68,8 +69,11 @@ class _Search(NamedTuple):
         losses = _tried(loss_at, _candidates(start), standing_still)
         if not losses:
             return theta
-        if min(losses.values()) >= standing_still:
-            return _with_step_size(theta, places, min(losses, key=lambda lr: (losses[lr], abs(lr - start))))
+        same = _same(standing_still)
+        if min(losses.values()) >= standing_still - same:
+            least_harm = min(max(loss, standing_still + same) for loss in losses.values())
+            equals = [log_lr for log_lr, loss in losses.items() if loss <= least_harm]
+            return _with_step_size(theta, places, min(equals, key=lambda log_lr: abs(log_lr - start)))
         best = min(losses, key=losses.__getitem__)
         losses |= _tried(loss_at, [best - HALFWAY, best + HALFWAY], standing_still)
         least = min(losses.values())
@@ -105,10 +109,15 @@ def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], stand
         loss = loss_at(log_lr)
         if math.isfinite(loss):
             losses[log_lr] = loss
-        worse = worse + 1 if math.isinf(loss) or loss - standing_still > WORSE * (1 + abs(standing_still)) else 0
+        worse = worse + 1 if losses and loss > standing_still + _same(standing_still) else 0
         if worse == WORSE_IN_A_ROW:
             break
     return losses
+
+
+def _same(loss: float) -> float:
+    """Losses that differ by less are equal."""
+    return SAME * (1 + abs(loss))
 
 
 def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float | Tensor) -> WeightDistribution:

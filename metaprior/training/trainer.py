@@ -13,7 +13,7 @@ from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
 from metaprior.training.door import Door
-from metaprior.training.gradient_choice import alike
+from metaprior.training.gradient_choice import Stacker
 from metaprior.training.optimizer import (
     MEANS,
     SCALES,
@@ -93,7 +93,7 @@ class Trainer:
         self.theta = leaves_of(theta)
         self.optimizer = make_optimizer(problem, self.theta, settings)
         self.progress = Progress()
-        self._door = Door(problem)
+        self._door, self._stacker = Door(problem), Stacker(problem, engine)
 
     @property
     def done(self) -> bool:
@@ -120,13 +120,18 @@ class Trainer:
             return pooled_gradient(self.problem, self.theta, tasks)
         problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
         noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position)
-        stacked = self.stacked and alike(tasks)
+        stacked = self.stacked and self._stacker(tasks)
         return meta_gradient(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
 
     def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
-        factor = learning_rate_factor(self.settings, self.progress.step) * self.progress.plateau_factor
-        means = self.settings.warm_start_lr if phase.pooled else self.settings.lr
-        rates = {SCALES: factor * self.settings.scale_lr} | ({MEANS: factor * means} if phase.moves_means else {})
+        settings, step = self.settings, self.progress.step
+
+        def rate(lr: float, since: int) -> float:
+            return lr * learning_rate_factor(settings, step, since) * self.progress.plateau_factor
+
+        rates = {SCALES: rate(settings.scale_lr, 0 if phase.pooled else settings.warm_start)}
+        if phase.moves_means:
+            rates[MEANS] = rate(settings.warm_start_lr if phase.pooled else settings.lr, phase.start)
         return descend(self.optimizer, self.theta, batch.grads, rates, self.settings.grad_clip_norm)
 
     def _count(self, phase: Phase, tasks: Sequence[Task], batch: MetaBatch) -> None:

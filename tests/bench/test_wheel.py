@@ -10,6 +10,7 @@ from metaprior.bench import wheel as bench
 from metaprior.bench.bandit import Bandits, Game, Rule, play
 from metaprior.noise import Noise
 from metaprior.tasks import wheel
+from metaprior.weights import WeightDistribution
 
 SHORT = {"seconds": 0.3, "meta_batch": 2}
 TINY = replace(
@@ -66,9 +67,28 @@ def test_a_network_that_knows_the_wheel_has_no_regret(rule: Rule) -> None:
 
     learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
     learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
-    regret = play(learner, (0.9,), Game(contexts=60, trials=2, rule=rule))
-    assert regret.shape == (1, 2)
-    assert regret.abs().max() == 0
+    outcome = play(learner, (0.9,), Game(contexts=60, trials=2, rule=rule))
+    assert outcome.regret.shape == (1, 2)
+    assert outcome.regret.abs().max() == 0
+    assert (outcome.failed, outcome.adaptations) == (0, 2 * 7)
+
+
+def test_a_failed_adaptation_is_counted_and_the_posterior_before_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    from metaprior import Gaussian, InnerLoop, MetaLearner
+
+    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
+    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    real = bandit._adapted
+
+    def second_fails(*arguments: object) -> WeightDistribution:
+        found = real(*arguments)  # type: ignore[arg-type]
+        found.mu[1] = torch.nan
+        return found
+
+    monkeypatch.setattr(bandit, "_adapted", second_fails)
+    outcome = play(learner, (0.9,), Game(contexts=60, trials=2))
+    assert (outcome.failed, outcome.adaptations) == (7, 2 * 7)
+    assert outcome.regret.abs().max() == 0
 
 
 def test_optimism_never_goes_below_the_means() -> None:

@@ -47,13 +47,15 @@ def test_phases_of_no_length_are_left_out() -> None:
     ],
 )
 def test_learning_rates_rise_and_fall_along_a_cosine(step: int, factor: float) -> None:
-    assert learning_rate_factor(SETTINGS, step) == pytest.approx(factor, rel=1e-12)
+    since = 0 if step < SETTINGS.warm_start else SETTINGS.warm_start
+    assert learning_rate_factor(SETTINGS, step, since) == pytest.approx(factor, rel=1e-12)
+    assert learning_rate_factor(SETTINGS, step, step) == pytest.approx(factor / min(1, (step - since + 1) / 10) / 10)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "plateau"])
 def test_other_schedules_only_rise(schedule: str) -> None:
     settings = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, schedule=schedule)
-    factors = [learning_rate_factor(settings, step) for step in (10, 20, 24, 29, 70, 119)]
+    factors = [learning_rate_factor(settings, step, 0 if step < 20 else 20) for step in (10, 20, 24, 29, 70, 119)]
     assert factors == pytest.approx([0.5, 0.1, 0.5, 1.0, 1.0, 1.0])
 
 
