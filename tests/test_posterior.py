@@ -84,6 +84,24 @@ def test_what_comes_before_the_random_weights_runs_once_for_a_group_of_samples()
     torch.testing.assert_close(whole.means[:, :3], alone.means)
 
 
+def test_a_method_called_stages_that_means_something_else_does_not_matter() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(2, 3), nn.Linear(3, 1)
+
+        def stages(self) -> list[nn.Module]:
+            return [self.first]
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x))  # type: ignore[no-any-return]
+
+    network = mp.BayesianNetwork(Net(), stochastic="last.*")
+    identity = TargetScale(torch.zeros(()), torch.ones(()))
+    q = Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity, input_axes=2)
+    assert q.predict(torch.zeros(4, 2), samples=3).mean.shape == (4, 1)
+
+
 def test_prediction_does_not_read_the_module_again() -> None:
     q = make()
     before = q.predict(torch.ones(3, 2)).mean

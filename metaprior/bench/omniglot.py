@@ -1,8 +1,8 @@
-"""Omniglot, five classes from one and from five examples each: ABML, MAML, and Bayes by Backprop on a task alone.
+"""Omniglot, five classes from one and from five examples each: ABML, MAML, ANIL, and Bayes by Backprop alone.
 
-ABML and MAML are the same code with the same network, tasks and time; they adapt the same parameters, those of the last
-layer (for MAML: "almost no inner loop", Raghu et al. 2020). Bayes by Backprop has nothing but the support set of the
-test task, so it shows what the other tasks are worth.
+They are the same code with the same network, tasks and time. MAML adapts all layers, as published; ABML the last one,
+and so does ANIL ("almost no inner loop", Raghu et al. 2020), which is ABML with a point prior. Bayes by Backprop has
+nothing but the support set of the test task, so it shows what the other tasks are worth.
 """
 
 import time
@@ -36,8 +36,7 @@ from metaprior.tasks.omniglot import Part, omniglot
 from metaprior.tasks.task import Examples, Task
 from metaprior.training.settings import MetaTraining
 
-ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
-DIFFERENCE = "ABML minus MAML, same tasks"
+ABML, MAML, ANIL, ALONE = "ABML", "MAML", "ANIL (MAML of the last layer)", "Bayes by Backprop, task alone"
 WAYS = 5
 SHOTS = (5, 1)  # the long ones first, so that no core waits at the end
 HEAD = r"head\..*"
@@ -64,9 +63,13 @@ class Settings:
     examples, which are less alike, never become sure, and every forecast is underconfident."""
     inner_lr: float = 1.0
     """First step size; learned from there."""
+    maml_steps: int = 3
+    """The last layer starts at zero, so the first step moves nothing but it: a single one would be ANIL."""
+    maml_lr: float = 0.4
+    """First step size of all layers; learned from there too."""
     inner_samples: int = 4
-    kl_weight: float = 2e-3
-    sigma: float = 0.05
+    kl_weight: float = 3e-4
+    sigma: float = 0.02
     """First standard deviation of the last layer's weights (which start at zero)."""
     outer_samples: int = 10
     meta_batch: int = 4
@@ -128,7 +131,7 @@ def tasks_of(folder: Path, part: Part, *, shots: int, k_query: int, seed: int) -
 
 
 def learner(method: str, settings: Settings) -> MetaLearner:
-    """ABML, or MAML: a point prior, no KL, one sample. In both the last layer is adapted, with learned step sizes."""
+    """ABML; or MAML and ANIL: a point prior, no KL, one sample. Step sizes are learned, one for each tensor."""
     inner = InnerLoop(
         steps=settings.inner_steps,
         lr=settings.inner_lr,
@@ -137,14 +140,12 @@ def learner(method: str, settings: Settings) -> MetaLearner:
         samples=settings.inner_samples,
         adapt=None,
     )
-    if method == MAML:
+    if method in (MAML, ANIL):
+        inner = replace(inner, kl_weight=0.0, samples=1)
+        if method == MAML:
+            inner = replace(inner, steps=settings.maml_steps, lr=settings.maml_lr, adapt=".*")
         return MetaLearner(
-            network(settings),
-            Categorical(),
-            inner=replace(inner, kl_weight=0.0, samples=1),
-            objective="query",
-            stochastic=HEAD,
-            relative_sigma=0.0,
+            network(settings), Categorical(), inner=inner, objective="query", stochastic=HEAD, relative_sigma=0.0
         )
     return MetaLearner(
         network(settings),
@@ -265,16 +266,16 @@ def row_of(method: str, shots: int, measured: Measured) -> Row:
     return row | {"confidence": float(sure / labels), **measured.about}
 
 
-def difference_row(shots: int, abml: Measured, maml: Measured) -> Row:
-    """ABML minus MAML on the tasks that both could adapt to: much less noisy than two rows side by side."""
-    pairs = [(a, m) for a, m in zip(abml.scores, maml.scores, strict=True) if a is not None and m is not None]
-    row: Row = {"method": DIFFERENCE, "shots": shots, "tasks": len(pairs)}
+def difference_row(other: str, shots: int, abml: Measured, theirs: Measured) -> Row:
+    """ABML minus another on the tasks that both could adapt to: much less noisy than two rows side by side."""
+    pairs = [(a, m) for a, m in zip(abml.scores, theirs.scores, strict=True) if a is not None and m is not None]
+    row: Row = {"method": f"ABML minus {other}, same tasks", "shots": shots, "tasks": len(pairs)}
     for name in MEASURES:
         row |= _mean(name, [getattr(a, name) - getattr(m, name) for a, m in pairs])
-    ours, theirs = (np.stack([pair[side].counts for pair in pairs]) for side in (0, 1))
-    error = pooled_ece(resampled(ours)) - pooled_ece(resampled(theirs))  # the same tasks are drawn for both
+    one, two = (np.stack([pair[side].counts for pair in pairs]) for side in (0, 1))
+    error = pooled_ece(resampled(one)) - pooled_ece(resampled(two))  # the same tasks are drawn for both
     return row | {
-        "ece": float(pooled_ece(ours.sum(0)) - pooled_ece(theirs.sum(0))),
+        "ece": float(pooled_ece(one.sum(0)) - pooled_ece(two.sum(0))),
         "ece_se": float(error.std(ddof=1)),
     }
 
@@ -289,7 +290,7 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
     by_cell = {(row["method"], row["shots"]): row for row in rows}
     headline: dict[str, float] = {}
     for shots in sorted(SHOTS):
-        for method, ending in ((ABML, ""), (MAML, "_maml"), (ALONE, "_alone")):
+        for method, ending in ((ABML, ""), (MAML, "_maml"), (ANIL, "_anil"), (ALONE, "_alone")):
             row = by_cell[method, shots]
             headline |= {f"{name}_{shots}shot{ending}": row[name] for name in ("accuracy", "nll", "ece")}
         headline[f"ece_ratio_{shots}shot"] = by_cell[ABML, shots]["ece"] / by_cell[MAML, shots]["ece"]
@@ -302,12 +303,16 @@ def run(
     """Every method at both numbers of shots, then the published figures."""
     settings = settings or (QUICK if quick else Settings())
     omniglot(folder, "test")  # missing files are said here, once, and not by every worker
-    jobs = [Job(folder, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ALONE)]
+    jobs = [Job(folder, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
     found = run_all(measure, jobs, workers=workers, label="Omniglot")
     measured = {(job.method, job.shots): result for job, result in zip(jobs, found, strict=True)}
     rows = [row_of(*cell, measured[cell]) for cell in sorted(measured, key=lambda cell: cell[1])]
     headline = headline_of(rows)
-    rows += [difference_row(shots, measured[ABML, shots], measured[MAML, shots]) for shots in sorted(SHOTS)]
+    rows += [
+        difference_row(other, shots, measured[ABML, shots], measured[other, shots])
+        for other in (MAML, ANIL)
+        for shots in sorted(SHOTS)
+    ]
     rows += [{"method": f"published: {name}", "shots": 5, "accuracy": value} for name, value in PUBLISHED.items()]
     return BenchResult(headline, rows, {"bench": "omniglot", "quick": quick, **vars(settings)}, _notes(settings, quick))
 
@@ -315,11 +320,12 @@ def run(
 def _notes(settings: Settings, quick: bool) -> list[str]:
     return [
         f"{WAYS} ways, Vinyals splits; Conv4 of width {settings.width} with GroupNorm, and LayerNorm before the last "
-        f"layer; ABML and MAML adapt the last layer, {settings.inner_steps} inner steps, learned step sizes",
+        f"layer; learned step sizes; steps of the last layer (ABML, ANIL): {settings.inner_steps}, of all layers (MAML): "
+        f"{settings.maml_steps}",
         f"{settings.seconds:g} CPU s, on one core, of each method at each number of shots; Bayes by Backprop has them "
         "for all test tasks together, with a random last layer too and every other layer learned",
-        "MAML is the same code with relative_sigma=0, kl_weight=0 and objective='query'; ABML has the objective "
-        f"'predictive' with {settings.outer_samples} weight samples, and {settings.test_samples} in its forecasts",
+        "MAML and ANIL are the same code with relative_sigma=0, kl_weight=0 and objective='query'; ABML has the "
+        f"objective 'predictive' with {settings.outer_samples} weight samples, and {settings.test_samples} in its forecasts",
         f"standard errors over tasks; ece: {BINS} bins, of all tasks' labels together, standard error by bootstrap",
         "published: accuracies in Rothfuss et al. 2021 (PACOH), their rerun of all five; their tasks and budget differ",
         *["--quick: too short a training to compare anything"] * quick,

@@ -112,7 +112,7 @@ def _without_the_bad(
     good: Sequence[bool],
 ) -> MetaBatch:
     """The good tasks of a stack, stacked again; the others one by one, which says what happened in which."""
-    if any(good) and not all(good):
+    if 1 < sum(good) < len(good):
         bad = [not flag for flag in good]
         alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
         if not alone.count:

@@ -55,7 +55,12 @@ def result(made_up_images: None, short_search: None) -> BenchResult:
 def test_the_result_has_every_method_and_its_headline_is_read_off_the_rows(result: BenchResult) -> None:
     cells = {(row["method"], row["shots"]): row for row in result.rows}
     for shots in (1, 5):
-        for name, ending in ((omniglot.ABML, ""), (omniglot.MAML, "_maml"), (omniglot.ALONE, "_alone")):
+        for name, ending in (
+            (omniglot.ABML, ""),
+            (omniglot.MAML, "_maml"),
+            (omniglot.ANIL, "_anil"),
+            (omniglot.ALONE, "_alone"),
+        ):
             row = cells[name, shots]
             assert (row["tasks"], row["failed"]) == (3, 0)
             assert row["steps"] >= 1
@@ -64,7 +69,7 @@ def test_the_result_has_every_method_and_its_headline_is_read_off_the_rows(resul
                 assert math.isfinite(row[f"{measure}_se"])
         ratio = cells[omniglot.ABML, shots]["ece"] / cells[omniglot.MAML, shots]["ece"]
         assert result.headline[f"ece_ratio_{shots}shot"] == ratio
-        difference = cells[omniglot.DIFFERENCE, shots]
+        difference = cells["ABML minus MAML, same tasks", shots]
         for measure in ("accuracy", "nll", "ece"):
             expected = cells[omniglot.ABML, shots][measure] - cells[omniglot.MAML, shots][measure]
             assert difference[measure] == pytest.approx(expected)
@@ -72,8 +77,8 @@ def test_the_result_has_every_method_and_its_headline_is_read_off_the_rows(resul
     assert (result.settings["bench"], result.settings["width"]) == ("omniglot", 8)
 
 
-def test_maml_is_the_same_code_with_a_point_prior() -> None:
-    abml, maml = (omniglot.learner(method, TINY) for method in (omniglot.ABML, omniglot.MAML))
+def test_anil_is_the_same_code_with_a_point_prior() -> None:
+    abml, maml = (omniglot.learner(method, TINY) for method in (omniglot.ABML, omniglot.ANIL))
     assert (maml.relative_sigma, maml.inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
     assert (abml.objective, abml.inner.kl_weight) == ("predictive", TINY.kl_weight)
     assert (abml.inner.samples, maml.inner.samples) == (TINY.inner_samples, 1), "samples of a point are all the same"
@@ -120,7 +125,7 @@ def test_tasks_that_are_the_same_leave_no_doubt() -> None:
     forecast, labels = forecasts()[0]
     same = omniglot.Measured([omniglot.TaskScore(0.5, 1.0, omniglot.counts_of(forecast, labels))] * 4, {})
     assert omniglot.row_of("x", 1, same)["ece_se"] == pytest.approx(0, abs=1e-12)
-    difference = omniglot.difference_row(1, same, same)
+    difference = omniglot.difference_row("itself", 1, same, same)
     assert [difference[name] for name in ("accuracy", "nll", "ece", "ece_se")] == [0.0, 0.0, 0.0, 0.0]
 
 

@@ -15,12 +15,14 @@ from metaprior.metagrad import (
     checkpointed,
     first_order,
     keeping,
+    meta_batch,
     meta_gradient,
     mixed,
     truncated,
     twice_reverse,
     unrolled,
 )
+from metaprior.metagrad.meta_batch import MetaBatch
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -127,3 +129,25 @@ def test_a_network_that_cannot_be_vectorised_says_so() -> None:
     theta = problem.network.initial()
     with pytest.raises(ValueError, match="use stacked=False"):
         meta_gradient(problem, theta, make_tasks(2), Noise(), stacked=True)
+
+
+def test_only_the_bad_tasks_of_a_stack_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = make_tasks(5)
+    tasks[1] = tasks[1]._replace(query=Examples(tasks[1].query.x, tasks[1].query.y * torch.nan))
+    problem = Problem(BayesianNetwork(nn.Linear(2, 1).double()), Gaussian(), RICH)
+    theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
+    expected = meta_gradient(problem, theta, tasks, Noise(3), engine=mixed)
+    alone = []
+    real = meta_batch._one_by_one
+
+    def watched(problem: Problem, theta: WeightDistribution, tasks: list[Task], *rest: object) -> MetaBatch:
+        alone.append([task.name for task in tasks])
+        return real(problem, theta, tasks, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(meta_batch, "_one_by_one", watched)
+    found = meta_gradient(problem, theta, tasks, Noise(3), engine=mixed, stacked=True)
+    assert alone == [["task 1"]]
+    assert found.count == expected.count == 4
+    assert [str(failure) for failure in found.failures] == [str(failure) for failure in expected.failures]
+    torch.testing.assert_close(found.grads.mu, expected.grads.mu, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found.grads.plain, expected.grads.plain, rtol=1e-12, atol=1e-12)

@@ -1,17 +1,19 @@
 """What lies in front of everything that is adapted is run once for a task, and nobody can tell from the answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from metaprior.likelihoods import Categorical, Gaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, adapt, unrolled
+from metaprior.metagrad import AmortizedELBO, InnerLoop, adapt, keeping, meta_gradient, mixed, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.metagrad.sweep import Sweep
 from metaprior.models.unet import UNet
-from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
+from metaprior.tasks.task import Examples, Task
+from tests.metagrad.problems import ENGINES, Case, assert_same, assert_same_tensors, make_case, solved
 
 SPLITTING = {name: engine for name, engine in ENGINES.items() if name != "checkpointed"}
 engines = pytest.mark.parametrize("engine", SPLITTING.values(), ids=SPLITTING)
@@ -146,6 +148,43 @@ def test_answer_is_that_of_unrolling_which_never_splits(engine: Engine, name: st
     assert learnable <= {*case.problem.network.layout.names, *result.grads.plain}
     for parameter, grad in result.grads.plain.items():
         assert float(grad.norm()) > 0, f"{parameter} gets no gradient"
+
+
+@pytest.mark.parametrize("engine", [mixed, keeping(1), keeping(9)])
+@pytest.mark.parametrize("name", ["learned trunk", "weight shared between trunk and head", "U-Net"])
+def test_a_stack_of_tasks_has_the_mean_of_their_gradients(engine: Engine, name: str) -> None:
+    case = CASES[name][0]()
+    turned = Task(*(Examples(part.x.flip(0) * 0.7, part.y.flip(0) + 0.1) for part in case.task[:2]), "turned")
+    tasks = [case.task, turned]
+    stacked = meta_gradient(case.problem, case.theta, tasks, case.noise, engine=engine, stacked=True)
+    apart = meta_gradient(case.problem, case.theta, tasks, case.noise, engine=unrolled)
+    assert_same_tensors(stacked.grads, apart.grads, case.problem)
+
+
+@pytest.mark.parametrize(("engine", "runs"), [(mixed, 2), (keeping(1), 1)])
+def test_a_stack_runs_its_trunk_for_all_tasks_together(engine: Engine, runs: int) -> None:
+    module = chain(Counting(nn.Linear(2, 3)), nn.Tanh(), nn.Linear(3, 2))
+    case = make_case(module, inner=InnerLoop(steps=3, lr=5e-3, adapt=STILL), stochastic="2.*", support=5, query=3)
+    module[0].calls = module[0].examples = 0
+    meta_gradient(case.problem, case.theta, [case.task] * 4, case.noise, engine=engine, stacked=True)
+    assert module[0].calls == 2 * runs, "support and query set"
+    assert module[0].examples == 4 * (5 + 3) * runs
+
+
+@engines
+def test_a_single_number_in_a_trunk_that_is_not_learned(engine: Engine) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.factor * x
+
+    case = head_case(nn.Sequential(Scaled(), *chain(nn.Linear(2, 2))).double(), "1.*")
+    still = case.replace(problem=replace(case.problem, learn_trunk=False))
+    found = solved(engine, still).grads.plain["0.factor"]
+    assert found.shape == ()
 
 
 @engines

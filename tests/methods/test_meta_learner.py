@@ -282,7 +282,7 @@ def test_labels_are_learned_from_few_examples() -> None:
     torch.manual_seed(0)
     inner = mp.InnerLoop(steps=5, lr=0.5, learn_lr="per_tensor", kl_weight=0.01)
     learner = mp.MetaLearner(nn.Linear(2, 3), mp.Categorical(), inner=inner)
-    learner.fit([blobs(i) for i in range(20)], **QUICK | {"tasks_per_epoch": 80, "lr": 0.01})
+    learner.fit([blobs(i) for i in range(20)], **QUICK | {"tasks_per_epoch": 120, "lr": 0.01})
     scores = learner.evaluate([blobs(i) for i in range(100, 120)], progress=False)
     assert scores.row(shots=None)["error"] < 0.3 < 0.5 < scores.row(shots=0)["error"]
     forecast = learner.adapt(blobs(100).support).predict(blobs(100).query.x, samples=5)

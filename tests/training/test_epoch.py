@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,3 +78,11 @@ def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], monkeypa
 
 def test_peak_memory_is_in_bytes() -> None:
     assert 2**24 < peak_memory() < 2**45
+
+
+def test_a_norm_is_a_mean_over_the_steps_that_have_one() -> None:
+    summary = Summary()
+    summary.add(replace(report(1.0, 2), grad_norms={"scales": 3.0}))
+    summary.add(replace(report(1.0, 2), grad_norms={"means": 2.0, "scales": 5.0}))
+    assert summary.means["grad_norm_means"] == 2.0
+    assert summary.means["grad_norm_scales"] == 4.0

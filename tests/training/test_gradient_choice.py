@@ -45,6 +45,25 @@ def test_a_stack_has_to_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not choose_gradient(PROBLEM, THETA, lines(4), 0.5, None).stacked
 
 
+def test_the_trunk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    deep = nn.Sequential(*(nn.Linear(1 if i == 0 else 50, 50) for i in range(9)), nn.Linear(50, 1)).double()
+    problem = make_problem(replace(PROBLEM.inner, adapt="likelihood.*"), module=deep, stochastic="9.*")
+    assert problem.trunk_stages == 9
+    behind = problem.network.numbers_behind(9, lines(1)[0].support.x)
+    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 4 * 9 * (10 * behind + 200))
+    theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
+    assert not choose_gradient(problem, theta, lines(4), 0.5, None).stacked
+
+
+def test_kept_graphs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    for steps, stacked in ((2, True), (200, False)):
+        problem = make_problem(replace(PROBLEM.inner, steps=steps))
+        monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 20_000)
+        assert choose_gradient(problem, THETA, lines(4), 0.5, None).stacked == stacked
+        assert choose_gradient(problem, THETA, lines(4), 0.5, mixed).stacked, "nothing is kept"
+
+
 def test_a_network_that_cannot_be_vectorised_is_not_stacked() -> None:
     class Branching(nn.Module):
         def __init__(self) -> None:

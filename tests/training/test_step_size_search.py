@@ -110,3 +110,45 @@ def test_rounding_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(search, "_task_loss", rounded)
     assert found_for(0.1, [quadratic()]) == pytest.approx(wanted(0.1), rel=1e-9)
+
+
+def test_the_noise_scale_has_a_search_of_its_own_in_front_of_that_of_the_weights() -> None:
+    """Weights of a curvature of 1e6 / noise^2 want tiny steps; no common size would move both."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(8, 1, dtype=torch.float64, generator=generator)
+    x = torch.full((8, 1), 1e3, dtype=torch.float64)
+    task = Task(Examples(x, 2 + 0.1 * noise), Examples(x, 2 + 0.1 * noise.flip(0)))
+    module = nn.Linear(1, 1, bias=False).double()
+    nn.init.constant_(module.weight, 2.001e-3)
+    inner = InnerLoop(steps=5, lr=1e-2, learn_lr="per_tensor", kl_weight=0.0)
+    problem = Problem(BayesianNetwork(module), Gaussian(), inner)
+    theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), 1e-12)
+    found = searched_step_sizes(problem, theta, [task], Noise(), share=0.9).plain[LOG_LR].exp()
+    *weights, of_noise = found.tolist()
+    assert max(weights) < 1e-5
+    assert of_noise > 1e-2
+
+
+def test_losses_that_differ_by_rounding_are_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = search._task_loss
+
+    def rounded(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
+        shortest = float(theta.plain[LOG_LR][0]) == pytest.approx(math.log(1e-8))
+        return real(problem, theta, task, noise) - 1e-7 * shortest
+
+    monkeypatch.setattr(search, "_task_loss", rounded)
+    assert found_for(0.1, [quadratic(0.0)]) == pytest.approx(0.1)
+
+
+def test_the_search_ends_where_steps_are_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    real = search._task_loss
+
+    def watched(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
+        tried.append(float(theta.plain[LOG_LR][0].exp()))
+        return real(problem, theta, task, noise)
+
+    monkeypatch.setattr(search, "_task_loss", watched)
+    steep = Task(*(Examples(1e2 * part.x, part.y) for part in quadratic()[:2]))  # stable below 2e-4
+    found_for(1.0, [steep])
+    assert max(tried) == pytest.approx(1e-2), "1e-3 and 1e-2 were worse than standing still"

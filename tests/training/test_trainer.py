@@ -8,13 +8,16 @@ from torch import Tensor
 
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, twice_reverse
-from metaprior.metagrad.problem import LOG_LR
+from metaprior.metagrad.meta_batch import MetaBatch
+from metaprior.metagrad.problem import LOG_LR, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.source import task_at
 from metaprior.tasks.task import Task
+from metaprior.training import gradient_choice
 from metaprior.training import trainer as trainer_module
 from metaprior.training.phases import FIRST_STEPS
 from metaprior.training.trainer import MetaTrainingStopped, Progress, Trainer
+from metaprior.weights import WeightDistribution
 from tests.training.lines import (
     LEARNED,
     EndlessLines,
@@ -393,3 +396,60 @@ def test_tasks_of_other_shapes_may_come_later() -> None:
 
     trainer = make_trainer(Shrinking(), epochs=1, search_step_size=False, stacked=True)
     assert [trainer.step().tasks for _ in range(3)] == [4, 4, 4]
+
+
+def test_the_trunk_has_no_gradient_while_only_scales_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    real = trainer_module.meta_gradient
+
+    def watched(problem: Problem, *arguments: Any, **options: Any) -> MetaBatch:
+        asked.append(problem.learn_trunk)
+        return real(problem, *arguments, **options)
+
+    monkeypatch.setattr(trainer_module, "meta_gradient", watched)
+    problem = make_problem(replace(LEARNED, adapt="likelihood.*"))
+    trainer = make_trainer(lines(8), problem, epochs=1, tasks_per_epoch=16, meta_batch=4, scales_first=0.5)
+    assert trainer.problem.trunk_stages > 0
+    for _ in range(4):
+        trainer.step()
+    assert asked == [False, False, True, True]
+
+
+@pytest.mark.parametrize(("warm_start", "share"), [(0, 0.25), (1, 0.9)])
+def test_after_a_warm_start_a_step_size_has_to_win_more(
+    warm_start: int, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = []
+    real = trainer_module.searched_step_sizes
+
+    def watched(*arguments: Any, share: float) -> WeightDistribution:
+        shares.append(share)
+        return real(*arguments, share=share)
+
+    monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
+    trainer = make_trainer(lines(8), epochs=1, tasks_per_epoch=4, meta_batch=4, warm_start=warm_start)
+    for _ in range(warm_start + 1):
+        trainer.step()
+    assert shares == [share]
+
+
+def test_a_meta_batch_of_larger_tasks_is_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is made on the first tasks; what fits together is asked again for every shape."""
+    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 3000)
+    stacks = []
+    real = trainer_module.meta_gradient
+
+    def watched(*arguments: Any, stacked: bool, **options: Any) -> MetaBatch:
+        stacks.append(stacked)
+        return real(*arguments, stacked=stacked, **options)
+
+    monkeypatch.setattr(trainer_module, "meta_gradient", watched)
+
+    class Growing:
+        def __getitem__(self, index: int) -> Task:
+            return line(index, support=4 if index < 4 else 400)
+
+    trainer = make_trainer(Growing(), epochs=1, tasks_per_epoch=8, meta_batch=4, search_step_size=False)
+    trainer.step()
+    trainer.step()
+    assert stacks == [True, False]
