@@ -320,12 +320,13 @@ def run(
 def _notes(settings: Settings, quick: bool) -> list[str]:
     return [
         f"{WAYS} ways, Vinyals splits; Conv4 of width {settings.width} with GroupNorm, and LayerNorm before the last "
-        f"layer; learned step sizes; steps of the last layer (ABML, ANIL): {settings.inner_steps}, of all layers (MAML): "
-        f"{settings.maml_steps}",
+        f"layer; learned step sizes; steps of the last layer (ABML, ANIL): {settings.inner_steps}, of all layers "
+        f"(MAML): {settings.maml_steps}",
         f"{settings.seconds:g} CPU s, on one core, of each method at each number of shots; Bayes by Backprop has them "
         "for all test tasks together, with a random last layer too and every other layer learned",
         "MAML and ANIL are the same code with relative_sigma=0, kl_weight=0 and objective='query'; ABML has the "
-        f"objective 'predictive' with {settings.outer_samples} weight samples, and {settings.test_samples} in its forecasts",
+        f"objective 'predictive' with {settings.outer_samples} weight samples; its forecasts have "
+        f"{settings.test_samples}",
         f"standard errors over tasks; ece: {BINS} bins, of all tasks' labels together, standard error by bootstrap",
         "published: accuracies in Rothfuss et al. 2021 (PACOH), their rerun of all five; their tasks and budget differ",
         *["--quick: too short a training to compare anything"] * quick,
