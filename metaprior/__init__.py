@@ -5,14 +5,14 @@ from importlib.metadata import version
 from metaprior import metagrad
 from metaprior.checkpoint import CheckpointError
 from metaprior.hyperprior import NormalGammaHyperprior
-from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.methods.free_energy_descent import TrainingDiverged
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
 from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
+from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
@@ -29,7 +29,9 @@ __all__ = [
     "AmortizedELBO",
     "BayesByBackprop",
     "BayesianNetwork",
+    "BayesianUNet",
     "Bernoulli",
+    "CRPSGaussian",
     "Categorical",
     "CheckpointError",
     "Examples",

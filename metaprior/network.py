@@ -36,10 +36,12 @@ class BayesianNetwork:
 
     ``stochastic`` is a regular expression that has to match a parameter's whole name (as in
     ``module.named_parameters()``): ``".*"`` for all, ``r"head\\..*"`` for one part. Learnable parameters that it does
-    not match are plain; parameters with ``requires_grad=False`` stay constant.
+    not match are plain; parameters with ``requires_grad=False`` stay constant. None takes the module's own attribute
+    ``stochastic`` (as of a ``BayesianUNet``), and without one all parameters.
     """
 
-    def __init__(self, module: nn.Module, stochastic: str = ".*") -> None:
+    def __init__(self, module: nn.Module, stochastic: str | None = None) -> None:
+        stochastic = str(getattr(module, "stochastic", ".*")) if stochastic is None else stochastic
         refuse_lazy(module)
         refuse_batch_statistics(module)
         learnable = {name: p for name, p in module.named_parameters() if p.requires_grad}

@@ -8,13 +8,21 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, models
 from metaprior.checkpoint import CheckpointError
-from metaprior.likelihoods import NOISE, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import (
+    NOISE,
+    Bernoulli,
+    Categorical,
+    CRPSGaussian,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+)
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.weights import WeightDistribution
 
-LIKELIHOODS = (Gaussian, HeteroscedasticGaussian, Categorical, Bernoulli)
+LIKELIHOODS = (Gaussian, HeteroscedasticGaussian, CRPSGaussian, Categorical, Bernoulli)
 Shapes = dict[str, list[int]]
 
 

@@ -14,6 +14,7 @@ FLOORS = [
     {"posterior", "metagrad"},
     {"saved_posterior", "evaluation", "training"},
     {"methods"},
+    {"solar"},
     {"report"},
     {"bench", "runs"},
     {"demo", "unet_plan"},

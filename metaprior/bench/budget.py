@@ -48,14 +48,16 @@ def fit_within(
     *,
     seconds: float,
     warm_share: float = 0.0,
+    pooled: Tasks | None = None,
     progress: bool = True,
 ) -> Fitted:
-    """Fit with as many steps as fit in ``seconds``, ``warm_share`` of them spent on the warm start.
+    """Fit with as many steps as fit in ``seconds``, ``warm_share`` of them spent on the warm start (from ``pooled``).
 
     The time of a step is measured on a few of them first, in a training that is thrown away. A phase with a share of
     the time has at least one step.
     """
-    warm_start = _steps_within(warm_share * seconds, learner, tasks, replace(training, warm_start=TRIAL_STEPS))
+    warm = replace(training, warm_start=TRIAL_STEPS)
+    warm_start = _steps_within(warm_share * seconds, learner, tasks if pooled is None else pooled, warm)
     meta_steps = _steps_within((1 - warm_share) * seconds, learner, tasks, replace(training, warm_start=0))
     chosen = replace(
         training,
@@ -64,7 +66,7 @@ def fit_within(
         tasks_per_epoch=max(1, meta_steps * training.meta_batch),
     )
     started = time.process_time()
-    learner.fit(tasks, chosen, progress=progress)
+    learner.fit(tasks, chosen, pooled=pooled, progress=progress)
     bad = sum(summary.bad_tasks for summary in learner.history_)
     return Fitted(time.process_time() - started, warm_start, meta_steps, bad)
 

@@ -44,7 +44,8 @@ class BayesByBackprop:
         likelihood: how outputs and targets are related: ``Gaussian()``, ``HeteroscedasticGaussian()``,
             ``Categorical()``, ``Bernoulli()``.
         prior: ``NormalPrior(std)``, ``ScaleMixturePrior(pi, std1, std2)``, or a learned ``WeightDistribution``.
-        stochastic: regular expression for the names of the random parameters; the others are learned as plain ones.
+        stochastic: regular expression for the names of the random parameters (default: the module's own
+            ``stochastic``, or all); the others are learned as plain ones.
         temperature: T of the posterior; below 1 the likelihood counts more ("cold"), above 1 less.
         relative_sigma: initial sigma of each tensor as a fraction of its own root mean square.
         standardize: for real-valued targets, work in units of their mean and standard deviation inside. Data,
@@ -64,7 +65,7 @@ class BayesByBackprop:
         likelihood: Likelihood,
         *,
         prior: Prior = NormalPrior(),  # noqa: B008 (frozen)
-        stochastic: str = ".*",
+        stochastic: str | None = None,
         temperature: float = 1.0,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         standardize: bool = True,
@@ -79,11 +80,13 @@ class BayesByBackprop:
         for name, value in (("temperature", temperature), ("relative_sigma", relative_sigma)):
             if not isinstance(value, Real) or not 0 < value < float("inf"):
                 raise ValueError(f"{name} has to be a positive number, got {value!r}")
-        BayesianNetwork(module, stochastic)  # what cannot be made Bayesian is said here, not after the data are loaded
+        network = BayesianNetwork(
+            module, stochastic
+        )  # what cannot be made Bayesian is said here, not after the data are loaded
         self.module = module
         self.likelihood = likelihood
         self.prior = prior
-        self.stochastic = stochastic
+        self.stochastic = network.stochastic
         self.temperature = float(temperature)
         self.relative_sigma = float(relative_sigma)
         self.standardize = bool(standardize)

@@ -64,8 +64,9 @@ class MetaLearner:
             the forecast for it), "abml" (the paper's bound, with every term), or an objective of your own.
         outer_samples: weight samples of the outer loss.
         hyperprior: prior over theta itself, for "abml".
-        stochastic: regular expression for the names of the random parameters; the others are plain, and move in the
-            inner loop where ``inner.adapt`` matches them.
+        stochastic: regular expression for the names of the random parameters (default: the module's own
+            ``stochastic``, or all); the others are plain, and move in the inner loop where ``inner.adapt`` matches
+            them.
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square. 0 is a point
             prior, and needs ``inner.kl_weight`` 0: MAML.
         memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients are
@@ -88,7 +89,7 @@ class MetaLearner:
         objective: str | Objective = "query",
         outer_samples: int = 1,
         hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior(),  # noqa: B008 (frozen)
-        stochastic: str = ".*",
+        stochastic: str | None = None,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         memory: Memory = 0.5,
         engine: Engine | None = None,
@@ -127,16 +128,20 @@ class MetaLearner:
         tasks: Tasks,
         training: MetaTraining = MetaTraining(),  # noqa: B008 (frozen)
         *,
+        pooled: Tasks | None = None,
         progress: bool = True,
         **changes: Any,
     ) -> Self:
-        """Learn theta from tasks, from the module's parameters on.
+        """Learn theta from tasks, from the module's parameters on; the warm start may have a source of its own.
+
+        ``pooled``: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
+        from everywhere make better batches than all examples of a few tasks.
 
         Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
         can be stopped and resumed, with validation and logs, there is ``metaprior train``.
         """
         settings = _changed(training, changes)
-        trainer = self.trainer(tasks, settings)
+        trainer = self.trainer(tasks, settings, pooled)
         history = []
         if settings.warm_start:
             history.append(run_steps(trainer, settings.warm_start, progress=progress))
@@ -146,7 +151,7 @@ class MetaLearner:
         self.theta_, self.history_ = trainer.theta.detached(), history
         return self
 
-    def trainer(self, tasks: Tasks, settings: MetaTraining) -> Trainer:
+    def trainer(self, tasks: Tasks, settings: MetaTraining, pooled: Tasks | None = None) -> Trainer:
         """The training as an object that takes one step at a time."""
         count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
         problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
@@ -157,6 +162,7 @@ class MetaLearner:
             theta,
             tasks,
             settings,
+            pooled=pooled,
             engine=choice.engine,
             stacked=choice.stacked,
             relative_sigma=self.relative_sigma,

@@ -6,11 +6,11 @@ from torch import nn
 
 from metaprior.models.conv4 import Conv4
 from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
+from metaprior.models.unet import BayesianUNet, UNet
 
-__all__ = ["MLP", "Conv4", "UNet", "describe", "rebuild"]
+__all__ = ["MLP", "BayesianUNet", "Conv4", "UNet", "describe", "rebuild"]
 
-KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "conv4": Conv4, "unet": UNet}
+KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet}
 
 
 def describe(module: nn.Module) -> dict[str, Any] | None:

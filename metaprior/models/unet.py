@@ -6,7 +6,7 @@ output is added: a network that says nothing forecasts persistence.
 """
 
 from collections import OrderedDict
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from torch.nn import functional as F
 
 WIDEST = 8
 """Channels double from one resolution to the next, up to this multiple of the width."""
+
+FIRST_SCALES, FIRST_RAW_SCALE = 0.1, -2.0
+"""Where raw scales start: nearly the same everywhere, softplus(-2) = 0.13, for frames between -1 and 1."""
 
 Features = tuple[Tensor, ...]
 
@@ -39,16 +42,17 @@ class ConvBlock(nn.Sequential):
 
 
 class Stem(nn.Module):
-    """frames (N, input_len, H, W) -> (features at full resolution, the last frame for each target)."""
+    """frames (N, input_len + known, H, W) -> (features at full resolution, the last frame for each target)."""
 
-    def __init__(self, input_len: int, target_len: int, width: int) -> None:
+    def __init__(self, input_len: int, target_len: int, width: int, known: int) -> None:
         super().__init__()
-        self.target_len = target_len
-        self.block = ConvBlock(input_len, width)
+        self.input_len, self.target_len = input_len, target_len
+        self.block = ConvBlock(input_len + known, width)
 
     def forward(self, frames: Tensor) -> Features:
-        """(N, input_len, H, W) -> (x, skip)."""
-        return self.block(frames), frames[:, -1:].expand(-1, self.target_len, -1, -1)
+        """(N, input_len + known, H, W) -> (x, skip)."""
+        last_frame = frames[:, self.input_len - 1 : self.input_len]
+        return self.block(frames), last_frame.expand(-1, self.target_len, -1, -1)
 
 
 class Encoder(nn.Module):
@@ -88,33 +92,53 @@ class Decoder(nn.Module):
 
 
 class Change(nn.Module):
-    """The last frame plus the change that a 1x1 convolution reads off the features."""
+    """The last frame plus the change that a 1x1 convolution reads off the features; and how sure it is, if asked."""
 
-    def __init__(self, inputs: int, target_len: int) -> None:
+    def __init__(self, inputs: int, target_len: int, *, scales: bool) -> None:
         super().__init__()
-        self.change = nn.Conv2d(inputs, target_len, 1)
+        self.target_len = target_len
+        self.change = nn.Conv2d(inputs, target_len * (2 if scales else 1), 1)
+        if scales:
+            with torch.no_grad():
+                self.change.weight[target_len:] *= FIRST_SCALES
+                self.change.bias[target_len:] = FIRST_RAW_SCALE  # type: ignore[index]
 
     def forward(self, features: Features) -> Tensor:
-        """(x, last frame) -> frames (N, target_len, H, W)."""
+        """(x, last frame) -> frames (N, target_len, H, W), and behind them as many channels of raw scales."""
         x, last_frame = features
-        return last_frame + self.change(x)  # type: ignore[no-any-return]
+        change = self.change(x)
+        return torch.cat([last_frame + change[:, : self.target_len], change[:, self.target_len :]], 1)
 
 
 class UNet(nn.Sequential):
-    """(N, input_len, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
+    """(N, input_len + known, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
 
     ``width`` channels at full resolution, doubling at each of ``levels`` halvings up to 8 x width: with width 64 and
     four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``merge1``,
     ``decoder1``.. (the last is at full resolution), ``output``.
+
+    ``known``: input channels behind the frames, for what is known about the target times. ``scales``: as many outputs
+    again, the raw scales of ``HeteroscedasticGaussian``.
     """
 
-    def __init__(self, input_len: int = 4, target_len: int = 4, width: int = 16, levels: int = 4) -> None:
-        for name, value in (("input_len", input_len), ("target_len", target_len), ("width", width), ("levels", levels)):
+    def __init__(
+        self,
+        input_len: int = 4,
+        target_len: int = 4,
+        width: int = 16,
+        levels: int = 4,
+        known: int = 0,
+        scales: bool = False,
+    ) -> None:
+        sizes = {"input_len": input_len, "target_len": target_len, "width": width, "levels": levels}
+        for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"{name} has to be at least 1, got {value}")
+        if known < 0:
+            raise ValueError(f"known has to be at least 0, got {known}")
         channels = [width * min(2**level, WIDEST) for level in range(levels)]
         channels.append(channels[-1])
-        stages: list[tuple[str, nn.Module]] = [("stem", Stem(input_len, target_len, width))]
+        stages: list[tuple[str, nn.Module]] = [("stem", Stem(input_len, target_len, width, known))]
         for level in range(1, levels + 1):
             stages.append((f"encoder{level}", Encoder(channels[level - 1], channels[level])))
         x = channels[-1]
@@ -123,10 +147,37 @@ class UNet(nn.Sequential):
             stages.append((f"merge{number}", Merge()))
             stages.append((f"decoder{number}", Decoder(x + channels[level], outputs)))
             x = outputs
-        super().__init__(OrderedDict([*stages, ("output", Change(x, target_len))]))
-        self.config: dict[str, Any] = {
-            "input_len": int(input_len),
-            "target_len": int(target_len),
-            "width": int(width),
-            "levels": int(levels),
-        }
+        super().__init__(OrderedDict([*stages, ("output", Change(x, target_len, scales=scales))]))
+        self.config: dict[str, Any] = {**{name: int(value) for name, value in sizes.items()}, "known": int(known)}
+        self.config["scales"] = bool(scales)
+
+
+class BayesianUNet(UNet):
+    r"""A ``UNet`` and the choice of which of its parameters are random: "Bayesian" is no kind of layer.
+
+    ``random`` is a regular expression for whole parameter names, or one of ``PRESETS``, from "all" (every weight a
+    distribution) to "output" (the last 1x1 convolution); docs/solar/ has a table that compares them. The attribute
+    ``stochastic`` is the regular expression, which ``MetaLearner`` and ``BayesByBackprop`` take as their default.
+    """
+
+    PRESETS: ClassVar[dict[str, str]] = {
+        "all": r".*",
+        "decoder": r"(decoder\d+|output)\..*",
+        "head": r"(decoder{levels}|output)\..*",
+        "norms": r".*block\.[14]\..*",
+        "output": r"output\..*",
+    }
+
+    def __init__(
+        self,
+        input_len: int = 4,
+        target_len: int = 4,
+        width: int = 16,
+        levels: int = 4,
+        known: int = 0,
+        scales: bool = True,
+        random: str = "head",
+    ) -> None:
+        super().__init__(input_len, target_len, width, levels, known, scales)
+        self.stochastic = self.PRESETS.get(random, random).replace("{levels}", str(levels))
+        self.config["random"] = random

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from metaprior.hyperprior import NormalGammaHyperprior
-from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop, refuse_fraction
-from metaprior.models import MLP, Conv4, UNet
+from metaprior.models import MLP, BayesianUNet, Conv4, UNet
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
 from metaprior.tasks.arguments import check_counts
@@ -138,7 +138,7 @@ class Config:
     """A whole configuration, checked."""
 
     model: Choice
-    stochastic: str
+    stochastic: str | None
     likelihood: Choice
     tasks: Choice
     inner: Inner
@@ -173,10 +173,11 @@ PLAIN_SECTIONS: dict[str, Callable[..., Any]] = {
     "run": Run,
 }
 KINDS: dict[str, dict[str, Callable[..., Any]]] = {
-    "model": {"mlp": MLP, "conv4": Conv4, "unet": UNet},
+    "model": {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet},
     "likelihood": {
         "gaussian": Gaussian,
         "heteroscedastic": HeteroscedasticGaussian,
+        "crps": CRPSGaussian,
         "categorical": Categorical,
         "bernoulli": Bernoulli,
     },
@@ -188,7 +189,7 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
         "omniglot": OmniglotTasks,
     },
 }
-EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str, ".*")}}
+EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
 
 

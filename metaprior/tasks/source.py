@@ -11,9 +11,9 @@ from metaprior.tasks.task import Task
 class Tasks(Protocol):
     """Tasks by index: a list of tasks, or a generator that makes task i from the number i.
 
-    One with a length is finite, and training goes through it in shuffled passes; one without is endless, and every
-    position is another task. Asking twice for an index has to give the same task: that is what lets a stopped training
-    go on as if nothing had happened, and lets several processes share the work.
+    One with a length is finite, and training goes through it in shuffled passes; one without (or whose ``len`` raises
+    TypeError) is endless, and every position is another task. Asking twice for an index has to give the same task: that
+    is what lets a stopped training go on as if nothing had happened, and lets several processes share the work.
     """
 
     def __getitem__(self, index: int, /) -> Task:
@@ -26,10 +26,10 @@ def length_of(tasks: Tasks) -> int | None:
         raise TypeError(
             f"tasks are asked for by index, which a {type(tasks).__name__} cannot be; list(tasks) makes a list"
         )
-    length = getattr(tasks, "__len__", None)
-    if length is None:
+    try:
+        count = len(tasks)  # type: ignore[arg-type]
+    except TypeError:
         return None
-    count = int(length())
     if count < 1:
         raise ValueError("there are no tasks: the collection is empty")
     return count

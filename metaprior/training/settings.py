@@ -29,6 +29,10 @@ class MetaTraining:
         scales_first: share of the meta-steps in which only scales move (step sizes, sigma, noise), before the means.
         kl_warmup: share of the meta-steps over which the KL's weight rises from zero to what it is.
         search_step_size: where step sizes are learned, find a common first one by trying ``inner.lr`` and others.
+        balance_step_sizes: in this search, let every tensor's step size be the common one divided by the size of its
+            gradients on some tasks (and their mean size be the common one). Worth it where layers are unlike and the
+            means are trained already.
+        pretrained: the means are trained already (the module was given with its weights), as after a warm start.
         most_bad_tasks: stop after this many tasks in a row without a finite gradient.
     """
 
@@ -46,6 +50,8 @@ class MetaTraining:
     scales_first: float = 0.1
     kl_warmup: float = 0.0
     search_step_size: bool = True
+    balance_step_sizes: bool = False
+    pretrained: bool = False
     most_bad_tasks: int = 40
 
     def __post_init__(self) -> None:
@@ -62,6 +68,11 @@ class MetaTraining:
             raise ValueError(f"weight_decay has to be at least 0, got {self.weight_decay}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
+
+    @property
+    def starts_warm(self) -> bool:
+        """Whether meta-training starts from means that know something."""
+        return self.pretrained or self.warm_start > 0
 
     @property
     def steps_per_epoch(self) -> int:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import adapt
+from metaprior.metagrad.adaptation import Adaptation, adapt
 from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
 LOWEST, HIGHEST = 1e-9, 10.0
@@ -29,15 +29,22 @@ Places = list[int] | EllipsisType
 
 
 def searched_step_sizes(
-    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, share: float
+    problem: Problem,
+    theta: WeightDistribution,
+    tasks: Sequence[Task],
+    noise: Noise,
+    *,
+    share: float,
+    balanced: bool = False,
 ) -> WeightDistribution:
     """Theta with a common step size out of ``inner.lr`` times powers of 10 (and the best one's neighbours halfway): the
     smallest of those that win at least a ``share`` of what the best one wins over no adaptation.
 
     Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is searched
     first, for itself, with weights at rest: it is no weight, and the size that suits it may be a thousand times
-    another. Step sizes at which a task is not finite are out. Where none wins anything, the least harmful is taken, of
-    equals the one next to ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out.
+    another. ``balanced``: the weights' step sizes differ from the common one as ``_balance`` says. Step sizes at which
+    a task is not finite are out. Where none wins anything, the least harmful is taken, of equals the one next to
+    ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out.
     """
     tasks = [
         task for task in tasks if all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
@@ -50,7 +57,8 @@ def searched_step_sizes(
     if own:
         resting = search.best(_with_step_size(theta, weights, -math.inf), own)
         theta = _with_step_size(theta, own, resting.plain[LOG_LR][own])
-    return search.best(theta, weights)
+    offsets = _balance(problem, theta, tasks, noise)[weights] if balanced else 0.0
+    return search.best(theta, weights, offsets)
 
 
 class _Search(NamedTuple):
@@ -59,11 +67,14 @@ class _Search(NamedTuple):
     noise: Noise
     share: float
 
-    def best(self, theta: WeightDistribution, places: Places) -> WeightDistribution:
-        """Theta with a good step size at some places of ``inner.log_lr``."""
+    def best(self, theta: WeightDistribution, places: Places, offsets: Tensor | float = 0.0) -> WeightDistribution:
+        """Theta with a good step size at some places of ``inner.log_lr``, to which their ``offsets`` are added."""
+
+        def stepping(log_lr: float) -> WeightDistribution:
+            return _with_step_size(theta, places, log_lr + offsets)
 
         def loss_at(log_lr: float) -> float:
-            return self._loss(_with_step_size(theta, places, log_lr))
+            return self._loss(stepping(log_lr))
 
         start, standing_still = math.log(self.problem.inner.lr), loss_at(-math.inf)
         losses = _tried(loss_at, _candidates(start), standing_still)
@@ -73,12 +84,12 @@ class _Search(NamedTuple):
         if min(losses.values()) >= standing_still - same:
             least_harm = min(max(loss, standing_still + same) for loss in losses.values())
             equals = [log_lr for log_lr, loss in losses.items() if loss <= least_harm]
-            return _with_step_size(theta, places, min(equals, key=lambda log_lr: abs(log_lr - start)))
+            return stepping(min(equals, key=lambda log_lr: abs(log_lr - start)))
         best = min(losses, key=losses.__getitem__)
         losses |= _tried(loss_at, [best - HALFWAY, best + HALFWAY], standing_still)
         least = min(losses.values())
         enough = least + (1 - self.share) * (standing_still - least)
-        return _with_step_size(theta, places, min(log_lr for log_lr, loss in losses.items() if loss <= enough))
+        return stepping(min(log_lr for log_lr, loss in losses.items() if loss <= enough))
 
     def _loss(self, theta: WeightDistribution) -> float:
         noises = (self.noise.at(task=self.noise.task + index) for index in range(len(self.tasks)))
@@ -93,6 +104,33 @@ def _places_of_likelihood(problem: Problem) -> list[int]:
     first = 2 * len(problem.network.layout.names)
     names = problem.likelihood.parameter_names
     return [first + place for place, name in enumerate(problem.adapted_names) if name in names]
+
+
+def _balance(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise) -> Tensor:
+    r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a tensor's
+    gradient in the first inner step on some tasks, and $\bar g$ the geometric mean over means and plain tensors.
+
+    A step of SGD then moves all tensors by about the same, as a step of Adam does.
+    """
+    squares = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks]).mean(0)
+    logs = -squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt().log()
+    count = len(problem.network.layout.names)
+    moving = torch.ones(len(logs), dtype=torch.bool)
+    moving[count : 2 * count] = False
+    return logs - logs[moving].mean()
+
+
+def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:
+    """Of every adapted tensor's gradient by the data: means, scales, plain ones."""
+    run = Adaptation(problem, theta, Task(task.support, Examples(task.support.x[:0], task.support.y[:0])), [noise])
+    _, record = run.gradient(run.start(), 0)
+    gradient = record.gradient
+    slope = torch.sigmoid(theta.rho.detach())  # of sigma = softplus(rho)
+    layout = problem.network.layout
+    means = [part.square().mean() for part in layout.split(gradient.g).values()]
+    scales = [part.square().mean() for part in layout.split(gradient.g * slope).values()]
+    plain = [gradient.plain[name].square().mean() for name in problem.adapted_names]
+    return torch.stack([*means, *scales, *plain])
 
 
 def _candidates(start: float) -> list[float]:

@@ -74,7 +74,8 @@ class StepReport:
 
 
 class Trainer:
-    """Theta, its optimiser, and the next step. ``engine`` and ``stacked`` say how gradients are computed."""
+    """Theta, its optimiser, and the next step. ``engine`` and ``stacked`` say how gradients are computed; ``pooled`` is
+    the warm start's own source of tasks, if it has one."""
 
     def __init__(
         self,
@@ -83,12 +84,14 @@ class Trainer:
         tasks: Tasks,
         settings: MetaTraining,
         *,
+        pooled: Tasks | None = None,
         engine: Engine,
         stacked: bool,
         relative_sigma: float,
         seed: int,
     ) -> None:
         self.problem, self.tasks, self.settings = problem, tasks, settings
+        self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
         self.theta = leaves_of(theta)
         self.optimizer = make_optimizer(problem, self.theta, settings)
@@ -105,15 +108,14 @@ class Trainer:
         phase = phase_at(self.settings, self.progress.step)
         if self.progress.step == self.settings.warm_start:
             self._begin_meta_training()
-        tasks = self._draw(self.progress.position)
+        tasks = self._draw(self.pooled if phase.pooled else self.tasks, self.settings.meta_batch)
         batch = self._gradient(phase, tasks)
         norms = self._descend(phase, batch) if batch.count else {}
         self._count(phase, tasks, batch)
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
 
-    def _draw(self, position: int, count: int | None = None) -> list[Task]:
-        count = count or self.settings.meta_batch
-        return [self._door(task_at(self.tasks, position + i, self.seed)) for i in range(count)]
+    def _draw(self, source: Tasks, count: int) -> list[Task]:
+        return [self._door(task_at(source, self.progress.position + i, self.seed)) for i in range(count)]
 
     def _gradient(self, phase: Phase, tasks: Sequence[Task]) -> MetaBatch:
         if phase.pooled:
@@ -164,9 +166,10 @@ class Trainer:
             theta = theta._replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
         if LOG_LR in theta.plain and self.settings.search_step_size:
             noise = Noise(self.seed).fork("step size search")
-            share = SHARE_WARM if self.settings.warm_start else SHARE
-            tasks = self._draw(self.progress.position, SEARCH_TASKS)
-            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share)
+            share = SHARE_WARM if self.settings.starts_warm else SHARE
+            tasks = self._draw(self.tasks, SEARCH_TASKS)
+            balanced = self.settings.balance_step_sizes
+            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share, balanced=balanced)
         self.theta = leaves_of(theta)
         self.optimizer = make_optimizer(self.problem, self.theta, self.settings)
 

@@ -422,9 +422,9 @@ def test_after_a_warm_start_a_step_size_has_to_win_more(
     shares = []
     real = trainer_module.searched_step_sizes
 
-    def watched(*arguments: Any, share: float) -> WeightDistribution:
+    def watched(*arguments: Any, share: float, **options: Any) -> WeightDistribution:
         shares.append(share)
-        return real(*arguments, share=share)
+        return real(*arguments, share=share, **options)
 
     monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
     trainer = make_trainer(lines(8), epochs=1, tasks_per_epoch=4, meta_batch=4, warm_start=warm_start)

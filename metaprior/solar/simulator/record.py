@@ -1,0 +1,263 @@
+"""A record of irradiance maps, any of its states, and samples of what could have followed.
+
+The weather at step n is a function of the seed and n alone, so a longer record only adds to a shorter one, and every
+state can be found again: one state a day is kept on the way (0.4 MB for 96 x 96 pixels), and the others are worked
+out from the one before.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import xarray as xr
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from metaprior.noise import Noise
+from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
+from metaprior.solar.simulator.sky import Clock, clear_sky_index
+from metaprior.solar.simulator.weather import Dynamics, Innovations, State, draw
+from metaprior.solar.sun import clear_sky, elevation
+
+Floats = NDArray[np.float64]
+
+MARGIN = 64
+"""Pixels of the torus that are not shown, at least. What leaves at one side of the map takes hours to cross them, and
+has mostly been forgotten when it enters at the other."""
+
+CONTINUATIONS_AT_ONCE = 16
+"""Working memory of ``futures``: about 30 MB for 96 x 96 pixels, however many continuations are asked for."""
+
+DAY = pd.Timedelta("1D")
+YEAR_DAYS = 365.25
+MIDWINTER_DAY = 355
+
+
+class Simulator:
+    """A region's weather over some days, with its true distribution of futures.
+
+    Args:
+        days: length of the record.
+        size: pixels along each side of the map, of 0.05 degrees of latitude (5.6 km).
+        seed: of the region's maps and of its weather.
+        start: first time, in UTC.
+        cadence: time between frames, a whole fraction of a day.
+        region: its character.
+        daylight_only: leave out frames in which the sun is below the horizon all over the map.
+
+    ``times`` are those of the frames (T,), ``latitude`` (size,) and ``longitude`` (size,) in degrees.
+    """
+
+    def __init__(
+        self,
+        *,
+        days: int = 60,
+        size: int = 96,
+        seed: int = 0,
+        start: str = "2025-03-01",
+        cadence: str = "30min",
+        region: Region | None = None,
+        daylight_only: bool = True,
+    ) -> None:
+        _check(days, size)
+        self.region = region or Region()
+        self.days, self.size, self.seed, self.cadence = days, size, seed, cadence
+        self._start, self._interval = _start_of(start), _interval_of(cadence)
+        self.steps_per_day = int(DAY / self._interval)
+        self.torus = _torus_of(size)
+        self.latitude, self.longitude = _grid(self.region, size)
+        noise = Noise(seed)
+        self._weather = noise.fork("simulated weather")
+        self.maps = draw_maps(self.region, self.torus, noise.fork("simulated region"))
+        self._dynamics = Dynamics(self.region, self.maps, self._interval / pd.Timedelta("1h"))
+        self._latest = self._dynamics.first(draw(self._weather.at(step=0), self.torus, range(1)))
+        self._midnights = {0: self._latest}
+        steps = np.arange(days * self.steps_per_day)
+        self._steps = steps[self._lit(steps)] if daylight_only else steps  # of the frames
+        self.times = self._times(self._steps)
+
+    def frames(self, *, progress: bool = True) -> xr.DataArray:
+        """The record: global horizontal irradiance in W/m2, (time, y, x), as ``open_frames`` would give it."""
+        values = np.empty((len(self._steps), self.size, self.size), np.float32)
+        with tqdm(total=len(values), desc="simulating", unit="frame", disable=not progress) as bar:
+            for day in self._days():
+                clear = self._clear_sky(self._steps[day])
+                for index, ceiling in enumerate(clear, start=day.start):
+                    values[index] = self.clear_sky_index(self.state_at(index))[0] * ceiling
+                    bar.update()
+        return self._labelled(values)
+
+    def state_at(self, time_index: int) -> State:
+        """The state of the weather in the frame with this index."""
+        if not 0 <= time_index < len(self._steps):
+            raise IndexError(f"there is no frame {time_index}; this record has the frames 0 to {len(self._steps) - 1}")
+        return self._state(int(self._steps[time_index]))
+
+    def index_of(self, time: np.datetime64) -> int:
+        """The index of the frame at this time."""
+        (found,) = np.nonzero(self.times == time)
+        if not len(found):
+            raise ValueError(
+                f"there is no frame at {time}; frames are every {self.cadence} from {self.times[0]} to "
+                f"{self.times[-1]}, with the nights left out if daylight_only"
+            )
+        return int(found[0])
+
+    def innovations(self, step: int) -> Innovations:
+        """The noise with which the record went from this step to the next one."""
+        return draw(self._weather.at(step=step + 1), self.torus, range(1))
+
+    def advance(self, state: State, innovations: Innovations) -> State:
+        """The state one step later."""
+        return self._dynamics.advance(state, self._clock(state.step).season, innovations)
+
+    def clear_sky_index(self, state: State) -> NDArray[np.float32]:
+        """Irradiance over that of a clear sky, more than 0 and at most 1, by night too: (C, size, size)."""
+        index = clear_sky_index(state, self.region, self.maps, self._clock(state.step), self.size)
+        values: NDArray[np.float32] = index.numpy()
+        return values
+
+    def futures(
+        self, time_index: int, *, continuations: int = 100, steps: int = 4, seed: int = 0
+    ) -> NDArray[np.float32]:
+        """Samples of the true distribution of what follows a frame, given the full state of the weather in it.
+
+        Irradiance in W/m2, (continuations, steps, size, size), at the ``steps`` times of the cadence that follow,
+        whether or not the record has frames there. The record itself is one more such sample. A continuation depends
+        on the seed, the frame and its own number, not on how many others are asked for.
+        """
+        if continuations < 1 or steps < 1:
+            raise ValueError(f"continuations and steps have to be at least 1, got {continuations} and {steps}")
+        state = self.state_at(time_index)
+        noise = Noise(seed).fork("simulated futures").at(task=state.step)
+        ceiling = self._clear_sky(state.step + 1 + np.arange(steps))
+        values = np.empty((continuations, steps, self.size, self.size), np.float32)
+        for first in range(0, continuations, CONTINUATIONS_AT_ONCE):
+            samples = range(first, min(first + CONTINUATIONS_AT_ONCE, continuations))
+            for number, later in enumerate(self._continued(state, steps, noise, samples)):
+                values[samples.start : samples.stop, number] = self.clear_sky_index(later) * ceiling[number]
+        return values
+
+    def _continued(self, state: State, steps: int, noise: Noise, samples: range) -> Iterator[State]:
+        copies = (len(samples), *state.octaves.shape[1:])
+        state = State(state.step, state.octaves.expand(copies), state.regime.expand(len(samples), -1))
+        for _ in range(steps):
+            state = self.advance(state, draw(noise.at(step=state.step), self.torus, samples))
+            yield state
+
+    def _state(self, step: int) -> State:
+        """Worked out from the latest known state that is not after it; those of midnights are kept."""
+        state = max((known for known in self._known() if known.step <= step), key=lambda known: known.step)
+        while state.step < step:
+            state = self.advance(state, self.innovations(state.step))
+            if state.step % self.steps_per_day == 0:
+                self._midnights[state.step] = state
+        self._latest = state
+        return state
+
+    def _known(self) -> Iterator[State]:
+        yield self._latest
+        yield from self._midnights.values()
+
+    def _clock(self, step: int) -> Clock:
+        """Local mean solar hour in the middle of the region, and season; in the south half a year away."""
+        time = self._start + step * self._interval
+        hour = (time.hour + time.minute / 60 + time.second / 3600 + self.region.longitude / 15) % 24
+        phase = 2 * math.pi * (time.day_of_year - MIDWINTER_DAY) / YEAR_DAYS
+        return Clock(hour, math.cos(phase) * (1 if self.region.latitude >= 0 else -1))
+
+    def _times(self, steps: NDArray[np.int64]) -> NDArray[np.datetime64]:
+        times: NDArray[np.datetime64] = self._start.to_datetime64() + steps * self._interval.to_timedelta64()
+        return times.astype("datetime64[ns]")
+
+    def _lit(self, steps: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the sun is up in a corner, in the middle of an edge or in the middle of the map."""
+        some = [0, self.size // 2, -1]
+        heights = elevation(self._times(steps), self.latitude[some], self.longitude[some])
+        return np.asarray((heights > 0).any((1, 2)))
+
+    def _clear_sky(self, steps: NDArray[np.int64]) -> Floats:
+        return clear_sky(self._times(steps), self.latitude, self.longitude)
+
+    def _days(self) -> Iterator[slice]:
+        """The frames of one day after the other: a whole record's clear sky at once takes several times its memory."""
+        edges = np.searchsorted(self._steps, np.arange(self.days + 1) * self.steps_per_day)
+        for first, after in pairwise(edges.tolist()):
+            yield slice(first, after)
+
+    def _labelled(self, values: NDArray[np.float32]) -> xr.DataArray:
+        coordinates = {
+            "time": ("time", self.times, {"standard_name": "time", "axis": "T"}),
+            "latitude": ("y", self.latitude, {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"}),
+            "longitude": ("x", self.longitude, {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}),
+        }
+        about = {
+            "units": "W m-2",
+            "long_name": "simulated global horizontal irradiance",
+            "standard_name": "surface_downwelling_shortwave_flux_in_air",
+            "source": f"metaprior simulator, seed {self.seed}",
+            "cadence": self.cadence,
+            "data_min": float(values.min()),
+            "data_max": float(values.max()),
+        }
+        return xr.DataArray(values, coordinates, ("time", "y", "x"), "ghi", about)
+
+
+def simulate(
+    *,
+    days: int = 60,
+    size: int = 96,
+    seed: int = 0,
+    start: str = "2025-03-01",
+    cadence: str = "30min",
+    region: Region | None = None,
+    daylight_only: bool = True,
+    progress: bool = True,
+) -> xr.DataArray:
+    """The record of a ``Simulator`` with these arguments: irradiance in W/m2, (time, y, x), float32."""
+    simulator = Simulator(
+        days=days, size=size, seed=seed, start=start, cadence=cadence, region=region, daylight_only=daylight_only
+    )
+    return simulator.frames(progress=progress)
+
+
+def _check(days: int, size: int) -> None:
+    if days < 1:
+        raise ValueError(f"days has to be at least 1, got {days}")
+    if size < 4:
+        raise ValueError(f"size has to be at least 4 pixels, got {size}")
+
+
+def _start_of(start: str) -> pd.Timestamp:
+    try:
+        time = pd.Timestamp(start)
+    except ValueError as problem:
+        raise ValueError(f"start has to be a date or a time such as 2025-03-01, got {start!r}") from problem
+    if time.tzinfo is not None or time is pd.NaT:
+        raise ValueError(f"start has to be a date or a time in UTC, written without a time zone, got {start!r}")
+    return time
+
+
+def _interval_of(cadence: str) -> pd.Timedelta:
+    try:
+        interval = pd.Timedelta(cadence)
+    except ValueError as problem:
+        raise ValueError(f"cadence has to be a time such as 30min, got {cadence!r}") from problem
+    if not (interval > pd.Timedelta(0) and DAY % interval == pd.Timedelta(0)):
+        raise ValueError(f"cadence has to be a whole fraction of a day such as 15min or 1h, got {cadence!r}")
+    return interval
+
+
+def _torus_of(size: int) -> int:
+    """Pixels along each side of the torus: a multiple of 16, for which Fourier transforms are fast."""
+    return math.ceil((size + MARGIN) / 16) * 16
+
+
+def _grid(region: Region, size: int) -> tuple[Floats, Floats]:
+    """Latitudes from south to north and longitudes from west to east; pixels are square in the middle."""
+    offset = np.arange(size, dtype=np.float64) - (size - 1) / 2
+    latitude: Floats = region.latitude + RESOLUTION * offset
+    longitude: Floats = region.longitude + RESOLUTION / math.cos(math.radians(region.latitude)) * offset
+    return latitude, longitude

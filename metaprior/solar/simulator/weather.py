@@ -1,0 +1,95 @@
+r"""The weather's state and how it moves on: a Markov chain, so its future depends on the state and new noise alone.
+
+One step of $\Delta t$ hours, for octave $o$ with lifetime $T_o$ and regime $r$ (unit variance) with lifetime $T_r$,
+
+$$f_o(p) \leftarrow a_o f_o(p - v(p)\Delta t) + \sqrt{1 - a_o^2}\; \epsilon_o(p), \qquad
+  r \leftarrow a_r r + \sqrt{1 - a_r^2}\; \epsilon_r, \qquad a = e^{-\Delta t / T},$$
+
+with the wind $v(p)$ of the place and season plus the regime's. Small scales are forgotten sooner: clouds grow and decay
+while they drift. The innovations $\epsilon$ of all octaves come from one white field.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from metaprior.noise import Noise
+from metaprior.solar.simulator.octaves import OCTAVES, advected, band, filtered
+from metaprior.solar.simulator.region import PIXEL_METRES, Maps, Region
+
+
+class RegimeVariable(NamedTuple):
+    """One number that is the same all over the region and changes over days."""
+
+    name: str
+    hours: float
+
+
+REGIME = (
+    RegimeVariable("northward wind", 36.0),
+    RegimeVariable("eastward wind", 36.0),
+    RegimeVariable("cloudiness", 48.0),
+    RegimeVariable("fog", 48.0),
+)
+WIND, CLOUDINESS, FOG = slice(0, 2), 2, 3
+
+
+@dataclass(frozen=True)
+class State:
+    """All that the future depends on, for C independent continuations (1 in the record itself).
+
+    ``step`` counts steps of the cadence from the start, nights included; ``octaves`` is (C, O, M, M) on the torus and
+    ``regime`` (C, 4), both standard normal in the long run.
+    """
+
+    step: int
+    octaves: Tensor
+    regime: Tensor
+
+
+class Innovations(NamedTuple):
+    """Standard normal numbers that one step needs: white fields (C, M, M) and regimes (C, 4)."""
+
+    texture: Tensor
+    regime: Tensor
+
+
+def draw(noise: Noise, torus: int, samples: range) -> Innovations:
+    """The innovations of these samples of the noise, each from its own stream."""
+    normals = noise.normals(torch.empty(torus * torus + len(REGIME)), samples)
+    texture, regime = normals.split([torus * torus, len(REGIME)], 1)
+    return Innovations(texture.reshape(-1, torus, torus), regime)
+
+
+class Dynamics:
+    """The step from a state to the next one, in a region and at a cadence of ``hours``."""
+
+    def __init__(self, region: Region, maps: Maps, hours: float) -> None:
+        torus = maps.ridge.shape[-1]
+        self._filters = torch.stack([band(torus, octave.shortest, octave.longest) for octave in OCTAVES])
+        self._maps = maps
+        self._wind_regime = region.wind_regime
+        self._pixels = hours * 3600 / PIXEL_METRES  # that 1 m/s crosses in one step
+        self._keep = torch.tensor([math.exp(-hours / octave.hours) for octave in OCTAVES])[:, None, None]
+        self._regime_keep = torch.tensor([math.exp(-hours / variable.hours) for variable in REGIME])
+
+    def first(self, innovations: Innovations) -> State:
+        """A state from the long run's distribution, at step 0."""
+        return State(0, filtered(innovations.texture, self._filters), innovations.regime)
+
+    def advance(self, state: State, season: float, innovations: Innovations) -> State:
+        """One step on, with the wind of the state."""
+        moved = advected(state.octaves, self.displacement(state, season))
+        fresh = (1 - self._keep.square()).sqrt() * self._filters
+        octaves = moved.mul_(self._keep).add_(filtered(innovations.texture, fresh))
+        kept = self._regime_keep * state.regime
+        regime = kept + (1 - self._regime_keep.square()).sqrt() * innovations.regime
+        return State(state.step + 1, octaves, regime)
+
+    def displacement(self, state: State, season: float) -> Tensor:
+        """Pixels along y and x (C, M, M, 2) by which the air moves in the step that follows the state."""
+        place = (self._maps.wind + season * self._maps.wind_season).permute(1, 2, 0)  # (M, M, 2)
+        return self._pixels * (place + self._wind_regime * state.regime[:, None, None, WIND])

@@ -1,0 +1,83 @@
+"""Writing frames in the formats that ``open_frames`` reads."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import xarray as xr
+
+FRAMES_A_CHUNK = 16
+DESCRIBES_VALUES = ("units", "long_name", "standard_name")
+TIME_ENCODING = {"units": "minutes since 1970-01-01", "dtype": "int64"}
+
+
+def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write frames (time, y, x) to a NetCDF file (.nc), a Zarr folder (.zarr) or a folder of npy files (no suffix).
+
+    NetCDF and Zarr follow the CF conventions and keep coordinates and units. A folder of ``YYYY-MM-DD_hhmm.npy`` files
+    keeps the values alone: no coordinates, so night in them can only be told by brightness. The path is written when
+    it is complete, under another name until then; what is there already is replaced only with ``overwrite``.
+    """
+    path = Path(path)
+    if frames.dims != ("time", "y", "x"):
+        raise ValueError(f"frames have to have the dimensions ('time', 'y', 'x'), got {frames.dims}")
+    if path.suffix not in (".nc", ".zarr", ""):
+        raise ValueError(f"{path}: frames are written to .nc, .zarr or a folder without suffix, not to {path.suffix}")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; give another path, or overwrite=True to replace it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        _write(frames, unfinished)
+        _remove(path)
+        unfinished.rename(path)
+    finally:
+        _remove(unfinished)
+
+
+def _write(frames: xr.DataArray, path: Path) -> None:
+    if path.suffix == ".nc":
+        chunks = {"chunksizes": _chunks(frames), "zlib": True, "complevel": 1}
+        _dataset(frames, chunks).to_netcdf(path, engine="netcdf4")
+    elif path.suffix == ".zarr":
+        # Version 2, as other programs do not read version 3 yet.
+        _dataset(frames, {"chunks": _chunks(frames)}).to_zarr(path, zarr_format=2, consolidated=True)
+    else:
+        _write_folder(frames, path)
+
+
+def _chunks(frames: xr.DataArray) -> tuple[int, ...]:
+    return (min(FRAMES_A_CHUNK, len(frames)), *frames.shape[1:])
+
+
+def _dataset(frames: xr.DataArray, encoding: dict[str, object]) -> xr.Dataset:
+    """As CF has it: known latitudes and longitudes are themselves the dimensions."""
+    along = {"y": "latitude", "x": "longitude"}
+    known = {short: name for short, name in along.items() if name in frames.coords and frames[name].dims == (short,)}
+    about = {name: frames.attrs[name] for name in DESCRIBES_VALUES if name in frames.attrs}
+    array = frames.swap_dims(known).drop_attrs(deep=False).assign_attrs(about).rename(frames.name or "frames")
+    dataset = array.to_dataset().assign_attrs(Conventions="CF-1.8", source=str(frames.attrs.get("source", "unknown")))
+    for coordinate in dataset.coords.values():
+        coordinate.encoding = {"_FillValue": None}
+    dataset["time"].encoding = dict(TIME_ENCODING)
+    dataset[array.name].encoding = encoding
+    return dataset
+
+
+def _write_folder(frames: xr.DataArray, folder: Path) -> None:
+    times = pd.DatetimeIndex(frames["time"].values)
+    odd = times[times != times.floor("min")]
+    if len(odd):
+        raise ValueError(f"names of npy files hold minutes, but there is a frame at {odd[0]}; write .nc or .zarr")
+    folder.mkdir()
+    for number, time in enumerate(times):
+        np.save(folder / f"{time:%Y-%m-%d_%H%M}.npy", frames[number].values)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
