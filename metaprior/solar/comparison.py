@@ -8,6 +8,7 @@ from tqdm import tqdm
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.posterior import Posterior
 from metaprior.solar import baselines, plain_network
 from metaprior.solar.context import Context, context_of
 from metaprior.solar.door import cadence_of
@@ -80,12 +81,26 @@ def optical_flow(context: Context) -> Tensor:
     return baselines.optical_flow(context.inputs, context.targets.shape[1]).frames
 
 
-def of_learner(learner: MetaLearner, *, steps: int | None, samples: int) -> Forecaster:
-    """Adapted with this many steps; None is not at all."""
+def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed: list[str] | None = None) -> Forecaster:
+    """Adapted with this many steps; None is not at all.
+
+    With a list ``failed``, a task whose adaptation leaves the finite numbers is forecast by the prior, and its name put
+    there; without one that is an error.
+    """
+
+    def posterior(task: Task) -> Posterior:
+        if steps is None:
+            return learner.prior
+        try:
+            return learner.adapt(task.support, steps)
+        except FloatingPointError:
+            if failed is None:
+                raise
+            failed.append(task.name)
+            return learner.prior
 
     def forecast(task: Task, index: int) -> GaussianForecast:
-        posterior = learner.prior if steps is None else learner.adapt(task.support, steps)
-        return _gaussian(posterior.predict(task.query.x, samples=samples, seed=index))
+        return _gaussian(posterior(task).predict(task.query.x, samples=samples, seed=index))
 
     return forecast
 

@@ -88,7 +88,7 @@ def _clear_sky(dataset: MetaSolarPredictionDataset, window: Window) -> Tensor:
     assert place.latitude is not None
     assert place.longitude is not None
     times = dataset.times_of(window)[dataset.input_len - 1 :]
-    return torch.from_numpy(sun.clear_sky(times, place.latitude, place.longitude)).float()
+    return torch.tensor(sun.clear_sky(times, place.latitude, place.longitude), dtype=torch.float32)
 
 
 def _daylight(dataset: MetaSolarPredictionDataset, window: Window) -> Tensor:

@@ -31,7 +31,7 @@ class MetaTraining:
         search_step_size: where step sizes are learned, find a common first one by trying ``inner.lr`` and others.
         balance_step_sizes: in this search, let every tensor's step size be the common one divided by the size of its
             gradients on some tasks (and their mean size be the common one). Worth it where layers are unlike and the
-            means are trained already.
+            means are trained already; needs ``inner.learn_lr="per_tensor"``.
         pretrained: the means are trained already (the module was given with its weights), as after a warm start.
         most_bad_tasks: stop after this many tasks in a row without a finite gradient.
     """
@@ -66,6 +66,8 @@ class MetaTraining:
                 raise ValueError(f"{name} is a share of the meta-steps, between 0 and 1; got {getattr(self, name)}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"weight_decay has to be at least 0, got {self.weight_decay}")
+        if self.balance_step_sizes and not self.search_step_size:
+            raise ValueError("balance_step_sizes belongs to the search for step sizes, and search_step_size is off")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
 

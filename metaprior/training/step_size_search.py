@@ -108,29 +108,30 @@ def _places_of_likelihood(problem: Problem) -> list[int]:
 
 def _balance(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise) -> Tensor:
     r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a tensor's
-    gradient in the first inner step on some tasks, and $\bar g$ the geometric mean over means and plain tensors.
+    gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
 
-    A step of SGD then moves all tensors by about the same, as a step of Adam does.
+    A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient (the
+    scales of a point prior) has nothing to balance: its logarithm is zero.
     """
     squares = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks]).mean(0)
-    logs = -squares.clamp_min(torch.finfo(squares.dtype).tiny).sqrt().log()
+    logs = torch.where(squares > 0, -0.5 * squares.log(), torch.nan)
     count = len(problem.network.layout.names)
-    moving = torch.ones(len(logs), dtype=torch.bool)
-    moving[count : 2 * count] = False
-    return logs - logs[moving].mean()
+    moving = torch.cat([logs[:count], logs[2 * count :]])
+    return (logs - moving.nanmean()).nan_to_num(nan=0.0)
 
 
 def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:
-    """Of every adapted tensor's gradient by the data: means, scales, plain ones."""
+    """Of every adapted tensor's gradient by the data: means, scales, plain ones.
+
+    Scales count with their means' gradient. Their own is smaller by sigma or so, and steps that are as much longer
+    would let a small sigma vanish or explode within a task.
+    """
     run = Adaptation(problem, theta, Task(task.support, Examples(task.support.x[:0], task.support.y[:0])), [noise])
     _, record = run.gradient(run.start(), 0)
     gradient = record.gradient
-    slope = torch.sigmoid(theta.rho.detach())  # of sigma = softplus(rho)
-    layout = problem.network.layout
-    means = [part.square().mean() for part in layout.split(gradient.g).values()]
-    scales = [part.square().mean() for part in layout.split(gradient.g * slope).values()]
+    means = [part.square().mean() for part in problem.network.layout.split(gradient.g).values()]
     plain = [gradient.plain[name].square().mean() for name in problem.adapted_names]
-    return torch.stack([*means, *scales, *plain])
+    return torch.stack([*means, *means, *plain])
 
 
 def _candidates(start: float) -> list[float]:

@@ -90,6 +90,11 @@ class Trainer:
         relative_sigma: float,
         seed: int,
     ) -> None:
+        if settings.balance_step_sizes and problem.inner.learn_lr != "per_tensor":
+            raise ValueError(
+                "balance_step_sizes gives every tensor a step size of its own, which needs "
+                f"inner.learn_lr='per_tensor'; got {problem.inner.learn_lr!r}"
+            )
         self.problem, self.tasks, self.settings = problem, tasks, settings
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
