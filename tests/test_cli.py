@@ -1,7 +1,9 @@
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -9,13 +11,18 @@ import metaprior
 from metaprior import cli
 from metaprior.bench import uci
 from metaprior.bench.result import BenchResult
+from metaprior.runs.reading import read_config
+from metaprior.solar.frames import open_frames
+from metaprior.solar.simulator import simulate
+
+CONFIGS = Path(metaprior.__file__).parents[1] / "configs"
 
 
 def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     runner = CliRunner()
     text = runner.invoke(cli.app, ["--help"]).output
-    assert "demo" in text
-    assert "bench" in text
+    commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
+    assert commands == ["demo", "simulate", "train", "evaluate", "predict", "report", "plan", "bench"]
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
 
 
@@ -61,3 +68,45 @@ def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
     assert "does not fit" in done.stdout
     assert "chosen" not in done.stdout
     assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")
+
+
+@pytest.mark.parametrize("command", ["demo", "simulate", "train", "evaluate", "predict", "report", "plan", "bench"])
+def test_every_help_teaches_with_an_example(command: str) -> None:
+    text = CliRunner().invoke(cli.app, [command, "--help"]).output
+    assert f"metaprior {command}" in text.split("Example", 1)[1]
+
+
+@pytest.mark.filterwarnings("ignore::metaprior.solar.frames.GapsInTime")
+@pytest.mark.parametrize("name", ["sim.nc", "sim"])
+def test_simulate_writes_frames_that_open_and_says_what_comes_next(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "data" / name
+    command = ["simulate", "--out", str(out), "--days", "1", "--size", "8", "--seed", "3", "--start", "2025-06-01"]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 0, result.output
+    frames = open_frames(out, progress=False)
+    assert f"{len(frames)} frames of 8 x 8 pixels every 30min by day, 2025-06-01T" in result.output
+    assert np.array_equal(frames.values, simulate(days=1, size=8, seed=3, start="2025-06-01", progress=False).values)
+    (line,) = [line for line in result.output.splitlines() if line.startswith("next: metaprior train ")]
+    changes = re.findall(r"--set (\S+)", line)
+    config = read_config(CONFIGS / "frames.toml", changes)
+    assert config.tasks.arguments["path"] == str(out)
+    assert config.tasks.arguments["units"] == ("clear_sky" if out.suffix else "scaled")
+    again = CliRunner().invoke(cli.app, command)
+    assert isinstance(again.exception, FileExistsError)
+    assert "--overwrite" in str(again.exception)
+
+
+def test_a_missing_package_names_the_extra_that_has_it() -> None:
+    code = "import sys; sys.modules['xarray'] = None; from metaprior.cli import main; main()"
+    command = [sys.executable, "-c", code, "simulate", "--out", "never.nc", "--days", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'metaprior[solar]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_predict_takes_a_row_and_a_column(tmp_path: Path) -> None:
+    command = ["predict", "run", "--support", "a.nc", "--inputs", "a.nc", "--out", "b.nc", "--place", "3"]
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 2
+    assert "a row and a column" in result.output

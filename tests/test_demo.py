@@ -1,32 +1,130 @@
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
-import metaprior as mp
-from metaprior import demo
-from metaprior.noise import Noise
+from metaprior.demo import Settings, run
+from metaprior.demo.contestants import with_shots
+from metaprior.demo.program import table
+from metaprior.demo.world import simulated_world
+from metaprior.forecasts import GaussianForecast
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.solar.forecast_file import read_forecast
+from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.plain_network import Tuning
+from metaprior.tasks.task import Examples, Task
+
+TINY = Settings(
+    days=8,
+    size=16,
+    west=8,
+    patch=8,
+    width=2,
+    levels=1,
+    seconds=0.5,
+    samples=2,
+    shots=(1, 2),
+    queries=2,
+    tunings=(Tuning(1, 1e-5),),
+    validation_tasks=1,
+    test_tasks=2,
+    examples=1,
+)
+METHODS = (
+    "adapted prior",
+    "prior, not adapted",
+    "fine-tuned network",
+    "network, not fine-tuned",
+    "smart persistence",
+    "persistence",
+)
 
 
-def test_demo_says_draws_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def short_fit(x: torch.Tensor, y: torch.Tensor) -> mp.BayesByBackprop:
-        bnn = mp.BayesByBackprop(mp.MLP(1, [10], 2), mp.HeteroscedasticGaussian())
-        return bnn.fit(demo.as_inputs(x), y, epochs=3, progress=False)
+class Demo(NamedTuple):
+    out: Path
+    said: str
 
-    monkeypatch.setattr(demo, "fit", short_fit)
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    out = tmp_path_factory.mktemp("demo") / "new"
     said: list[str] = []
-    demo.run(tmp_path, say=said.append)
-    text = "\n".join(said)
-    assert "Bayes by Backprop" in text
-    assert "coverage_90" in text
-    assert (tmp_path / "band.png").stat().st_size > 10_000
-    assert mp.BayesByBackprop.load(tmp_path / "posterior").history_
+    run(out, said.append, TINY)
+    return Demo(out, "\n".join(said))
 
 
-def test_observations_are_replayable_and_in_range() -> None:
-    x, y = demo.observations(0.0, 0.5, 100, Noise(1))
-    again, _ = demo.observations(0.0, 0.5, 100, Noise(1))
-    assert torch.equal(x, again)
-    assert x.min() >= 0
-    assert x.max() <= 0.5
-    assert (y - demo.curve(x, torch.zeros(()))).abs().max() > 0
+def test_it_prints_the_scores_and_where_the_report_is(demo: Demo) -> None:
+    lines = demo.said.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("method"))
+    assert lines[head].split("  ")[0] == "method"
+    assert all(name in lines[head] for name in ("rmse", "crps", "coverage_90", "skill", "skill +30", "skill +120"))
+    assert tuple(line.split("  ")[0] for line in lines[head + 2 : head + 8]) == METHODS
+    assert lines[-1] == str((demo.out / "report.html").resolve())
+
+
+def test_the_report_tells_the_story(demo: Demo) -> None:
+    page = (demo.out / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.rstrip().endswith("</html>")
+    assert "simulated irradiance over the west of a map" in page
+    assert all(f">{method}<" in page for method in METHODS)
+    assert "No learning curve" not in page
+    assert "No maps" not in page
+    assert "No reliability figure" not in page
+
+
+def test_the_forecast_is_a_picture_and_a_file(demo: Demo) -> None:
+    assert (demo.out / "forecast.png").read_bytes().startswith(b"\x89PNG")
+    world = simulated_world(TINY, progress=False)
+    windows = world.test.windows(0).query
+    with read_forecast(demo.out / "forecast.nc") as forecast:
+        assert forecast["mean"].shape == forecast["observed"].shape == (2, 4, 8, 8)
+        assert forecast["mean"].attrs["units"] == "W m-2"
+        assert set(forecast["forecast_reference_time"].values) == {world.test.times_of(one)[3] for one in windows}
+        np.testing.assert_array_equal(forecast["longitude"].values, world.test.place_of(windows[0]).longitude)
+
+
+def test_the_prior_can_be_loaded_and_adapted(demo: Demo) -> None:
+    learner = MetaLearner.load(demo.out / "prior")
+    task = simulated_world(TINY, progress=False).test[0]
+    assert learner.adapt(task.support).predict(task.query.x, samples=2).mean.shape == (2, 4, 8, 8)
+
+
+def test_nothing_of_the_test_is_seen_before() -> None:
+    world = simulated_world(TINY, progress=False)
+    assert world.pooled.days == world.train.days
+    for earlier, later in pairwise((world.train, world.validation, world.test)):
+        assert earlier.days is not None
+        assert later.days is not None
+        assert later.days.first - earlier.days.stop >= np.timedelta64(1, "D")
+    for seen in (world.train, world.pooled, world.validation):
+        assert seen.frames["longitude"].max() < world.test.frames["longitude"].min()
+
+
+def test_fewer_shots_are_the_first_ones() -> None:
+    seen: list[Task] = []
+
+    def forecaster(task: Task, index: int) -> GaussianForecast:
+        seen.append(task)
+        return GaussianForecast(torch.zeros(2, 1), torch.ones(2, 1))
+
+    support = Examples(torch.arange(5.0), 10 * torch.arange(5.0))
+    with_shots(forecaster, 2)(Task(support, support, "name"), 7)
+    assert seen[0].support.y.tolist() == [0.0, 10.0]
+    assert seen[0].query is support
+
+
+def test_the_table_has_all_lead_times_and_the_skill_by_each() -> None:
+    scores = LeadTimeScores([30, 60], value_range=1.0)
+    targets = torch.zeros(1, 2, 16, 16, dtype=torch.float64)
+    forecast = targets + torch.tensor([0.3, 0.4]).double()[:, None, None]
+    scores.add(forecast, targets, task="a", references={"smart_persistence": targets + 0.5})
+    (row,) = table({"flow": scores})
+    assert list(row) == ["method", "rmse", "crps", "coverage_90", "skill", "skill +30", "skill +60"]
+    assert row["coverage_90"] is None
+    assert row["skill +30"] == pytest.approx(0.4)
+    assert row["skill +60"] == pytest.approx(0.2)
+    assert row["rmse"] == pytest.approx(np.sqrt(0.125))

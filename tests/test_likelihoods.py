@@ -1,13 +1,17 @@
 import math
 
+import numpy as np
 import pytest
+import scoringrules
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.metagrad import InnerLoop, mixed, unrolled
 from metaprior.weights import inverse_softplus
+from tests.metagrad.problems import assert_same, make_case, solved
 
 N, C = 6, 3
 
@@ -142,3 +146,64 @@ def test_class_labels_have_to_be_integers() -> None:
 def test_nonsense_noise_is_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="noise"):
         mp.Gaussian(**arguments)  # type: ignore[arg-type]
+
+
+# --- the CRPS in place of a log-likelihood ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [(C,), (C, 4, 5)])
+@pytest.mark.parametrize("weight", [1.0, 10.0])
+def test_the_crps_is_that_of_scoringrules_times_its_weight(weight: float, event: tuple[int, ...]) -> None:
+    outputs, targets = 3 * doubles(N, 2 * C, *event[1:]), 3 * doubles(N, *event, seed=1)
+    scale = torch.nn.functional.softplus(outputs[:, C:]) + 0.01
+    expected = weight * scoringrules.crps_normal(targets.numpy(), outputs[:, :C].numpy(), scale.numpy())
+    found = mp.CRPSGaussian(min_scale=0.01, weight=weight).nll(outputs, targets, {})
+    np.testing.assert_allclose(found, expected.reshape(N, -1).sum(1), rtol=1e-12)
+
+
+def test_the_gradient_of_the_crps_by_finite_differences() -> None:
+    outputs, targets, step = 2 * doubles(2, 2 * C), 2 * doubles(2, C, seed=1), 1e-6
+    crps = mp.CRPSGaussian(weight=3.0)
+    leaf = outputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(crps.nll(leaf, targets, {}).sum(), leaf)
+    for row, column in np.ndindex(2, 2 * C):
+        moved = torch.zeros_like(outputs)
+        moved[row, column] = step
+        ends = [float(crps.nll(outputs + sign * moved, targets, {}).sum()) for sign in (1, -1)]
+        assert float(gradient[row, column]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+def test_the_gradient_of_the_crps_is_bounded_however_wrong_and_sure_the_network_is() -> None:
+    """By the mean at most w, by the scale at most w / sqrt(pi); the log-likelihood's grows with 1/s^2."""
+    means = torch.tensor([0.0, 1e-3, 0.1, 1.0, 1e3, 1e6], dtype=torch.float64)
+    raws = torch.tensor([-50.0, -10.0, -2.0, 0.0, 5.0], dtype=torch.float64)
+    outputs = torch.cartesian_prod(means, raws).requires_grad_()
+    targets = torch.zeros(len(outputs), 1, dtype=torch.float64)
+    (of_crps,) = torch.autograd.grad(mp.CRPSGaussian(weight=10.0).nll(outputs, targets, {}).sum(), outputs)
+    assert float(of_crps[:, 0].abs().max()) == pytest.approx(10.0)
+    assert float(of_crps[:, 1].abs().max()) <= 10 / math.sqrt(math.pi)
+    assert bool(of_crps.isfinite().all())
+    (of_density,) = torch.autograd.grad(mp.HeteroscedasticGaussian().nll(outputs, targets, {}).sum(), outputs)
+    assert float(of_density.abs().max()) > 1e9
+
+
+def test_the_forecast_of_the_crps_is_the_gaussian_it_judges() -> None:
+    outputs = doubles(5, N, 2 * C)
+    found, expected = (kind.forecast(outputs, {}) for kind in (mp.CRPSGaussian(), mp.HeteroscedasticGaussian()))
+    assert torch.equal(found.means, expected.means)
+    assert torch.equal(found.scales, expected.scales)
+
+
+@pytest.mark.parametrize("inner", [InnerLoop(steps=3, lr=5e-3), InnerLoop(2, 5e-3, "per_tensor", samples=2)])
+def test_exact_engines_agree_on_the_crps(inner: InnerLoop) -> None:
+    for module in ("tanh", "conv"):
+        case = make_case(module, mp.CRPSGaussian(weight=2.0), inner)
+        assert_same(solved(mixed, case), solved(unrolled, case), case.problem)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
+def test_a_weight_is_positive(weight: float) -> None:
+    with pytest.raises(ValueError, match=f"weight has to be positive, got {weight}"):
+        mp.CRPSGaussian(weight=weight)
+    with pytest.raises(ValueError, match="min_scale has to be positive"):
+        mp.CRPSGaussian(min_scale=0.0)

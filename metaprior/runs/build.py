@@ -98,13 +98,27 @@ def training_tasks(config: Config) -> Tasks:
     return _source(config, "train", config.tasks.arguments["seed"], None)
 
 
+def pooled_tasks(config: Config) -> Tasks | None:
+    """What the warm start is made from, where that is not the tasks themselves: frames of all times and places."""
+    if not (config.is_solar and config.meta.warm_start):
+        return None
+    seed = Noise(config.tasks.arguments["seed"]).fork("pooled tasks").seed
+    return config.solar.pooled(seed, config.meta.meta_batch)
+
+
 def unseen_tasks(config: Config, purpose: Literal["val", "test"], count: int) -> FirstTasks:
-    """Tasks that training never sees: of another seed, and for Omniglot of other classes."""
-    seed = Noise(config.tasks.arguments["seed"]).fork(f"{purpose} tasks").seed
-    return FirstTasks(_source(config, purpose, seed, count), count)
+    """Tasks that training never sees: of another seed, for Omniglot of other classes, for frames of other days."""
+    return FirstTasks(_source(config, purpose, unseen_seed(config, purpose), count), count)
+
+
+def unseen_seed(config: Config, purpose: Literal["val", "test"]) -> int:
+    """The seed of tasks for this purpose."""
+    return Noise(config.tasks.arguments["seed"]).fork(f"{purpose} tasks").seed
 
 
 def _source(config: Config, purpose: Purpose, seed: int, count: int | None) -> Tasks:
+    if config.is_solar:
+        return config.solar.tasks(purpose, seed)
     settings = KINDS["tasks"][config.tasks.kind](**{**config.tasks.arguments, "seed": seed})
     if isinstance(settings, OmniglotTasks):
         images, labels = omniglot(data_folder(settings.path and Path(settings.path)), purpose)  # type: ignore[arg-type]

@@ -8,7 +8,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian
@@ -16,9 +17,13 @@ from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop, refuse_fraction
 from metaprior.models import MLP, BayesianUNet, Conv4, UNet
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
+from metaprior.solar.task_settings import FrameTasks, SimulatedTasks
 from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
 from metaprior.tasks.arguments import check_counts
 from metaprior.training.settings import MetaTraining
+
+if TYPE_CHECKING:
+    from metaprior.solar.sources import SolarSource
 
 Resolved = dict[str, dict[str, Any]]
 """Sections, keys and values, every default filled in."""
@@ -157,6 +162,18 @@ class Config:
         return content
 
     @property
+    def is_solar(self) -> bool:
+        """Whether the tasks are forecasts of frames, which have scores by lead time, maps and a report."""
+        return self.tasks.kind in ("frames", "simulated")
+
+    @cached_property
+    def solar(self) -> "SolarSource":
+        """The frames of a solar configuration, opened or simulated when first asked for, and once for all purposes."""
+        from metaprior.solar.sources import open_source  # only solar runs need the extra `solar`
+
+        return open_source(KINDS["tasks"][self.tasks.kind](**self.tasks.arguments))
+
+    @property
     def digest(self) -> str:
         """Which configuration a checkpoint belongs to. The number of epochs may grow, so it is left out."""
         content = self.resolved()
@@ -187,6 +204,8 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
         "wheel": WheelTasks,
         "drifting_blobs": DriftingBlobs,
         "omniglot": OmniglotTasks,
+        "frames": FrameTasks,
+        "simulated": SimulatedTasks,
     },
 }
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}

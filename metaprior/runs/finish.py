@@ -35,21 +35,51 @@ def finish(
     found = evaluate_learner(config, learner, poll=poll)
     run.write_json("evaluation.json", found.as_json())
     say(found.table())
-    for path in draw(found, run, say):
+    pictures = draw(found, run, say)
+    if config.is_solar:
+        pictures += finish_solar(config, learner, run, poll=poll, say=say)
+    for path in pictures:
         board.add_picture(path.stem, path, step)
     run.note_finished()
+
+
+def finish_solar(
+    config: Config, learner: MetaLearner, run: RunFolder, *, poll: Callable[[], None], say: Say
+) -> list[Path]:
+    """Scores by lead time and maps to look at; the picture of the first, where what draws is installed."""
+    from metaprior.runs.solar_examples import example_maps, write_examples  # only solar runs need the extra `solar`
+    from metaprior.runs.solar_scores import score_run
+
+    scores = score_run(config, learner, poll=poll)
+    run.write_json("scores.json", scores.as_json())
+    say(scores.table())
+    examples = example_maps(config, learner)
+    if not examples:
+        say("note: no maps, because none of the first forecasts is finite")
+        return []
+    _whole(run.path / "examples.nc", lambda path: write_examples(path, examples))
+    try:
+        from metaprior.report.solar_figures import forecast_figure
+    except ModuleNotFoundError:  # said already, where the other pictures were to be drawn
+        return []
+    return [_whole(run.path / "forecast.png", lambda path: forecast_figure(path, examples[0]))]
 
 
 def evaluate_run(
     folder: Path, *, shots: Sequence[int] | None = None, steps: Sequence[int] | None = None, tasks: int | None = None
 ) -> Evaluation:
     """The prior that a run has saved, on test tasks; what is not given is as configured."""
-    run = RunFolder(folder)
-    config = parse(run.config(), str(folder / "config.json"))
+    config, learner = learned(RunFolder(folder))
+    return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True)
+
+
+def learned(run: RunFolder) -> tuple[Config, MetaLearner]:
+    """The configuration of a run, and the prior that it has saved."""
+    config = parse(run.config(), str(run.path / "config.json"))
     torch.set_num_threads(config.run.threads)  # as in training: the same numbers, to the last bit
     if not run.prior.exists():
         raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
-    return evaluate_learner(config, MetaLearner.load(run.prior), shots=shots, steps=steps, tasks=tasks, progress=True)
+    return config, MetaLearner.load(run.prior)
 
 
 def evaluate_learner(

@@ -7,6 +7,11 @@ checkpoints/               last, previous, best
 tensorboard/               the same numbers, for TensorBoard
 prior/                     what was learned (MetaLearner.load)
 evaluation.json, *.png     how good it is on unseen tasks
+
+and where frames are forecast
+
+solar.json                 units of the network, cadence, days: what a forecast of other frames needs
+scores.json, examples.nc   scores by lead time beside persistence, and maps to look at
 """
 
 import json
@@ -29,7 +34,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Line = dict[str, Any]
-LEFTOVER = re.compile(r"(config\.toml|(config|run|evaluation)\.json|metrics\.jsonl|\w+\.png)\.\d+\.tmp")
+LEFTOVER = re.compile(
+    r"(config\.toml|(config|run|evaluation|solar|scores)\.json|metrics\.jsonl|examples\.nc|\w+\.png)\.\d+\.tmp"
+)
 
 
 class RunFolderError(ValueError):

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 
 from metaprior.checkpoint import DESCRIPTION
+from metaprior.runs.build import unseen_tasks
 from metaprior.runs.config import Config, differences
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
 
 Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
+SOLAR = "solar.json"
+RESTORE = "Restore the archive as it was, or begin a new run with another --run folder."
 
 
 def is_to_do(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
@@ -47,6 +50,21 @@ def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
     key, old, new = entry
     grown = isinstance(old, int) and isinstance(new, int) and new > old
     return key == MAY_GROW and grown and config.meta.schedule != "cosine"
+
+
+def note_frames(run: RunFolder, config: Config, say: Say) -> None:
+    """Write down what frames the run is about; refuse to go on with others, or with days too few to test on."""
+    unseen_tasks(config, "test", 1)[0]  # an error now, and not after hours of training
+    found: dict[str, object] = config.solar.description()
+    if (run.path / SOLAR).exists():
+        before = run.read_json(SOLAR)
+        changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
+        if changed:
+            lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]
+            raise RunFolderError("\n".join([f"{run.path} was begun with other frames:", *lines, RESTORE]))
+    run.write_json(SOLAR, found)
+    days = ", ".join(f"{purpose} {part}" for purpose, part in config.solar.days.items())
+    say(f"{found['frames']} frames of {' x '.join(map(str, config.solar.frames.shape[1:]))} pixels; days: {days}")
 
 
 def resumed(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:

@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from metaprior.runs.build import learner_of, training_tasks, unseen_tasks
+from metaprior.runs.build import learner_of, pooled_tasks, training_tasks, unseen_tasks
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import is_to_do, resumed
+from metaprior.runs.opening import is_to_do, note_frames, resumed
 from metaprior.runs.state import Keeper, Position, Which
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
@@ -46,9 +46,11 @@ def train(request: Request, say: Say) -> None:
     if not is_to_do(run, config, resume=request.resume, say=say):
         return
     learner = learner_of(config)
-    trainer = learner.trainer(training_tasks(config), config.meta)
+    trainer = learner.trainer(training_tasks(config), config.meta, pooled_tasks(config))
     with run.locked(), Interrupt() as interrupt:
         run.write_config(request.text, config)
+        if config.is_solar:
+            note_frames(run, config, say)
         keeper = Keeper(run.checkpoints, trainer, config.digest)
         position = resumed(run, keeper, request.resume_from, say)
         run.note_start(config, request.command, trainer.progress.step)

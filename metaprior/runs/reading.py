@@ -13,6 +13,7 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from metaprior.runs.config import EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
+from metaprior.runs.fitting import misfits
 
 
 class ConfigError(ValueError):
@@ -65,6 +66,8 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
             values[name] = _choice(name, table, found)
         else:
             values[name] = _section(name, PLAIN_SECTIONS[name], table, {}, found)
+    if not found:
+        found = misfits(values["model"], values["likelihood"], values["tasks"])
     if found:
         raise ConfigError("\n".join([f"{source}: {len(found)} to correct", *(f"  {line}" for line in found)]))
     model = dict(values.pop("model").resolved())

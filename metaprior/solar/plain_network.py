@@ -59,12 +59,12 @@ class PlainNetwork:
 def plain_network(learner: MetaLearner) -> PlainNetwork:
     """The means that a learner has learned, as a network that knows nothing of distributions."""
     theta = learner.theta_
-    weights = {**learner.network.layout.split(theta.mu), **theta.plain}
+    weights = {**learner.network.constants, **learner.network.layout.split(theta.mu), **theta.plain}
     module = copy.deepcopy(learner.network.module)
-    own = dict(module.named_parameters())
+    own = dict([*module.named_parameters(), *module.named_buffers()])
     with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(weights[name])
+        for name, value in own.items():
+            value.copy_(weights[name])
     noise = {name: value for name, value in theta.plain.items() if name not in own and name != LOG_LR}
     return PlainNetwork(module, learner.likelihood, noise)
 

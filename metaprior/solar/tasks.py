@@ -21,12 +21,11 @@ from metaprior.tasks.task import Examples, Task
 
 By = Literal["time", "place", "period", "place+period"]
 
-ATTEMPTS = 500
+ATTEMPTS = 100
 """Places and periods that are tried for a task before it is said that there are none."""
 EARLIEST_CUT, LATEST_CUT = 0.25, 0.75
 """Share of a task's windows that may come before its query set."""
 MIN_ELEVATION = 10.0
-"""Of the sun in degrees, for a window of daylight; under that a clear-sky index means little."""
 MIN_BRIGHTNESS = 0.08
 """Mean brightness of a patch in daylight, as a share of the archive's range, where the sun's place is not known."""
 
@@ -57,6 +56,7 @@ class MetaSolarPredictionDataset:
             place); "place": the patch; "period": ``period_days`` days; "place+period": both.
         patch: pixels along each side; None is the whole frame.
         units: how the network sees values; None scales from the frames' ``data_min`` and ``data_max``.
+        min_elevation: of the sun in degrees, for a window of daylight; under 10 a clear-sky index means little.
 
     x has shape (k, input_len + known, H, W), y (k, target_len, H, W). All frames of a window are in daylight: by the
     sun where coordinates are known, otherwise by the patch's mean brightness. Windows with missing values are left out.
@@ -73,13 +73,16 @@ class MetaSolarPredictionDataset:
     patch: int | None = 32
     period_days: int = 3
     units: Units | None = None
+    min_elevation: float = MIN_ELEVATION
     seed: int = 0
     _starts: NDArray[np.int64] = field(init=False, repr=False)
     _times: Times = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("input_len", "target_len", "k_shot", "k_query", "period_days")}
-        check_counts(**counts, patch=self.shape[0], tasks_per_epoch=self.tasks_per_epoch or 1)
+        check_counts(**counts, patch=self.shape[0])
+        if self.tasks_per_epoch is not None:
+            check_counts(tasks_per_epoch=self.tasks_per_epoch)
         if self.by not in get_args(By):
             raise ValueError(f"by is one of {', '.join(get_args(By))}; got {self.by!r}")
         if self.patch is not None and self.patch > min(self.frames.shape[1:]):
@@ -90,6 +93,7 @@ class MetaSolarPredictionDataset:
         if self.units is None:
             attrs = self.frames.attrs
             object.__setattr__(self, "units", ScaledValues(attrs["data_min"], attrs["data_max"]))
+        self._units.known(times[:1], self.place_of(Window(0, 0, 0)), self.shape)  # units that need coordinates say so
         starts = gapless_starts(times, cadence_of(self.frames.attrs["cadence"]), self.length)
         object.__setattr__(self, "_starts", self._days.holds(times, starts, self.length))
         self._check_enough_windows(len(starts))
@@ -252,18 +256,27 @@ class MetaSolarPredictionDataset:
 
     def _in_daylight(self, window: Window) -> Values | None:
         """The window's values, if all its frames are in daylight and none is missing."""
-        place = self.place_of(window)
-        if place.latitude is not None and place.longitude is not None:
-            corners = place.latitude[[0, -1]], place.longitude[[0, -1]]
-            if sun.elevation(self.times_of(window), *corners).min() < MIN_ELEVATION:
-                return None
-            values = self.read(window)
-        else:
-            values = self.read(window)
-            low, high = self.frames.attrs["data_min"], self.frames.attrs["data_max"]
-            if values.mean((1, 2)).min() < low + MIN_BRIGHTNESS * (high - low):
-                return None
+        lowest = lowest_sun(self.times_of(window), self.place_of(window))
+        if lowest is not None and lowest < self.min_elevation:
+            return None
+        values = self.read(window)
+        if lowest is None and not is_bright(values, self.frames):
+            return None
         return values if np.isfinite(values).all() else None
+
+
+def lowest_sun(times: Times, place: Place) -> float | None:
+    """The sun's lowest elevation in degrees at these times and in this patch; None where it is not known."""
+    if place.latitude is None or place.longitude is None:
+        return None
+    # Along a column the sun is lowest at an end; along a row that holds for patches, but not around the Earth.
+    return float(sun.elevation(times, place.latitude[[0, -1]], place.longitude).min())
+
+
+def is_bright(values: Values, frames: xr.DataArray) -> bool:
+    """Whether all of some frames (T, H, W) are bright enough for daylight, by the range of their archive."""
+    low, high = frames.attrs["data_min"], frames.attrs["data_max"]
+    return bool(values.mean((1, 2)).min() >= low + MIN_BRIGHTNESS * (high - low))
 
 
 def _random_int(count: int, generator: torch.Generator) -> int:

@@ -5,8 +5,8 @@ A network works with numbers between about -1 and 1. ``ScaledValues`` maps the f
 $$u = 2\,\frac{v - v_{\min}}{v_{\max} - v_{\min}} - 1 .$$
 
 ``ClearSkyIndex`` first divides irradiance by what a cloudless sky would let through, $k = v / v_{\mathrm{clear}}$.
-That takes the sun's course out of the forecast: holding the last $k$ is smart persistence. Both are affine in the target at
-a given time and place, so a Gaussian forecast stays one on the way back.
+That takes the sun's course out of the forecast: holding the last $k$ is smart persistence. Both are affine in the
+target at a given time and place, so a Gaussian forecast stays one on the way back.
 """
 
 from dataclasses import dataclass

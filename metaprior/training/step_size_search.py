@@ -110,8 +110,8 @@ def _balance(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task],
     r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a tensor's
     gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
 
-    A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient (the
-    scales of a point prior) has nothing to balance: its logarithm is zero.
+    A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
+    nothing to balance: its logarithm is zero.
     """
     squares = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks]).mean(0)
     logs = torch.where(squares > 0, -0.5 * squares.log(), torch.nan)

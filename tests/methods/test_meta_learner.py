@@ -1,42 +1,22 @@
-import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE
-from metaprior.metagrad import meta_gradient, mixed
+from metaprior.metagrad import meta_gradient
 from metaprior.metagrad.problem import LOG_LR
 from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples
 from metaprior.training import trainer as trainer_module
 from metaprior.weights import WeightDistribution
 from tests.methods import by_hand
+from tests.methods.small_learner import QUICK, assert_same_theta, small_learner
 from tests.training.lines import EndlessLines, damaged, line, lines
-
-QUICK: dict[str, Any] = {"epochs": 1, "tasks_per_epoch": 8, "progress": False, "search_step_size": False}
-MAML = mp.InnerLoop(steps=2, lr=0.05, kl_weight=0.0, learn_lr="per_tensor")
-
-
-def small_learner(**changes: Any) -> mp.MetaLearner:
-    torch.manual_seed(0)
-    return mp.MetaLearner(mp.MLP(1, [3], 1).double(), mp.Gaussian(), **changes)
-
-
-def assert_same_theta(found: WeightDistribution, expected: WeightDistribution) -> None:
-    assert torch.equal(found.mu, expected.mu)
-    assert torch.equal(found.rho, expected.rho)
-    assert found.plain.keys() == expected.plain.keys()
-    for name, value in expected.plain.items():
-        assert torch.equal(found.plain[name], value), name
-
 
 # --- the objective, by hand -------------------------------------------------------------------------------------------
 
@@ -44,8 +24,6 @@ THETA = by_hand.Theta(mu=0.4, rho=-0.7, noise=-0.3, log_lr_mu=-2.5, log_lr_rho=-
 ADAPTED = by_hand.Lambda(mu=0.7, rho=-1.1, noise=-0.5)
 TASK = line(3, support=3, query=5)
 INNER = mp.InnerLoop(steps=3, lr=0.1, learn_lr="per_tensor", kl_weight=0.7, samples=2)
-
-
 HYPERPRIOR = mp.NormalGammaHyperprior(2.5, 0.3)
 
 
@@ -222,6 +200,18 @@ def test_a_fit_that_fails_leaves_the_last_theta() -> None:
     assert learner.theta_ is theta
 
 
+def test_the_warm_start_learns_from_a_source_of_its_own() -> None:
+    def fitted(tasks: Any, **sources: Any) -> WeightDistribution:
+        torch.manual_seed(0)
+        learner = mp.MetaLearner(mp.MLP(1, [3], 1).double(), mp.Gaussian(noise=0.5))
+        return learner.fit(tasks, epochs=0, warm_start=3, progress=False, **sources).theta_
+
+    tasks, others = lines(7), EndlessLines(slope=-2.0)
+    assert_same_theta(fitted(tasks, pooled=others), fitted(others))
+    assert_same_theta(fitted(tasks, pooled=tasks), fitted(tasks))
+    assert not torch.equal(fitted(tasks, pooled=others).mu, fitted(tasks).mu)
+
+
 def test_num_tasks_is_the_sources_length_or_what_will_be_drawn() -> None:
     learner, settings = one_weight(), mp.MetaTraining(epochs=3, tasks_per_epoch=20)
     assert learner.trainer(lines(7), settings).problem.objective == mp.AmortizedELBO(7, 3, learner.hyperprior)
@@ -235,242 +225,3 @@ def test_objectives_by_name() -> None:
     assert small_learner(objective="predictive", outer_samples=3).problem(1).objective == mp.QueryLoss(3, True)
     own = mp.QueryLoss(5)
     assert small_learner(objective=own).problem(9).objective is own
-
-
-# --- any module, any likelihood ---------------------------------------------------------------------------------------
-
-
-class Gated(nn.Module):
-    """A forward of its own: two branches, a buffer, a parameter used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Linear(1, 4), nn.Linear(1, 4)
-        self.out = nn.Parameter(torch.ones(4))
-        self.register_buffer("shift", torch.tensor(0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        both = torch.tanh(self.left(x)) * torch.sigmoid(self.right(x) + self.shift)
-        return (both @ self.out + (self.out**2).sum()).unsqueeze(-1)
-
-
-def test_any_module_can_be_learned(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    learner = mp.MetaLearner(Gated(), mp.Gaussian(), stochastic="out|left.*").fit(lines(5), **QUICK)
-    assert set(learner.network.layout.names) == {"out", "left.weight", "left.bias"}
-    assert {"right.weight", "right.bias", NOISE, LOG_LR} == learner.theta_.plain.keys()
-    learner.save(tmp_path)
-    with pytest.raises(mp.CheckpointError, match="a network of your own"):
-        mp.MetaLearner.load(tmp_path)
-    loaded = mp.MetaLearner.load(tmp_path, Gated())
-    assert_same_theta(loaded.theta_, learner.theta_)
-    x, y = line(9).support
-    mine, theirs = (which.adapt((x, y)).predict(x, samples=4) for which in (learner, loaded))
-    assert torch.equal(mine.mean, theirs.mean)
-
-
-def blobs(index: int) -> Task:
-    """Three classes around centres that differ from task to task."""
-    generator = torch.Generator().manual_seed(index)
-    centres = 2 * torch.randn(3, 2, generator=generator)
-    labels = torch.arange(3).repeat(4)
-    x = centres[labels] + 0.3 * torch.randn(12, 2, generator=generator)
-    return Task(Examples(x[:6], labels[:6]), Examples(x[6:], labels[6:]), f"blobs {index}")
-
-
-def test_labels_are_learned_from_few_examples() -> None:
-    torch.manual_seed(0)
-    inner = mp.InnerLoop(steps=5, lr=0.5, learn_lr="per_tensor", kl_weight=0.01)
-    learner = mp.MetaLearner(nn.Linear(2, 3), mp.Categorical(), inner=inner)
-    learner.fit([blobs(i) for i in range(20)], **QUICK | {"tasks_per_epoch": 120, "lr": 0.01})
-    scores = learner.evaluate([blobs(i) for i in range(100, 120)], progress=False)
-    assert scores.row(shots=None)["error"] < 0.3 < 0.5 < scores.row(shots=0)["error"]
-    forecast = learner.adapt(blobs(100).support).predict(blobs(100).query.x, samples=5)
-    torch.testing.assert_close(forecast.mean.sum(-1), torch.ones(6))
-
-
-def test_targets_without_a_channel_axis_come_back_without_one() -> None:
-    def scalar(task: Task) -> Task:
-        return Task(*(Examples(part.x, part.y[:, 0]) for part in task[:2]), task.name)
-
-    learner = small_learner().fit([scalar(task) for task in lines(5)], **QUICK)
-    assert_same_theta(learner.theta_, small_learner().fit(lines(5), **QUICK).theta_)
-    task = line(8)
-    with_axis = learner.adapt(task.support).predict(task.query.x, samples=4)
-    without = learner.adapt(scalar(task).support).predict(task.query.x, samples=4)
-    assert with_axis.mean.shape == (5, 1)
-    assert torch.equal(without.mean, with_axis.mean[:, 0])
-    assert learner.evaluate([scalar(task)], progress=False).rows == learner.evaluate([task], progress=False).rows
-
-
-def test_support_sets_are_pairs_of_tensors_or_arrays() -> None:
-    learner, support = small_learner().fit(lines(5), **QUICK), line(8).support
-    expected = learner.adapt(support).weights
-    assert_same_theta(learner.adapt((support.x, support.y)).weights, expected)
-    assert_same_theta(learner.adapt((support.x.numpy(), support.y.numpy())).weights, expected)
-    single = learner.adapt((support.x.numpy().astype(np.float32), support.y.numpy()[:, 0]))
-    torch.testing.assert_close(single.weights.mu, expected.mu, rtol=1e-4, atol=1e-5)
-    with pytest.raises(TypeError, match="support: x has to be a torch tensor or a NumPy array, got list"):
-        learner.adapt(([[1.0]], [[1.0]]))
-    with pytest.raises(ValueError, match=r"support: y has 1 NaN or infinite values"):
-        learner.adapt(damaged(line(8), "support").support)
-
-
-def test_zero_steps_are_the_prior() -> None:
-    learner, task = small_learner().fit(lines(5), **QUICK), line(8)
-    before = learner.prior.predict(task.query.x, samples=4)
-    assert torch.equal(learner.adapt(task.support, 0).predict(task.query.x, samples=4).mean, before.mean)
-    assert not torch.equal(learner.adapt(task.support).predict(task.query.x, samples=4).mean, before.mean)
-
-
-def test_adaptation_that_explodes_says_so() -> None:
-    inner = mp.InnerLoop(steps=200, lr=1e4, kl_weight=0.0)
-    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(noise=1.0), inner=inner).start(lines(3))
-    with pytest.raises(FloatingPointError, match=r"became (nan|inf).*inner step \d+.*A smaller inner lr"):
-        learner.adapt(line(0).support)
-
-
-# --- the loss of a point prior ----------------------------------------------------------------------------------------
-
-
-def test_maml_is_saved_and_adapts(tmp_path: Path) -> None:
-    learner = small_learner(inner=MAML, relative_sigma=0).fit(lines(5), **QUICK)
-    assert bool(torch.isneginf(learner.theta_.rho).all())
-    learner.save(tmp_path)
-    loaded = mp.MetaLearner.load(tmp_path)
-    assert_same_theta(loaded.theta_, learner.theta_)
-    forecast = loaded.adapt(line(8).support).predict(line(8).query.x, samples=5)
-    assert not forecast.epistemic.any(), "a point has no uncertainty of weights"
-    loss = loaded.outer_loop_loss(loaded.adapt(line(8).support), line(8))
-    assert float(loss.total) == pytest.approx(float(-forecast.log_prob(line(8).query.y).mean()), rel=1e-9)
-
-
-def test_the_inner_loss_of_a_point_has_no_kl() -> None:
-    learner = small_learner(inner=MAML, relative_sigma=0).start(lines(5))
-    loss = learner.inner_loop_loss(learner.adapt(line(8).support), line(8).support)
-    assert float(loss.kl) == 0.0
-
-
-# --- saving -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"inner": mp.InnerLoop(steps=3, lr=0.02, momentum=0.3, samples=2, adapt="likelihood.*", damped=False)},
-        {"inner": mp.InnerLoop(2, 0.02, "one"), "objective": "abml", "hyperprior": None},
-        {"objective": "abml", "hyperprior": mp.NormalGammaHyperprior(3.0, 0.5), "outer_samples": 2, "seed": 5},
-        {"objective": "predictive", "outer_samples": 4, "memory": "2GiB", "stochastic": r"2\..*|1\..*"},
-    ],
-    ids=["default", "inner", "one step size", "hyperprior", "predictive"],
-)
-def test_saving_and_loading_changes_no_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    if "stochastic" in changes:
-        names = [name for name, _ in mp.MLP(1, [3], 1).named_parameters()]
-        changes = {**changes, "stochastic": "|".join(names[2:]).replace(".", r"\.")}
-    learner = small_learner(**changes).fit(lines(5), **QUICK)
-    learner.save(tmp_path)
-    loaded = mp.MetaLearner.load(tmp_path)
-    assert_same_theta(loaded.theta_, learner.theta_)
-    for name in ("inner", "objective", "hyperprior", "outer_samples", "relative_sigma", "memory", "seed", "likelihood"):
-        assert getattr(loaded, name) == getattr(learner, name), name
-    assert loaded.history_ == []
-    assert loaded.network.stochastic == learner.network.stochastic
-    task = line(8)
-    mine, theirs = (which.adapt(task.support).predict(task.query.x, samples=4) for which in (learner, loaded))
-    assert torch.equal(mine.mean, theirs.mean)
-    assert torch.equal(mine.std, theirs.std)
-
-
-def test_what_cannot_be_saved_or_loaded_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="an objective of your own cannot be saved"):
-        small_learner(objective=mp.QueryLoss(2)).fit(lines(3), **QUICK).save(tmp_path / "a")
-    module = nn.Sequential(OrderedDict(a=nn.Linear(1, 3), b=nn.Linear(3, 1))).double()
-    mp.MetaLearner(module, mp.Gaussian()).fit(lines(3), **QUICK).save(tmp_path / "b")
-    with pytest.raises(mp.CheckpointError, match="does not have the structure that was saved"):
-        mp.MetaLearner.load(tmp_path / "b", nn.Linear(1, 1).double())
-    with pytest.raises(mp.CheckpointError):
-        mp.BayesByBackprop.load(tmp_path / "b", module)
-
-
-# --- what users are told ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"objective": "elbo"}, "objective is one of query, predictive, abml, or an Objective; got 'elbo'"),
-        ({"relative_sigma": -0.1}, "relative_sigma has to be at least 0, got -0.1"),
-        ({"relative_sigma": math.nan}, "relative_sigma has to be at least 0, got nan"),
-        ({"relative_sigma": 0}, r"relative_sigma=0 is a point prior.*kl_weight=0"),
-        ({"relative_sigma": 0, "inner": MAML, "objective": "abml"}, r"point prior.*objective='query'"),
-        ({"objective": "predictive"}, "needs outer_samples of at least 2, got 1"),
-        ({"stochastic": "nothing"}, "matches none of the module's learnable parameters"),
-        ({"inner": mp.InnerLoop(adapt="nothing")}, "matches none of the plain parameters"),
-    ],
-)
-def test_what_cannot_work_is_said_when_it_is_made(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        small_learner(**changes)
-
-
-def test_a_theta_is_needed_first() -> None:
-    learner = small_learner()
-    for use in (lambda: learner.adapt(line(0).support), lambda: learner.prior, lambda: list(learner.parameters())):
-        with pytest.raises(ValueError, match=r"there is no theta yet: call fit\(tasks\) \(or start\(tasks\)"):
-            use()
-
-
-def test_settings_and_tasks_are_checked() -> None:
-    with pytest.raises(TypeError, match=r"unknown settings epoch, learning_rate; known are epochs, tasks_per_epoch"):
-        small_learner().fit(lines(2), epoch=3, learning_rate=1.0)
-    with pytest.raises(ValueError, match="there are no tasks: the collection is empty"):
-        small_learner().fit([], **QUICK)
-    with pytest.raises(ValueError, match="there are no tasks"):
-        small_learner().start([])
-    wrong = line(1)._replace(query=Examples(torch.ones(2, 3).double(), torch.ones(2, 1).double()))
-    with pytest.raises((ValueError, RuntimeError), match=r"line 1|shapes"):
-        small_learner().fit([wrong], **QUICK)
-
-
-def test_settings_come_as_one_or_by_name() -> None:
-    settings = mp.MetaTraining(epochs=1, tasks_per_epoch=8, search_step_size=False)
-    as_one = small_learner().fit(lines(5), settings, progress=False)
-    changed = small_learner().fit(lines(5), replace(settings, epochs=3), epochs=1, progress=False)
-    by_name = small_learner().fit(lines(5), **QUICK)
-    for other in (as_one, changed):
-        assert_same_theta(other.theta_, by_name.theta_)
-        assert len(other.history_) == 1
-
-
-def test_start_gives_leaves_to_learn() -> None:
-    learner = small_learner().start(lines(5))
-    assert learner.history_ == []
-    parameters = list(learner.parameters())
-    assert len(parameters) == 4
-    assert all(p.is_leaf and p.requires_grad for p in parameters)
-    targets = torch.cat([part.y for i in range(20) for part in trainer_module.task_at(lines(5), i, 0)[:2]])
-    scale = torch.nn.functional.softplus(learner.theta_.plain[NOISE].detach())
-    torch.testing.assert_close(scale, targets.square().mean().sqrt(), rtol=1e-12, atol=0)
-    assert bool((learner.theta_.plain[LOG_LR] == math.log(0.01)).all())
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_the_first_noise_scale_is_that_of_the_finite_targets(value: float) -> None:
-    class OneDamaged:
-        def __getitem__(self, index: int) -> Task:
-            return damaged(line(index), value=value) if index == 3 else line(index)
-
-    scale = torch.nn.functional.softplus(small_learner().start(OneDamaged()).theta_.plain[NOISE].detach())
-    good = torch.cat([part.y for i in range(20) for part in line(i)[:2]])
-    bad = line(3).query.y[:1]
-    expected = ((good.square().sum() - bad.square().sum()) / (len(good) - 1)).sqrt()
-    torch.testing.assert_close(scale, expected, rtol=1e-9, atol=0)
-
-
-def test_a_given_engine_is_used() -> None:
-    trainer = small_learner(engine=mixed).trainer(lines(5), mp.MetaTraining())
-    assert trainer.engine is mixed
-    assert trainer.stacked
-    assert small_learner().trainer(lines(5), mp.MetaTraining(meta_batch=1)).stacked is False

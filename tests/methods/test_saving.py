@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior import checkpoint
+from metaprior.tasks.task import Examples, Task
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
 
 
@@ -184,3 +185,34 @@ def test_loading_needs_a_module_of_the_saved_structure(tmp_path: Path) -> None:
         mp.BayesByBackprop.load(tmp_path)
     with pytest.raises(mp.CheckpointError, match=r"first 'weight' \(saved \[1, 3\], given \[1, 4\]\)"):
         mp.BayesByBackprop.load(tmp_path, linear(4))
+
+
+def maps(count: int, channels: int, seed: int) -> Tensor:
+    return torch.randn(count, channels, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("random", ["norms", r"stem\..*|output\..*"])
+def test_a_bayesian_unet_and_the_crps_survive_saving(tmp_path: Path, random: str) -> None:
+    torch.manual_seed(0)
+    net = mp.BayesianUNet(2, 3, width=2, levels=2, known=1, scales=True, random=random)
+    likelihood = mp.CRPSGaussian(min_scale=0.02, weight=3.0)
+    support, query = (Examples(maps(2, 3, seed), maps(2, 3, seed + 9)) for seed in (1, 2))
+    learner = mp.MetaLearner(net, likelihood).start([Task(support, query)])
+    learner.save(tmp_path)
+    loaded = mp.MetaLearner.load(tmp_path)
+    assert type(loaded.network.module) is mp.BayesianUNet
+    assert loaded.network.module.config == net.config
+    assert (loaded.network.stochastic, loaded.likelihood) == (net.stochastic, likelihood)
+    mine, theirs = (which.adapt(support).predict(query.x, samples=3) for which in (learner, loaded))
+    assert torch.equal(mine.means, theirs.means)
+    assert torch.equal(mine.scales, theirs.scales)
+
+
+def test_a_fitted_bayesian_unet_is_loaded_without_a_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = mp.BayesianUNet(2, 1, width=2, levels=2, random="output")
+    bnn = mp.BayesByBackprop(net, mp.CRPSGaussian(weight=2.0)).fit(maps(8, 2, 1), maps(8, 1, 2), **FAST)
+    bnn.save(tmp_path)
+    loaded = mp.BayesByBackprop.load(tmp_path)
+    assert (loaded.stochastic, loaded.likelihood) == (r"output\..*", mp.CRPSGaussian(weight=2.0))
+    assert torch.equal(loaded.predict(maps(2, 2, 3)), bnn.predict(maps(2, 2, 3)))

@@ -1,35 +1,71 @@
 """Every configuration that comes with the package loads, and trains."""
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from metaprior.runs.build import examples_per_shot, learner_of, training_tasks, unseen_tasks
+from metaprior.runs.build import examples_per_shot, learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.config import KINDS, Config
 from metaprior.runs.reading import read_config
+from metaprior.solar import sources
+from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.omniglot import IMAGES
 from tests.conftest import folder_with
+from tests.runs.tiny_solar import NIGHTS
+
+pytestmark = NIGHTS
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 
 
 def test_there_is_one_for_every_kind_of_tasks() -> None:
-    assert [path.stem for path in CONFIGS] == ["drifting_blobs", "omniglot", "sine_or_line", "sinusoid", "wheel"]
+    kinds = {read_config(path).tasks.kind: path.stem for path in CONFIGS}
+    assert sorted(kinds) == sorted(KINDS["tasks"])
+    assert sorted(kinds.values()) == [path.stem for path in CONFIGS]
+
+
+Read = Callable[..., Config]
+
+
+SMALL = {"days": 7, "size": 33, "start": "2025-06-01"}
+simulated_once = functools.cache(simulate)
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    """A configuration, with the small frames that it needs, if any; skipped where there are no data."""
+    monkeypatch.setattr(sources, "simulate", lambda *, progress, seed, **_: simulated_once(**SMALL))
+
+    def opened(path: Path, *changes: str) -> Config:
+        few = ["tasks.k_shot=2", "tasks.k_query=2"]
+        if path.stem == "omniglot":
+            folder_with(IMAGES)
+        if path.stem == "solar":
+            return read_config(path, [*changes, *few])
+        if path.stem == "frames":
+            write_frames(simulated_once(**SMALL), tmp_path / "sim.nc", overwrite=True)
+            return read_config(path, [*changes, *few, f"tasks.path={tmp_path / 'sim.nc'}"])
+        return read_config(path, changes)
+
+    return opened
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_it_takes_steps_of_every_phase_with_finite_losses(path: Path) -> None:
-    if path.stem == "omniglot":
-        folder_with(IMAGES)
+def test_it_takes_steps_of_every_phase_with_finite_losses(path: Path, read: Read) -> None:
     small = (
         "meta.epochs=1",
         "meta.tasks_per_epoch=4",
         "meta.meta_batch=2",
         "meta.scales_first=0.5",
         "meta.search_step_size=false",
+        "meta.balance_step_sizes=false",
     )
-    config = read_config(path, [*small, f"meta.warm_start={1 if path.stem == 'drifting_blobs' else 0}"])
-    trainer = learner_of(config).trainer(training_tasks(config), config.meta)
+    warm = path.stem in ("drifting_blobs", "solar", "frames")
+    config = read(path, *small, f"meta.warm_start={int(warm)}")
+    trainer = learner_of(config).trainer(training_tasks(config), config.meta, pooled_tasks(config))
     reports = [trainer.step() for _ in range(config.meta.steps)]
     assert [report.phase.name for report in reports][-2:] == ["scales", "everything"]
     assert all(math.isfinite(report.loss) for report in reports)
@@ -37,10 +73,8 @@ def test_it_takes_steps_of_every_phase_with_finite_losses(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_tasks_to_validate_and_to_test_are_others(path: Path) -> None:
-    if path.stem == "omniglot":
-        folder_with(IMAGES)
-    config = read_config(path)
+def test_tasks_to_validate_and_to_test_are_others(path: Path, read: Read) -> None:
+    config = read(path)
     train, val, test = training_tasks(config), unseen_tasks(config, "val", 2), unseen_tasks(config, "test", 2)
     firsts = [tasks[0].support.x for tasks in (train, val, test)]
     assert not firsts[0].equal(firsts[1])

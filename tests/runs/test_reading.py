@@ -131,7 +131,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     path.write_text("[model]\nkind = 'mlp'\n")
     lines = refused(path)
     assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
-    assert lines[3] == "likelihood.kind is missing; kinds are gaussian, heteroscedastic, categorical, bernoulli"
+    assert lines[3] == "likelihood.kind is missing; kinds are gaussian, heteroscedastic, crps, categorical, bernoulli"
     path.write_text("model = 3")
     assert refused(path)[0] == "model is 3; it has to be a section: [model] and its keys below"
 
@@ -186,3 +186,51 @@ def test_an_engine_by_name_and_a_likelihood_with_its_fields(least: Path) -> None
     assert engine is not None
     assert engine.name == "first_order"
     assert likelihood_of(config).min_scale == 1e-3
+
+
+SOLAR = """
+[model]
+kind = "bayesian_unet"
+known = 4
+
+[likelihood]
+kind = "crps"
+
+[tasks]
+kind = "simulated"
+"""
+
+
+def test_a_network_and_frames_that_do_not_fit_are_refused_by_both_keys(tmp_path: Path) -> None:
+    path = tmp_path / "solar.toml"
+    path.write_text(SOLAR)
+    assert read_config(path).is_solar
+    assert refused(path, "model.known=0") == [
+        'model.known is 0, but with tasks.units "clear_sky" and tasks.target_len 4 it has to be 4 (one channel for '
+        "each target frame)"
+    ]
+    assert refused(path, "tasks.units=scaled")[0].startswith('model.known is 4, but with tasks.units "scaled"')
+    assert refused(path, "tasks.input_len=3") == [
+        "model.input_len is 4, tasks.input_len is 3; they have to be the same"
+    ]
+    assert refused(path, "model.target_len=4", "tasks.target_len=2", "model.known=2") == [
+        "model.target_len is 4, tasks.target_len is 2; they have to be the same"
+    ]
+    assert refused(path, "tasks.patch=8") == ["tasks.patch is 8 pixels, but model.levels 4 needs at least 16"]
+    assert read_config(path, ["tasks.patch=0"]).tasks.arguments["patch"] == 0
+    assert refused(path, "likelihood.kind=gaussian") == [
+        "model.scales is true, but likelihood.kind 'gaussian' needs false"
+    ]
+    assert refused(path, "likelihood.kind=categorical")[0].startswith("likelihood.kind is 'categorical'; frames are")
+    path.write_text(SOLAR.replace('"bayesian_unet"\nknown = 4', '"conv4"'))
+    assert refused(path) == ["model.kind is 'conv4'; tasks.kind 'simulated' are maps, for unet or bayesian_unet"]
+
+
+def test_a_day_may_be_written_as_toml_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "solar.toml"
+    path.write_text(SOLAR + "train_before = 2025-04-01\n")
+    assert read_config(path).tasks.arguments["train_before"] == "2025-04-01"
+    (line,) = refused(path, "tasks.test_from=soon")
+    assert line == "tasks.test_from has to be a day such as 2026-02-10, got 'soon'"
+    (line,) = refused(path, "tasks.path=x.nc")
+    assert line.startswith("tasks.path is not known (did you mean 'patch'?)")

@@ -28,3 +28,29 @@ def test_lengths() -> None:
     assert length_of(Sinusoids()) is None
     with pytest.raises(ValueError, match="there are no tasks: the collection is empty"):
         length_of([])
+
+
+class Sometimes:
+    """A source with a ``__len__`` that may have no answer."""
+
+    def __init__(self, count: int | None) -> None:
+        self.count = count
+
+    def __getitem__(self, index: int) -> Task:
+        return NAMES[index % 6]._replace(name=str(index))
+
+    def __len__(self) -> int:
+        if self.count is None:
+            raise TypeError("endless")
+        return self.count
+
+
+def test_a_source_whose_length_is_a_type_error_is_endless() -> None:
+    assert (length_of(Sometimes(None)), length_of(Sometimes(4))) == (None, 4)
+    assert task_at(Sometimes(None), 12345, 0).name == "12345"
+    assert sorted(task_at(Sometimes(4), place, 0).name for place in range(4)) == list("0123")
+
+
+def test_what_cannot_be_asked_by_index_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"asked for by index, which a generator cannot be; list\(tasks\) makes a list"):
+        length_of(task for task in NAMES)  # type: ignore[arg-type]

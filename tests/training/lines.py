@@ -42,8 +42,11 @@ def lines(count: int, **changes: Any) -> list[Task]:
 class EndlessLines:
     """One task for every index, and no length."""
 
+    def __init__(self, **changes: Any) -> None:
+        self.changes = changes
+
     def __getitem__(self, index: int) -> Task:
-        return line(index)
+        return line(index, **self.changes)
 
 
 def damaged(task: Task, part: str = "query", value: float = torch.nan) -> Task:
@@ -76,6 +79,7 @@ def make_trainer(
     tasks: Tasks,
     problem: Problem | None = None,
     *,
+    pooled: Tasks | None = None,
     engine: Engine | None = None,
     stacked: bool = True,
     relative_sigma: float = 0.2,
@@ -89,6 +93,7 @@ def make_trainer(
         theta,
         tasks,
         MetaTraining(**settings),
+        pooled=pooled,
         engine=engine or keeping(10),
         stacked=stacked,
         relative_sigma=relative_sigma,

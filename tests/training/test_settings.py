@@ -20,6 +20,10 @@ from metaprior.training.settings import FIELDS, MetaTraining
         ({"kl_warmup": -0.1}, "kl_warmup is a share"),
         ({"weight_decay": -1.0}, "weight_decay has to be at least 0, got -1.0"),
         ({"schedule": "linear"}, "schedule is one of cosine, plateau, constant; got 'linear'"),
+        (
+            {"balance_step_sizes": True, "search_step_size": False},
+            "balance_step_sizes belongs to the search for step sizes, and search_step_size is off",
+        ),
     ],
 )
 def test_impossible_settings_say_what_is_possible(changes: dict[str, Any], message: str) -> None:
@@ -34,3 +38,10 @@ def test_an_unfinished_meta_batch_is_a_step() -> None:
 
 def test_every_field_can_be_given_by_name() -> None:
     assert set(FIELDS) == set(MetaTraining.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warm"), [({}, False), ({"warm_start": 1}, True), ({"pretrained": True}, True), ({"epochs": 3}, False)]
+)
+def test_means_know_something_after_a_warm_start_or_when_they_came_trained(changes: dict[str, Any], warm: bool) -> None:
+    assert MetaTraining(**changes).starts_warm is warm

@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from metaprior.likelihoods import Gaussian
+from metaprior.likelihoods import Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop, Problem
 from metaprior.metagrad.problem import LOG_LR
 from metaprior.network import BayesianNetwork
@@ -152,3 +152,64 @@ def test_the_search_ends_where_steps_are_too_long(monkeypatch: pytest.MonkeyPatc
     steep = Task(*(Examples(1e2 * part.x, part.y) for part in quadratic()[:2]))  # stable below 2e-4
     found_for(1.0, [steep])
     assert max(tried) == pytest.approx(1e-2), "1e-3 and 1e-2 were worse than standing still"
+
+
+# --- balanced ---------------------------------------------------------------------------------------------------------
+
+
+class Steep(nn.Module):
+    """f(x) = (100 a + b + 0 c) x: the gradient by a is 100 times that by b, and c has none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Parameter(torch.zeros(1, dtype=torch.float64)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (100 * self.a + self.b + 0 * self.c) * x
+
+
+def steep_problem(
+    lr: float, relative_sigma: float = 0.0, likelihood: Likelihood | None = None, stochastic: str = "[ab]"
+) -> tuple[Problem, WeightDistribution]:
+    inner = InnerLoop(steps=3, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
+    problem = Problem(BayesianNetwork(Steep(), stochastic), likelihood or Gaussian(noise=1.0), inner)
+    return problem, problem.initial(torch.ones(1, 1, dtype=torch.float64), relative_sigma)
+
+
+@pytest.mark.parametrize("lr", [1e-5, 1e-2])
+def test_balanced_step_sizes_move_all_tensors_by_the_same(lr: float) -> None:
+    """Sizes s / 10 and 10 s, so that f moves by s (100^2 / 10 + 10) = 1010 s times the error; s is searched."""
+    problem, theta = steep_problem(lr)
+    tasks = [quadratic(), quadratic(-1.0)]
+    found = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE, balanced=True).plain[LOG_LR].exp()
+    common = wanted(lr, 3, 1010.0)
+    expected = [common / 10, common * 10, common / 10, common * 10, common]  # means, scales, and c without gradient
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+def test_scales_are_balanced_as_their_means_whatever_sigma_is() -> None:
+    problem, theta = steep_problem(1e-2, 0.5)
+    theta = theta._replace(rho=torch.tensor([-3.0, 0.7], dtype=torch.float64))
+    found = search._balance(problem, theta, [quadratic(), quadratic(1.0)], Noise(3))
+    ten = math.log(10)
+    expected = torch.tensor([-ten, ten, -ten, ten, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_is_balanced_where_nothing_has_a_gradient() -> None:
+    problem, theta = steep_problem(0.2)
+    assert not search._balance(problem, theta, [quadratic(0.0)], Noise()).any()
+    found = searched_step_sizes(problem, theta, [quadratic(0.0)], Noise(), share=SHARE, balanced=True).plain[LOG_LR]
+    torch.testing.assert_close(found.exp(), torch.full_like(found, 0.2))
+
+
+def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:
+    problem, theta = steep_problem(1e-4, likelihood=Gaussian())
+    assert len(theta.plain[LOG_LR]) == 6
+    balanced, common = (
+        searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE, balanced=how).plain[LOG_LR]
+        for how in (True, False)
+    )
+    assert float(balanced[5]) == float(common[5])
+    assert float(balanced[1] - balanced[0]) == pytest.approx(math.log(100))
+    assert float(common[1]) == float(common[0])

@@ -16,13 +16,12 @@ from metaprior.tasks.task import Task
 from metaprior.training import gradient_choice
 from metaprior.training import trainer as trainer_module
 from metaprior.training.phases import FIRST_STEPS
-from metaprior.training.trainer import MetaTrainingStopped, Progress, Trainer
+from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
 from tests.training.lines import (
     LEARNED,
     EndlessLines,
     copied,
-    damaged,
     line,
     lines,
     make_problem,
@@ -172,138 +171,6 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
     assert torch.equal(copied(trainer)[LOG_LR][4:], start[LOG_LR][4:])
 
 
-def test_a_bad_task_is_left_out_counted_and_named() -> None:
-    tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
-    for stacked in (False, True):
-        trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, stacked=stacked)
-        trainer._door(line(0))
-        report = trainer.step()
-        assert report.tasks == 3
-        assert [failure.task for failure in report.failures] == ["line 2"]
-        assert math.isfinite(report.loss)
-        trainer.step()
-        assert (trainer.progress.bad_tasks, trainer.progress.bad_in_a_row, trainer.progress.halvings) == (2, 0, 0)
-        assert all(bool(value.isfinite().all()) for value in copied(trainer).values())
-
-
-def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
-    trainer = make_trainer(
-        [damaged(task, "support") for task in lines(4)],
-        epochs=1,
-        meta_batch=4,
-        most_bad_tasks=12,
-        search_step_size=False,
-        scales_first=0.0,
-    )
-    trainer._door(line(0))
-    start = copied(trainer)
-    for halvings in (1, 2):
-        report = trainer.step()
-        assert (report.tasks, len(report.failures), report.grad_norms) == (0, 4, {})
-        assert math.isnan(report.loss)
-        assert moved(trainer, start) == {LOG_LR}
-        expected = start[LOG_LR] - halvings * math.log(2)
-        torch.testing.assert_close(copied(trainer)[LOG_LR], expected, rtol=1e-14, atol=0)
-        assert (trainer.progress.halvings, trainer.progress.bad_in_a_row) == (halvings, 4 * halvings)
-    with pytest.raises(
-        MetaTrainingStopped, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became nan.*Also try"
-    ):
-        trainer.step()
-    assert all(bool(value.isfinite().all()) for value in copied(trainer).values())
-    assert (trainer.progress.bad_tasks, trainer.progress.step, trainer.progress.position) == (12, 3, 12)
-
-
-def test_a_good_task_ends_a_row_of_bad_ones() -> None:
-    class MostlyBad:
-        def __getitem__(self, index: int) -> Any:
-            return line(index) if index % 4 == 0 else damaged(line(index))
-
-    trainer = make_trainer(MostlyBad(), epochs=1, meta_batch=1, most_bad_tasks=4, search_step_size=False, stacked=False)
-    for _ in range(20):
-        trainer.step()
-    assert (trainer.progress.bad_tasks, trainer.progress.bad_in_a_row, trainer.progress.halvings) == (15, 3, 15)
-
-
-def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
-    trainer = make_trainer([damaged(task) for task in lines(4)], epochs=1, warm_start=5, most_bad_tasks=8)
-    trainer._door(line(0))
-    start = copied(trainer)
-    trainer.step()
-    assert moved(trainer, start) <= {LOG_LR}
-    with pytest.raises(MetaTrainingStopped, match=r"line \d: the (support|query) y became nan"):
-        trainer.step()
-
-
-def whole_state(trainer: Trainer) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in trainer.tensors().items()}
-
-
-FINITE, ENDLESS = lines(7), EndlessLines()
-
-
-@pytest.mark.parametrize(
-    ("tasks", "after"),
-    [(FINITE, 0), (FINITE, 2), (FINITE, 3), (FINITE, 5), (FINITE, 8), (ENDLESS, 3), (ENDLESS, 7)],
-)
-def test_a_restored_training_goes_on_bit_for_bit(tasks: Any, after: int) -> None:
-    """Warm start until step 3, scales until step 6, then everything."""
-
-    def fresh() -> Trainer:
-        return make_trainer(
-            tasks,
-            make_problem(LEARNED, AmortizedELBO(7)),
-            epochs=1,
-            tasks_per_epoch=21,
-            meta_batch=3,
-            warm_start=3,
-            scales_first=0.4,
-            kl_warmup=0.5,
-            weight_decay=0.1,
-        )
-
-    straight = fresh()
-    for _ in range(after):
-        straight.step()
-    state, progress = whole_state(straight), replace(straight.progress)
-    expected = [straight.step().loss for _ in range(10 - after)]
-    resumed = fresh()
-    resumed.restore(state, progress)
-    kept = {name: value.clone() for name, value in state.items()}
-    assert [resumed.step().loss for _ in range(10 - after)] == expected
-    assert resumed.progress == straight.progress
-    assert resumed.tensors().keys() == straight.tensors().keys()
-    for name, value in straight.tensors().items():
-        assert torch.equal(resumed.tensors()[name], value), name
-        if name in state:
-            assert torch.equal(kept[name], state[name]), "what was handed over is a copy"
-    assert straight.done
-
-
-def test_two_trainings_are_the_same_and_another_seed_is_another() -> None:
-    def trained(seed: int) -> dict[str, Tensor]:
-        trainer = make_trainer(lines(7), epochs=1, tasks_per_epoch=20, seed=seed, warm_start=1)
-        while not trainer.done:
-            trainer.step()
-        return copied(trainer)
-
-    first, again, other = trained(0), trained(0), trained(1)
-    for name, value in first.items():
-        assert torch.equal(again[name], value), name
-        assert not torch.equal(other[name], value), name
-
-
-def test_stacked_and_one_by_one_agree() -> None:
-    found = []
-    for stacked in (True, False):
-        trainer = make_trainer(
-            lines(7), make_problem(LEARNED, AmortizedELBO(7, samples=2)), epochs=1, tasks_per_epoch=24, stacked=stacked
-        )
-        losses = torch.tensor([trainer.step().loss for _ in range(6)], dtype=torch.float64)
-        found.append({**copied(trainer), "losses": losses})
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], rtol=1e-8, atol=1e-10, msg=name)
-
-
 def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[str], Noise]] = []
     real = trainer_module.meta_gradient
@@ -353,49 +220,6 @@ def test_a_plateau_halves_the_learning_rates() -> None:
     constant.note_score(1.0)
     constant.note_score(2.0)
     assert constant.progress.plateau_factor == 1.0
-
-
-def test_progress_starts_from_nothing() -> None:
-    assert make_trainer(lines(2)).progress == Progress()
-    assert Progress().best == math.inf
-
-
-class BadAt:
-    """Endless, and damaged at one index."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def __getitem__(self, index: int) -> Task:
-        return damaged(line(index)) if index == self.index else line(index)
-
-
-def test_a_training_that_is_resumed_at_a_bad_task_goes_on() -> None:
-    straight = make_trainer(BadAt(4), epochs=1, search_step_size=False)
-    straight.step()
-    state, progress = whole_state(straight), replace(straight.progress)
-    assert straight.step().tasks == 3
-    resumed = make_trainer(BadAt(4), epochs=1, search_step_size=False)
-    resumed.restore(state, progress)
-    assert resumed.step().tasks == 3
-
-
-def test_the_warm_start_leaves_out_bad_tasks_alone() -> None:
-    trainer = make_trainer(BadAt(2), epochs=1, warm_start=2)
-    start = copied(trainer)
-    report = trainer.step()
-    assert [failure.task for failure in report.failures] == ["line 2"]
-    assert report.tasks == 3
-    assert moved(trainer, start) == EVERYTHING - {"rho", LOG_LR}
-
-
-def test_tasks_of_other_shapes_may_come_later() -> None:
-    class Shrinking:
-        def __getitem__(self, index: int) -> Task:
-            return line(index, support=4 if index < 6 else 3)
-
-    trainer = make_trainer(Shrinking(), epochs=1, search_step_size=False, stacked=True)
-    assert [trainer.step().tasks for _ in range(3)] == [4, 4, 4]
 
 
 def test_the_trunk_has_no_gradient_while_only_scales_learn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,3 +277,70 @@ def test_a_meta_batch_of_larger_tasks_is_not_stacked(monkeypatch: pytest.MonkeyP
     trainer.step()
     trainer.step()
     assert stacks == [True, False]
+
+
+# --- a source of its own for the warm start, step sizes that are balanced ---------------------------------------------
+
+
+class Named:
+    """Endless lines that say where they come from."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def __getitem__(self, index: int) -> Task:
+        return line(index)._replace(name=f"{self.source} {index}")
+
+
+def test_the_warm_start_draws_from_its_own_source_and_meta_steps_from_the_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[list[str]] = []
+
+    def watch(name: str) -> None:
+        real = getattr(trainer_module, name)
+
+        def watched(problem: Problem, theta: WeightDistribution, tasks: list[Task], *rest: Any, **how: Any) -> Any:
+            seen.append([name, *(task.name for task in tasks)])
+            return real(problem, theta, tasks, *rest, **how)
+
+        monkeypatch.setattr(trainer_module, name, watched)
+
+    for name in ("pooled_gradient", "searched_step_sizes", "meta_gradient"):
+        watch(name)
+    trainer = make_trainer(
+        Named("task"), pooled=Named("pooled"), epochs=1, tasks_per_epoch=4, meta_batch=2, warm_start=2, scales_first=0.0
+    )
+    while not trainer.done:
+        trainer.step()
+    assert seen == [
+        ["pooled_gradient", "pooled 0", "pooled 1"],
+        ["pooled_gradient", "pooled 2", "pooled 3"],
+        ["searched_step_sizes", "task 4"],
+        ["meta_gradient", "task 4", "task 5"],
+        ["meta_gradient", "task 6", "task 7"],
+    ]
+
+
+def test_without_a_source_of_its_own_the_warm_start_pools_the_tasks() -> None:
+    tasks = lines(5)
+    assert make_trainer(tasks).pooled is tasks
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_the_search_is_told_whether_to_balance(balanced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def watched(_problem: Problem, theta: WeightDistribution, *_: Any, **options: Any) -> WeightDistribution:
+        asked.append(options)
+        return theta
+
+    monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
+    make_trainer(lines(4), epochs=1, balance_step_sizes=balanced, pretrained=True).step()
+    assert asked == [{"share": 0.9, "balanced": balanced}], "a module that came trained is as after a warm start"
+
+
+@pytest.mark.parametrize("learn", ["one", "no"])
+def test_balancing_needs_a_step_size_for_every_tensor(learn: Any) -> None:
+    with pytest.raises(ValueError, match=f"needs inner.learn_lr='per_tensor'; got '{learn}'"):
+        make_trainer(lines(4), make_problem(replace(LEARNED, learn_lr=learn)), balance_step_sizes=True)

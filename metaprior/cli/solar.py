@@ -1,0 +1,99 @@
+"""``metaprior simulate``, ``predict`` and ``report``: frames in, forecast maps and a page out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metaprior.cli.application import app, numbers
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Option(help="Where to: a .nc file, a .zarr folder, or a folder of npy files.")],
+    days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
+    size: Annotated[int, typer.Option(min=4, help="Pixels along each side of the map, of 5.6 km.")] = 96,
+    seed: Annotated[int, typer.Option(help="Of the region and its weather.")] = 0,
+    start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Write irradiance maps of an invented region: drifting clouds, mountain clouds, morning fog, seasons.
+
+    A folder of npy files has no coordinates; NetCDF and Zarr have.
+
+    Example: metaprior simulate --out data/sim.nc --days 60 --size 96 --seed 0
+    """
+    from metaprior.solar import simulator
+
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out} is there already; give another --out, or --overwrite to replace it")
+    frames = simulator.simulate(days=days, size=size, seed=seed, start=start)
+    simulator.write_frames(frames, out, overwrite=overwrite)
+    times = frames["time"].values.astype("datetime64[m]")
+    typer.echo(
+        f"written: {out}, {len(frames)} frames of {size} x {size} pixels every {frames.attrs['cadence']} by day, "
+        f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
+    )
+    scaled = "" if out.suffix else " --set tasks.units=scaled --set model.known=0"
+    typer.echo(f"next: metaprior train configs/frames.toml --run runs/frames --set tasks.path={out}{scaled}")
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run of `metaprior train` on frames.")],
+    support: Annotated[Path, typer.Option(help="Frames of the last days, to adapt to: .nc, .zarr, .npz or a folder.")],
+    inputs: Annotated[Path, typer.Option(help="Frames up to now; may be the same archive.")],
+    out: Annotated[Path, typer.Option(help="File of the forecast: .nc or .zarr.")],
+    samples: Annotated[int, typer.Option(min=2, help="Weight samples.")] = 20,
+    steps: Annotated[int | None, typer.Option(min=0, help="Adaptation steps (default: the run's).")] = None,
+    place: Annotated[
+        str | None, typer.Option(help="Upper left row,column of a patch (default: the whole frame).")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last).")
+    ] = None,
+    variable: Annotated[str | None, typer.Option(help="Which one, where a file holds several.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Forecast the next frames: adapt the run's prior to the latest windows of a place, then look ahead.
+
+    Windows to adapt to are the most recent ones in daylight that were over when the forecast is issued, as many as the
+    run's k_shot. The file has mean, std (and its parts), quantiles, valid and lead times, in the frames' own units.
+
+    Example: metaprior predict runs/solar --support data/sim.nc --inputs data/sim.nc --at 2025-04-29T10:00 --out now.nc
+    """
+    from metaprior.runs.predicting import Wanted
+    from metaprior.runs.predicting import predict as run_forecast
+
+    corner = numbers("--place", place)
+    if corner is not None and len(corner) != 2:
+        raise typer.BadParameter(f"--place takes a row and a column, as in 16,32; got {place!r}")
+    wanted = Wanted(
+        run,
+        support,
+        inputs,
+        out,
+        samples=samples,
+        steps=steps,
+        place=None if corner is None else (corner[0], corner[1]),
+        at=at,
+        variable=variable,
+        overwrite=overwrite,
+    )
+    run_forecast(wanted, typer.echo)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run of `metaprior train` on frames.")],
+    out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
+) -> None:
+    """Write one page about a run: its story, scores beside persistence, reliability, learning curve, maps to explore.
+
+    The page needs nothing else: no network, no other file.
+
+    Example: metaprior report runs/solar --out report.html
+    """
+    from metaprior.runs.reporting import report_run
+
+    typer.echo(f"written: {report_run(run, out)}")

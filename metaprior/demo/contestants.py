@@ -1,0 +1,122 @@
+"""What the demo compares: the prior, adapted or not, and a plain network of the same time, fine-tuned or not."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from metaprior.bench.budget import Fitted, fit_within
+from metaprior.demo.world import Settings, World, simulated_world
+from metaprior.forecasts import GaussianForecast
+from metaprior.likelihoods import CRPSGaussian
+from metaprior.metagrad.problem import InnerLoop
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.models.unet import BayesianUNet
+from metaprior.solar.comparison import Forecaster, of_learner, of_networks, reference, score
+from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE
+from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.plain_network import PlainNetwork, Tuning, plain_network
+from metaprior.tasks.task import Examples, Task
+from metaprior.training.settings import MetaTraining
+
+Scores = dict[str, LeadTimeScores]
+
+
+def new_learner(settings: Settings, world: World) -> MetaLearner:
+    """A U-Net whose last decoder block and output layer are random."""
+    tasks = world.train
+    known = tasks.input_channels - tasks.input_len
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)
+    inner = InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0)
+    return MetaLearner(network, CRPSGaussian(), inner=inner, relative_sigma=0.01, seed=settings.seed)
+
+
+def train(
+    learner: MetaLearner, settings: Settings, world: World, *, meta_share: float, progress: bool = True
+) -> Fitted:
+    """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks."""
+    training = MetaTraining(meta_batch=4, warm_start_lr=2e-3, scales_first=1.0, balance_step_sizes=True, scale_lr=0.03)
+    return fit_within(
+        learner,
+        world.train,
+        training,
+        seconds=settings.seconds,
+        warm_share=1 - meta_share,
+        pooled=world.pooled,
+        progress=progress,
+    )
+
+
+def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
+    """The forecaster, given only the first few windows of the support set."""
+
+    def forecast(task: Task, index: int) -> GaussianForecast:
+        few = Examples(task.support.x[:shots], task.support.y[:shots])
+        return forecaster(Task(few, task.query, task.name), index)
+
+    return forecast
+
+
+def by_shots(adapted: Forecaster, unadapted: Forecaster, settings: Settings) -> dict[int, Forecaster]:
+    """Without adaptation, and with each of the numbers of shots."""
+    return {0: unadapted, **{shots: with_shots(adapted, shots) for shots in settings.shots}}
+
+
+def adapted_prior(learner: MetaLearner, settings: Settings) -> Forecaster:
+    """What the demo is about."""
+    return of_learner(learner, steps=learner.inner.steps, samples=settings.samples)
+
+
+def score_prior(
+    learner: MetaLearner, settings: Settings, world: World, *, progress: bool = True
+) -> dict[int, LeadTimeScores]:
+    """Of the test tasks, by shots."""
+    prior = of_learner(learner, steps=None, samples=settings.samples)
+    return _score(by_shots(adapted_prior(learner, settings), prior, settings), settings, world, progress=progress)
+
+
+def _score(
+    methods: Mapping[int, Forecaster], settings: Settings, world: World, *, progress: bool
+) -> dict[int, LeadTimeScores]:
+    named = {str(shots): method for shots, method in methods.items()}
+    found = score(world.test, settings.test_tasks, named, progress=progress)
+    return {shots: found[str(shots)] for shots in methods}
+
+
+class Rival(NamedTuple):
+    """A plain network and the references, scored; as JSON, because it comes from another process."""
+
+    by_shots: dict[int, dict[str, Any]]
+    references: dict[str, dict[str, Any]]
+    tuning: str
+    fitted: Fitted
+
+
+def train_and_score_rival(settings: Settings) -> Rival:
+    """All of it, silently: for a process beside the one that trains the prior."""
+    torch.set_num_threads(1)  # tensors this small are faster on one thread
+    world = simulated_world(settings, progress=False)
+    learner = new_learner(settings, world)
+    fitted = train(learner, settings, world, meta_share=0.0, progress=False)
+    network = plain_network(learner)
+    tuning = choose_tuning(network, settings, world)
+    forecasters = by_shots(of_networks([network], tuning), of_networks([network], Tuning(0, 0.0)), settings)
+    found = _score(forecasters, settings, world, progress=False)
+    points = {"persistence": reference(PERSISTENCE), "smart persistence": reference(SMART_PERSISTENCE)}
+    references = score(world.test, settings.test_tasks, {}, points, progress=False)
+    return Rival(
+        {shots: one.as_json() for shots, one in found.items()},
+        {name: one.as_json() for name, one in references.items()},
+        str(tuning),
+        fitted,
+    )
+
+
+def choose_tuning(network: PlainNetwork, settings: Settings, world: World) -> Tuning:
+    """The one of the lowest CRPS on validation tasks."""
+    methods = {str(tuning): of_networks([network], tuning) for tuning in settings.tunings}
+    found = score(world.validation, settings.validation_tasks, methods, progress=False)
+    crps = {name: next(row["crps"] for row in one.rows() if row["lead"] == "all") for name, one in found.items()}
+    return min(settings.tunings, key=lambda tuning: crps[str(tuning)])

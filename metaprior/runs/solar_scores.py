@@ -1,0 +1,150 @@
+"""The end of a solar run: forecasts of unseen days by lead time, beside what is known without learning.
+
+``scores.json`` has, for each method, ``LeadTimeScores.as_json``; "shots" are adapted forecasts from fewer windows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from tqdm import tqdm
+
+from metaprior.forecasts import GaussianForecast
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.build import unseen_seed
+from metaprior.runs.config import Config
+from metaprior.solar.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference
+from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE, context_of, has_coordinates
+from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.tasks import MetaSolarPredictionDataset
+from metaprior.tasks.task import Examples, Task
+from metaprior.text_table import Row, text_table
+
+PRIOR, ADAPTED = "prior (not adapted)", "adapted"
+FEW_SHOTS = (1, 2)
+"""Beside zero and all shots, for the learning curve."""
+SHOWN = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "coverage_90")
+
+
+@dataclass
+class SolarScores:
+    """Scores by method; and by number of shots, for numbers between zero and all."""
+
+    units: str
+    shots: int
+    """All there are."""
+    methods: dict[str, LeadTimeScores]
+    fewer: dict[int, LeadTimeScores]
+    failures: list[str] = field(default_factory=list)
+    """Tasks that are in no score, because a forecast was not finite."""
+
+    def table(self) -> str:
+        """Every method at every lead time, and under it the tasks that failed."""
+        rows = [
+            {"method": name, "lead": str(row["lead"]), **{measure: row[measure] for measure in SHOWN if measure in row}}
+            for name, scores in self.methods.items()
+            for row in scores.rows()
+        ]
+        failed = [f"- failed, and left out of all scores: {line}" for line in self.failures]
+        return "\n".join([f"lead times in minutes, values in {self.units}", text_table(rows), *failed])
+
+    def learning_curve(self) -> list[Row]:
+        """Scores of all lead times together, by shots."""
+        by_shots = {0: self.methods[PRIOR], **self.fewer, self.shots: self.methods[ADAPTED]}
+        return [
+            {"method": ADAPTED, "shots": shots, **next(row for row in scores.rows() if row["lead"] == "all")}
+            for shots, scores in sorted(by_shots.items())
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists and numbers; ``from_json`` reads it."""
+        return {
+            "units": self.units,
+            "shots": self.shots,
+            "methods": {name: scores.as_json() for name, scores in self.methods.items()},
+            "fewer": {str(shots): scores.as_json() for shots, scores in self.fewer.items()},
+            "failures": self.failures,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "SolarScores":
+        """What ``as_json`` wrote."""
+        return cls(
+            content["units"],
+            content["shots"],
+            {name: LeadTimeScores.from_json(scores) for name, scores in content["methods"].items()},
+            {int(shots): LeadTimeScores.from_json(scores) for shots, scores in content["fewer"].items()},
+            list(content["failures"]),
+        )
+
+
+def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:
+    """The test tasks, as frames."""
+    return config.solar.tasks("test", unseen_seed(config, "test"))
+
+
+def score_run(
+    config: Config, learner: MetaLearner, *, poll: Callable[[], None] = lambda: None, progress: bool = False
+) -> SolarScores:
+    """Score the learned prior on the test tasks, before and after adaptation, and by shots."""
+    dataset = unseen_dataset(config)
+    methods = _forecasters(config, learner)
+    points = _points(dataset)
+    found = {name: empty_scores(dataset) for name in (*points, *methods)}
+    failures: list[str] = []
+    for index in tqdm(range(config.evaluate.tasks), desc="scores", unit="task", disable=not progress, delay=1):
+        poll()
+        task = dataset[index]
+        try:
+            _add(found, points, methods, dataset, task, index)
+        except FloatingPointError as error:
+            failures.append(f"{task.name}: {error}")
+    if len(failures) == config.evaluate.tasks:
+        raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
+    fewer = {shots: found.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in found}
+    units = str(dataset.frames.attrs.get("units", "1"))
+    return SolarScores(units, dataset.k_shot, found, fewer, failures)
+
+
+def _add(
+    found: Mapping[str, LeadTimeScores],
+    points: Mapping[str, PointForecaster],
+    methods: Mapping[str, Forecaster],
+    dataset: MetaSolarPredictionDataset,
+    task: Task,
+    index: int,
+) -> None:
+    """All forecasts are made before any is counted: a task is in the scores of all methods or of none."""
+    context = context_of(dataset, dataset.windows(index).query)
+    forecasts: dict[str, GaussianForecast | Tensor] = {
+        **{name: point(context) for name, point in points.items()},
+        **{name: context.decoded(method(task, index)) for name, method in methods.items()},
+    }
+    for name, forecast in forecasts.items():
+        found[name].add(
+            forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
+        )
+
+
+def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:
+    points = {"persistence": reference(PERSISTENCE)}
+    return {**points, "smart persistence": reference(SMART_PERSISTENCE)} if has_coordinates(dataset) else points
+
+
+def _forecasters(config: Config, learner: MetaLearner) -> dict[str, Forecaster]:
+    steps, samples = config.inner.steps, config.evaluate.samples
+    adapted = of_learner(learner, steps=steps, samples=samples)
+    few = {_few(shots): _first(shots, adapted) for shots in FEW_SHOTS if shots < config.tasks.arguments["k_shot"]}
+    return {PRIOR: of_learner(learner, steps=None, samples=samples), **few, ADAPTED: adapted}
+
+
+def _few(shots: int) -> str:
+    return f"adapted to {shots}"
+
+
+def _first(shots: int, forecaster: Forecaster) -> Forecaster:
+    """The same from the first examples alone."""
+    return lambda task, index: forecaster(
+        Task(Examples(task.support.x[:shots], task.support.y[:shots]), task.query, task.name), index
+    )

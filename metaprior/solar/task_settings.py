@@ -1,0 +1,113 @@
+"""What a configuration says about tasks from frames. Nothing is opened here: these are the words, checked."""
+
+import math
+from dataclasses import dataclass
+from datetime import date
+from typing import Literal
+
+from metaprior.tasks.arguments import check_counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolarTasks:
+    """What tasks from frames have in common, wherever the frames come from (see ``MetaSolarPredictionDataset``).
+
+    Args:
+        patch: pixels along each side; 0 is the whole frame.
+        min_elevation: of the sun in degrees, for a window of daylight, where coordinates are known.
+        units: what the network sees: "scaled" values, or the "clear_sky" index (irradiance with coordinates).
+        data_min, data_max: what is scaled to -1 and 1; left out, the range of the training days.
+        train_before, test_from: days (UTC) that end training and begin testing, with at least one day between that
+            belongs to neither; of one of them the other follows. Validation has the last 15 % of the days before
+            ``train_before``. Both left out: 70 % of the days to train, 15 % to validate, 15 % to test.
+    """
+
+    input_len: int = 4
+    target_len: int = 4
+    k_shot: int = 5
+    k_query: int = 10
+    by: Literal["time", "place", "period", "place+period"] = "place+period"
+    patch: int = 32
+    period_days: int = 3
+    min_elevation: float = 10.0
+    units: Literal["scaled", "clear_sky"] = "scaled"
+    data_min: float | None = None
+    data_max: float | None = None
+    train_before: str | None = None
+    test_from: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        counts = ("input_len", "target_len", "k_shot", "k_query", "period_days")
+        check_counts(**{name: getattr(self, name) for name in counts})
+        if self.patch < 0:
+            raise ValueError(f"patch has to be a number of pixels, or 0 for the whole frame; got {self.patch}")
+        if not 0 <= self.min_elevation < 90:
+            raise ValueError(f"min_elevation has to be 0 to 90 degrees, got {self.min_elevation}")
+        self._check_range()
+        self._check_dates()
+
+    def _check_range(self) -> None:
+        given = {name: getattr(self, name) for name in ("data_min", "data_max") if getattr(self, name) is not None}
+        for name, value in given.items():
+            if self.units == "clear_sky":
+                raise ValueError(f'{name} is for units = "scaled"; the clear-sky index needs no range')
+            if not math.isfinite(value):
+                raise ValueError(f"{name} has to be a finite number, got {value}")
+        if len(given) == 2 and not given["data_min"] < given["data_max"]:
+            raise ValueError(f"data_min has to be less than data_max, got {self.data_min} and {self.data_max}")
+
+    def _check_dates(self) -> None:
+        for name in ("train_before", "test_from"):
+            value = getattr(self, name)
+            if value is not None and not _is_day(value):
+                raise ValueError(f"{name} has to be a day such as 2026-02-10, got {value!r}")
+        if self.train_before and self.test_from and not self.train_before < self.test_from:
+            raise ValueError(
+                f"test_from has to be at least a day after train_before, so that no window of one is near to the "
+                f"other's; got {self.test_from} and {self.train_before}"
+            )
+
+    @property
+    def known(self) -> int:
+        """Input channels behind the frames: what is known about the target times."""
+        return self.target_len if self.units == "clear_sky" else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameTasks(SolarTasks):
+    """Tasks from an archive of frames: ``path``, ``variable``, ``cadence`` and ``on_bad`` are those of
+    ``open_frames``."""
+
+    path: str
+    variable: str | None = None
+    cadence: str = "30min"
+    on_bad: Literal["raise", "skip"] = "raise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedTasks(SolarTasks):
+    """Tasks from the simulator: ``days`` of maps of ``size`` x ``size`` pixels, from ``start`` on.
+
+    The seed is that of the weather and of the tasks. Frames are made in memory when the run begins.
+    """
+
+    days: int = 60
+    size: int = 96
+    start: str = "2025-03-01"
+    units: Literal["scaled", "clear_sky"] = "clear_sky"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(days=self.days, size=self.size)
+        if not _is_day(self.start):
+            raise ValueError(f"start has to be a day such as 2025-03-01, got {self.start!r}")
+        if self.patch > self.size:
+            raise ValueError(f"patch is {self.patch} pixels, but size is {self.size}; 0 is the whole frame")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text  # not 20260210, which does not sort beside 2026-02-10
+    except ValueError:
+        return False

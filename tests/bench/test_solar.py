@@ -1,0 +1,129 @@
+"""The comparison of forecast maps, on the simulator at a small scale; where Himawari-9 frames are there, their days."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from metaprior.bench import solar, solar_methods
+from metaprior.bench.data import DataMissing, data_folder
+from metaprior.bench.solar_archives import HIMAWARI, Archive, himawari, simulated
+from metaprior.bench.solar_methods import Found, Settings
+from metaprior.forecasts import GaussianForecast
+from metaprior.likelihoods import CRPSGaussian
+from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.plain_network import Tuning
+
+TINY = Settings(
+    seconds=0.6,
+    meta_share=0.5,
+    width=2,
+    levels=2,
+    patch=16,
+    k_shot=2,
+    k_query=3,
+    presets=("head", "head, all adapted"),
+    abml_steps=(1,),
+    members=2,
+    tunings=(Tuning(0, 0.0), Tuning(1, 1e-4)),
+    validation_tasks=1,
+    test_tasks=2,
+    samples=2,
+    continuations=8,
+)
+
+
+@pytest.fixture(scope="module")
+def archive() -> Archive:
+    return simulated(days=9, size=40, patch=16, seed=3)
+
+
+def test_simulated_places_and_days_of_the_test_are_unseen(archive: Archive) -> None:
+    train, test = archive.frames["train"], archive.frames["test"]
+    assert not set(train["longitude"].values) & set(test["longitude"].values)
+    assert archive.days["validation"].first - archive.days["train"].stop >= np.timedelta64(1, "D")
+    assert archive.days["test"].first - archive.days["validation"].stop >= np.timedelta64(1, "D")
+
+
+@pytest.mark.parametrize("methods", ["meta", "pooled", "ensemble", "references"])
+def test_methods_are_scored_on_the_same_tasks(archive: Archive, methods: str, short_search: None) -> None:
+    found = solar_methods.METHODS[methods](archive, TINY)
+    expected = {
+        "meta": {"ABML (head)", "ABML (head, all adapted)", "MAML"},
+        "pooled": {"pooled", "pooled, fine-tuned"},
+        "ensemble": {"ensemble of five", "ensemble of five, fine-tuned"},
+        "references": {"persistence", "smart persistence", "optical flow"},
+    }[methods]
+    assert expected <= set(found)
+    tasks = archive.tasks("test", seed=solar_methods.TEST_SEED, **TINY.tasks)
+    assert {tuple(one.scores.tasks) for one in found.values()} == {(tasks[0].name, tasks[1].name)}
+    if methods == "meta":
+        (before,) = found.keys() - expected
+        assert before == f"{solar.ours_of(found)}, not adapted"
+
+
+def test_the_true_distribution_beats_persistence(archive: Archive) -> None:
+    (persistence,) = (
+        one for name, one in solar_methods.references(archive, TINY).items() if name == "smart persistence"
+    )
+    crps = next(row["crps"] for row in persistence.scores.rows() if row["lead"] == "all")
+    assert 0 < solar_methods.true_crps(archive, TINY) < 0.9 * crps
+
+
+def test_all_adapted_moves_what_is_not_random(archive: Archive) -> None:
+    plain = solar_methods.train_plain(archive, TINY, CRPSGaussian(), 0.1).network
+    head, everything = (
+        solar_methods.meta_learner(archive, TINY, plain, preset, point=False) for preset in TINY.presets
+    )
+    assert head.network.layout.names == everything.network.layout.names
+    assert not head.problem(1).adapted_names
+    assert set(everything.problem(1).adapted_names) == set(everything.network.plain_names)
+
+
+def _found(error: float, validation: float) -> Found:
+    scores = LeadTimeScores([30, 60], value_range=1.0)
+    targets = torch.zeros(1, 2, 12, 12)
+    for task in ("a", "b"):
+        forecast = torch.full_like(targets, error)
+        scores.add(_spread(forecast), targets, task=task, references={"persistence": torch.full_like(targets, 0.5)})
+    return Found(scores, 1.0, "", "", validation)
+
+
+def _spread(point: torch.Tensor) -> GaussianForecast:
+    return GaussianForecast(point.expand(2, *point.shape), torch.full((1,) * (point.ndim + 1), 0.1))
+
+
+def test_the_headline_is_about_the_preset_that_validation_chose() -> None:
+    found = {
+        "ABML (head)": _found(0.3, validation=1.0),
+        "ABML (all)": _found(0.1, validation=2.0),
+        "ABML (head), not adapted": _found(0.4, validation=1.0),
+        "pooled": _found(0.35, validation=1.0),
+        "pooled, fine-tuned": _found(0.25, validation=1.0),
+        "MAML": _found(0.2, validation=1.0),
+        "ensemble of five, fine-tuned": _found(0.3, validation=1.0),
+    }
+    headline = solar.headline_of(found)
+    assert headline["skill_30"] == pytest.approx(1 - 0.3 / 0.5)
+    assert headline["rmse_ratio_finetuned"] == pytest.approx(0.3 / 0.25)
+    assert headline["crps_ratio_best_single"] > headline["crps_ratio_finetuned"] > 1  # MAML is the best single network
+    assert headline["crps_ratio_ensemble"] == pytest.approx(1.0)
+    assert headline["rmse_ratio_adapted_60"] == pytest.approx(0.75)
+    assert headline["tasks_covered_80"] == 0.0  # every error is three standard deviations
+    assert math.isfinite(headline["coverage_90"])
+
+
+def test_days_of_himawari() -> None:
+    if not (data_folder() / HIMAWARI).exists():
+        pytest.skip("no Himawari-9 frames in the data folder")
+    archive = himawari(data_folder())
+    assert str(archive.days["train"]) == "2026-01-28 to 2026-02-06"
+    assert str(archive.days["test"]) == "2026-02-11 to 2026-02-15"
+    assert archive.tasks("test", seed=0)[0].query.x.shape == (10, 4, 32, 32)
+
+
+def test_missing_data_are_said(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match="Himawari-9"):
+        himawari(tmp_path)

@@ -1,0 +1,177 @@
+"""``metaprior predict``: what is adapted to, what is forecast, in which units, and what is refused."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+from metaprior import cli
+from metaprior.runs.finish import learned
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.predicting import Forecaster, Wanted, predict, support_starts
+from metaprior.solar.forecast_file import read_forecast
+from metaprior.solar.simulator import simulate, write_frames
+from metaprior.solar.units import ClearSkyIndex, Place
+from tests.conftest import folder_with
+from tests.runs.conftest import SolarRun
+from tests.runs.tiny_solar import NIGHTS
+
+pytestmark = NIGHTS
+
+SARAH = "sarah_sis/SARAH-SIS.nc"
+NOON = "2025-07-02T11:30"
+
+
+@pytest.fixture
+def trained(solar_run: SolarRun) -> Path:
+    return solar_run.folder
+
+
+@pytest.fixture(scope="module")
+def frames() -> xr.DataArray:
+    """Two days of July in another region."""
+    return simulate(days=2, size=16, seed=1, start="2025-07-01", progress=False)
+
+
+@pytest.fixture(scope="module")
+def archive(frames: xr.DataArray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frames") / "july.nc"
+    write_frames(frames, path)
+    return path
+
+
+def wanted(trained: Path, archive: Path, out: Path, **changes: object) -> Wanted:
+    return Wanted(
+        **{"run": trained, "support": archive, "inputs": archive, "out": out, "at": NOON, "samples": 3, **changes}
+    )  # type: ignore[arg-type]
+
+
+def refused(trained: Path, archive: Path, out: Path, message: str, **changes: object) -> None:
+    with pytest.raises((ValueError, OSError), match=message):
+        predict(wanted(trained, archive, out, **changes), lambda _: None)
+    assert not out.exists()
+
+
+def test_a_forecast_has_the_times_places_and_units_of_the_frames(
+    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
+    out = tmp_path / "now.nc"
+    command = ["predict", str(trained), "--support", str(archive), "--inputs", str(archive), "--out", str(out)]
+    result = CliRunner().invoke(cli.app, [*command, "--at", NOON, "--samples", "4", "--steps", "1"])
+    assert result.exit_code == 0, result.output
+    assert "adapted to 3 windows from 2025-07-02 08:00 UTC to 2025-07-02 11:30 UTC with 1 steps" in result.output
+    assert "issued:  2025-07-02 11:30 UTC, from 2 frames of 16 x 16 pixels, latitude " in result.output
+    assert "valid:   2025-07-02 12:00 UTC, 2025-07-02 12:30 UTC" in result.output
+    with read_forecast(out) as forecast:
+        assert np.array_equal(forecast["latitude"], frames["latitude"])
+        assert np.array_equal(forecast["longitude"], frames["longitude"])
+        assert forecast["forecast_reference_time"].values.tolist() == [np.datetime64(NOON, "ns").astype(int)]
+        valid = [np.datetime64("2025-07-02T12:00"), np.datetime64("2025-07-02T12:30")]
+        assert np.array_equal(forecast["valid_time"].values[0], valid)
+        assert forecast["mean"].attrs["units"] == "W m-2"
+        assert forecast["mean"].shape == (1, 2, 16, 16)
+        assert forecast.attrs["support_windows"] == 3
+        assert bool((forecast["std"] > 0).all())
+
+
+def test_without_a_window_to_adapt_to_it_is_the_priors_forecast_said_out_loud(
+    trained: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
+    """And its values are the network's, by hand: clear-sky index times clear sky."""
+    first = int(np.flatnonzero(frames["time"].values == np.datetime64(NOON))[0])
+    recent = tmp_path / "recent.nc"
+    write_frames(frames[first - 1 : first + 1], recent)
+    said: list[str] = []
+    predict(wanted(trained, recent, tmp_path / "now.nc", at=None), said.append)
+    assert "the prior itself" in said[0]
+    assert "no window of 4 frames" in said[0]
+    _, learner = learned(RunFolder(trained))
+    place, units = Place(frames["latitude"].values, frames["longitude"].values), ClearSkyIndex()
+    times = frames["time"].values[first - 1 : first + 1]
+    later = times[-1] + np.array([30, 60]) * np.timedelta64(1, "m")
+    x = np.concatenate(
+        [units.encode(frames.values[first - 1 : first + 1], times, place), units.known(later, place, (16, 16))]
+    )
+    mean = learner.prior.predict(torch.from_numpy(x)[None], samples=3, seed=0).mean[0].numpy()
+    loc, scale = units.decoding(later, place)
+    with read_forecast(tmp_path / "now.nc") as forecast:
+        assert np.allclose(forecast["mean"].values[0], loc + scale * mean, atol=1e-2)
+
+
+def test_a_patch_has_its_own_coordinates(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
+    predict(wanted(trained, archive, tmp_path / "now.zarr", place=(8, 3)), lambda _: None)
+    with read_forecast(tmp_path / "now.zarr") as forecast:
+        assert np.array_equal(forecast["latitude"], frames["latitude"][8:16])
+        assert np.array_equal(forecast["longitude"], frames["longitude"][3:11])
+
+
+def test_support_windows_are_the_most_recent_ones_that_were_over(trained: Path, frames: xr.DataArray) -> None:
+    config, learner = learned(RunFolder(trained))
+    forecaster = Forecaster(config, learner, ClearSkyIndex(), "30min")
+    times = frames["time"].values
+    starts = support_starts(frames, forecaster, np.datetime64(NOON))
+    last = [str(times[start + 3].astype("datetime64[m]")) for start in starts]
+    assert last == ["2025-07-02T09:30", "2025-07-02T10:30", "2025-07-02T11:30"]  # no target frame twice
+    noon = int(np.flatnonzero(times == np.datetime64(NOON))[0])
+    assert support_starts(frames[noon - 4 : noon + 1], forecaster, np.datetime64(NOON)) == [0, 1]  # better than one
+    holed = frames[noon - 8 : noon + 1].copy(deep=True)
+    holed[6, 3, 3] = np.nan
+    assert support_starts(holed, forecaster, np.datetime64(NOON)) == [0, 1, 2]
+
+
+def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
+    out = tmp_path / "now.nc"
+    refused(trained, archive, out, "sun goes down to .* degrees, .* at least 5 .*--at", at=None)
+    refused(trained, archive, out, "there is no frame at 2025-08-01", at="2025-08-01T12:00")
+    refused(trained, archive, out, "--at takes a time", at="noon")
+    refused(trained, archive, out, "needs the 2 frames up to then", at=str(frames["time"].values[0]))
+    refused(trained, archive, out, "from 0,0 to 8,8", place=(9, 0))
+    refused(trained, archive, tmp_path / "now.txt", r"ends in \.nc or \.zarr")
+    hourly, small, bare = tmp_path / "hourly.nc", tmp_path / "small.nc", tmp_path / "bare"
+    write_frames(frames[::2], hourly)
+    refused(trained, hourly, out, "trained on frames every 30min")
+    write_frames(frames[:, :3, :], small)
+    refused(trained, small, out, "3 x 16 pixels are too small; .*needs at least 4")
+    write_frames(frames[:40], bare)
+    refused(trained, bare, out, "no latitude and longitude")
+    shifted = tmp_path / "elsewhere.nc"
+    write_frames(frames.assign_coords(latitude=("y", frames["latitude"].values + 1)), shifted)
+    refused(trained, archive, out, "not of the same place", support=shifted)
+    out.write_text("mine")
+    with pytest.raises(FileExistsError, match="--overwrite"):
+        predict(wanted(trained, archive, out), lambda _: None)
+    assert out.read_text() == "mine"
+
+
+def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from metaprior.runs import predicting
+    from tests.runs import tiny
+
+    config = tiny.request(tmp_path / "waves").config
+    monkeypatch.setattr(predicting, "learned", lambda _: (config, None))
+    with pytest.raises(ValueError, match=r"tasks\.kind 'sinusoids'; metaprior predict is for runs on frames"):
+        predict(wanted(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
+
+
+def test_sarah_irradiance_comes_back_in_its_units_places_and_times(trained: Path, tmp_path: Path) -> None:
+    path, out, said = folder_with(SARAH) / SARAH, tmp_path / "sarah.nc", list[str]()
+    predict(wanted(trained, path, out, at="2015-01-01T11:30"), said.append)
+    assert re.search(r"adapted to [1-3] windows from 2015-01-01", said[0])
+    with xr.open_dataset(path) as sarah, read_forecast(out) as forecast:
+        assert np.array_equal(forecast["latitude"], sarah["lat"])
+        assert np.array_equal(forecast["longitude"], sarah["lon"])
+        valid = [np.datetime64("2015-01-01T12:00"), np.datetime64("2015-01-01T12:30")]
+        assert np.array_equal(forecast["valid_time"].values[0], valid)
+        assert forecast["mean"].attrs["units"] == "W m-2"
+        mean = forecast["mean"].values
+        assert mean.shape == (1, 2, 61, 51)
+        assert np.isfinite(mean).all()
+        assert -100 < mean.min() < mean.max() < 500  # a clear sky lets 200 through there
+        seen = sarah["SIS"].sel(time="2015-01-01T11:30").values
+        assert np.abs(mean[0, 0] - seen).mean() < 100  # a network that knows little forecasts nearly persistence
+    assert json.loads((trained / "solar.json").read_text())["units"]["kind"] == "clear_sky"

@@ -1,0 +1,174 @@
+"""A solar run from configuration to report: what is in its folder, resuming, and the page."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+from metaprior import cli
+from metaprior.runs import finish, solar_examples
+from metaprior.runs.finish import learned
+from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.reporting import report_run
+from metaprior.runs.solar_examples import example_maps, read_examples, write_examples
+from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
+from metaprior.tasks.task import Examples
+from tests.runs.conftest import SolarRun
+from tests.runs.test_resume import PowerFailure, at_step, fail
+from tests.runs.tiny import assert_same_run
+from tests.runs.tiny_solar import NIGHTS, run
+
+pytestmark = NIGHTS
+
+
+def scores_of(folder: Path) -> SolarScores:
+    return SolarScores.from_json(json.loads((folder / "scores.json").read_text()))
+
+
+def test_the_folder_tells_units_cadence_and_days(solar_run: SolarRun) -> None:
+    told = json.loads((solar_run.folder / "solar.json").read_text())
+    assert told["units"] == {"kind": "clear_sky", "highest": 1.2}
+    assert told["cadence"] == "30min"
+    assert told["value_units"] == "W m-2"
+    assert told["days"] == {
+        "train": ["2025-06-01", "2025-06-01"],
+        "val": ["2025-06-03", "2025-06-03"],
+        "test": ["2025-06-05", "2025-06-05"],
+    }
+
+
+def test_every_method_is_scored_at_every_lead_time_and_the_table_says_so(solar_run: SolarRun) -> None:
+    scores = scores_of(solar_run.folder)
+    assert list(scores.methods) == ["persistence", "smart persistence", PRIOR, ADAPTED]
+    rows = scores.methods["persistence"].rows()
+    assert [row["lead"] for row in rows] == [30, 60, "all"]
+    assert rows[0]["skill_persistence"] == pytest.approx(0, abs=1e-6)
+    assert rows[0]["values"] == 2 * 2 * 8 * 8  # tasks, query windows, pixels
+    (table,) = [text for text in solar_run.said if "smart persistence" in text]
+    assert "values in W m-2" in table
+    assert sum(line.startswith("adapted ") for line in table.splitlines()) == 3
+    assert (solar_run.folder / "forecast.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_learning_curve_goes_from_the_prior_to_all_shots(solar_run: SolarRun) -> None:
+    scores = scores_of(solar_run.folder)
+    curve = scores.learning_curve()
+    assert [row["shots"] for row in curve] == [0, 1, 2, 3]
+    whole = {name: one.rows()[-1]["crps"] for name, one in scores.methods.items()}
+    assert (curve[0]["crps"], curve[-1]["crps"]) == (whole[PRIOR], whole[ADAPTED])
+    assert len({row["crps"] for row in curve}) == 4
+
+
+def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
+    """The first task's prior, by hand, in W/m2."""
+    config, learner = learned(RunFolder(solar_run.folder))
+    dataset = solar_examples.unseen_dataset(config)
+    task, (window, _) = dataset[0], dataset.windows(0).query
+    forecast = learner.prior.predict(task.query.x, samples=3, seed=0)
+    loc, scale = dataset.units.decoding(dataset.times_of(window)[2:], dataset.place_of(window))  # type: ignore[union-attr]
+    mean = loc + scale * forecast.mean[0].numpy()
+    maps = solar_examples.maps_of(dataset, 0, solar_examples.of_learner(learner, steps=None, samples=3))
+    assert np.allclose(mean, maps.mean, atol=1e-3)
+    errors = [mean - dataset.read(window)[2:]]
+    second = dataset.windows(0).query[1]
+    loc, scale = dataset.units.decoding(dataset.times_of(second)[2:], dataset.place_of(second))  # type: ignore[union-attr]
+    errors.append(loc + scale * forecast.mean[1].numpy() - dataset.read(second)[2:])
+    rows = {(row["task"], row["lead"]): row for row in scores_of(solar_run.folder).methods[PRIOR].per_task()}
+    assert rows[task.name, "all"]["rmse"] == pytest.approx(math.sqrt(np.square(errors).mean()), rel=1e-5)
+
+
+def test_a_task_without_finite_numbers_is_left_out_of_all_scores_and_said(
+    solar_run: SolarRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, learner = learned(RunFolder(solar_run.folder))
+    real, calls = learner.adapt, []
+
+    def adapt(support: Examples, steps: int | None = None) -> object:
+        calls.append(support.size)
+        if len(calls) == 3:  # after 1 and 2 shots of the first task: in the middle of it
+            raise FloatingPointError("mu is not finite")
+        return real(support, steps)
+
+    monkeypatch.setattr(learner, "adapt", adapt)
+    scores = score_run(config, learner)
+    assert [len(one.tasks) for one in scores.methods.values()] == [1, 1, 1, 1]
+    assert len(scores.failures) == 1
+    assert "mu is not finite" in scores.table().splitlines()[-1]
+    monkeypatch.setattr(learner, "adapt", lambda *_: fail_with("mu is not finite"))
+    with pytest.raises(FloatingPointError, match="no task could be scored"):
+        score_run(config, learner)
+    assert example_maps(config, learner) == []
+
+
+def fail_with(message: str) -> object:
+    raise FloatingPointError(message)
+
+
+def test_examples_are_a_file_that_xarray_reads_and_come_back(solar_run: SolarRun, tmp_path: Path) -> None:
+    maps = read_examples(solar_run.folder / "examples.nc")
+    assert len(maps) == 2
+    assert maps[0].samples is not None
+    assert maps[0].samples.shape == (3, 2, 8, 8)
+    assert maps[0].units == "W/m²"
+    with xr.open_dataset(solar_run.folder / "examples.nc") as dataset:
+        assert dataset["mean"].dims == ("example", "lead_time", "y", "x")
+    write_examples(tmp_path / "again.nc", maps)
+    for one, other in zip(maps, read_examples(tmp_path / "again.nc"), strict=True):
+        assert (one.name, one.issued, one.lead_minutes) == (other.name, other.issued, other.lead_minutes)
+        for layer in ("inputs", "target", "mean", "std", "samples", "latitude", "longitude"):
+            assert np.array_equal(getattr(one, layer), getattr(other, layer)), layer
+
+
+def test_a_killed_run_goes_on_to_the_last_bit(
+    solar_run: SolarRun, june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+    at_step(monkeypatch, 4, fail)
+    with pytest.raises(PowerFailure):
+        run(tmp_path / "run", june)
+    run(tmp_path / "run", june, resume=True)
+    assert_same_run(solar_run.folder, tmp_path / "run")
+    for name in ("scores.json", "solar.json"):
+        assert (solar_run.folder / name).read_text() == (tmp_path / "run" / name).read_text()
+
+
+def test_other_frames_are_refused(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(solar_run.folder, copy)
+    told = json.loads((copy / "solar.json").read_text())
+    (copy / "solar.json").write_text(json.dumps({**told, "frames": told["frames"] - 1}))
+    about = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps({**about, "finished": False}))
+    with pytest.raises(RunFolderError, match=r"begun with other frames:\n  frames: the run has \d+, now \d+"):
+        run(copy, june, resume=True)
+
+
+def test_days_too_few_to_test_on_are_said_before_training(june: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a task needs 45"):
+        run(tmp_path / "run", june, "tasks.k_query=42")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_report_writes_a_page_with_story_scores_and_maps(solar_run: SolarRun, tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["report", str(solar_run.folder), "--out", str(tmp_path / "page.html")])
+    assert result.exit_code == 0, result.output
+    assert "page.html" in result.output
+    page = (tmp_path / "page.html").read_text()
+    assert "2025-06-01 to 2025-06-01, 8 x 8 pixels at a time" in page
+    assert "smart persistence" in page
+    assert "No maps" not in page
+    assert "No learning curve" not in page
+
+
+def test_report_says_which_runs_have_one(solar_run: SolarRun, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"tasks": {"kind": "sinusoids"}}))
+    with pytest.raises(ValueError, match=r"'sinusoids', which has no report; runs that forecast frames have one"):
+        report_run(tmp_path)
+    shutil.copy(solar_run.folder / "config.json", tmp_path / "config.json")
+    with pytest.raises(ValueError, match="has not finished"):
+        report_run(tmp_path)

@@ -1,0 +1,110 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from metaprior.solar.windows import ONE_DAY, Days, all_days, gapless_starts, split_days
+
+STEP = np.timedelta64(30, "m")
+START = np.datetime64("2024-03-04T08:00", "ns")
+
+
+def at(*numbers: int) -> np.ndarray:
+    """Half-hours with these numbers."""
+    return START + np.array(numbers, dtype=int) * STEP
+
+
+def days(count: int) -> Days:
+    first = np.datetime64("2024-03-04")
+    return Days(first, first + count * ONE_DAY)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "length", "starts"),
+    [
+        (range(5), 3, [0, 1, 2]),
+        (range(5), 5, [0]),
+        (range(5), 6, []),
+        (range(5), 1, [0, 1, 2, 3, 4]),
+        ([0, 1, 2, 4, 5, 6, 7], 3, [0, 3, 4]),
+        ([0, 2, 4], 2, []),
+        ([], 1, []),
+    ],
+)
+def test_windows_start_where_enough_frames_follow(numbers: list[int], length: int, starts: list[int]) -> None:
+    assert gapless_starts(at(*numbers), STEP, length).tolist() == starts
+
+
+def test_a_gap_is_found_wherever_it_is() -> None:
+    generator = np.random.default_rng(0)
+    numbers = np.flatnonzero(generator.random(200) < 0.8)
+    for length in (2, 3, 8):
+        expected = [
+            start for start in range(len(numbers) - length + 1) if (np.diff(numbers[start : start + length]) == 1).all()
+        ]
+        assert expected
+        assert gapless_starts(at(*numbers), STEP, length).tolist() == expected
+
+
+def test_a_window_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="a window has at least 1 frame, got 0"):
+        gapless_starts(at(0, 1), STEP, 0)
+
+
+def test_days_hold_windows_whose_frames_are_all_within() -> None:
+    times = np.datetime64("2024-03-03T23:00", "ns") + np.arange(6) * STEP  # midnight is number 2
+    starts = gapless_starts(times, STEP, 2)
+    second, first = days(1), Days(np.datetime64("2024-03-03"), np.datetime64("2024-03-04"))
+    assert first.holds(times, starts, 2).tolist() == [0]
+    assert second.holds(times, starts, 2).tolist() == [2, 3, 4]
+
+
+def test_all_days_are_those_of_the_first_and_last_frame() -> None:
+    found = all_days(at(0, 48))
+    assert (found.count, str(found)) == (2, "2024-03-04 to 2024-03-05")
+
+
+def test_days_backwards_are_refused() -> None:
+    with pytest.raises(ValueError, match="from a first one to a later one, got 2024-03-04 and 2024-03-04"):
+        days(0)
+
+
+@pytest.mark.parametrize(
+    ("count", "shares", "gap", "lengths"),
+    [
+        (22, (0.7, 0.15, 0.15), 1, [13, 3, 4]),
+        (5, (0.7, 0.15, 0.15), 1, [1, 1, 1]),
+        (10, (1.0, 1.0), 2, [4, 4]),
+        (9, (0.5, 0.5), 3, [3, 3]),
+        (4, (1.0,), 1, [4]),
+    ],
+)
+def test_parts_have_their_shares_and_a_gap_between(
+    count: int, shares: tuple[float, ...], gap: int, lengths: list[int]
+) -> None:
+    parts = split_days(days(count), shares, gap)
+    assert [part.count for part in parts] == lengths
+    assert parts[0].first == days(count).first
+    assert parts[-1].stop == days(count).stop
+    for before, after in itertools.pairwise(parts):
+        assert after.first - before.stop == gap * ONE_DAY
+
+
+@pytest.mark.parametrize("count", range(5, 60, 7))
+def test_no_day_is_lost_but_those_of_the_gaps(count: int) -> None:
+    parts = split_days(days(count))
+    assert sum(part.count for part in parts) == count - 2
+    assert min(part.count for part in parts) >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gap": 0}, "gap has to be at least 1 day, or windows of two parts could follow each other; got 0"),
+        ({"shares": (0.5, 0.0)}, r"shares have to be positive, got \(0\.5, 0\.0\)"),
+        ({}, r"4 days \(2024-03-04 to 2024-03-07\) are too few for 3 parts with 1 days between; at least 5 are needed"),
+    ],
+)
+def test_a_split_that_cannot_be_says_why(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        split_days(days(4), **arguments)  # type: ignore[arg-type]
