@@ -18,7 +18,7 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take an hour and a half on two cores; `make bench BENCH_FLAGS=--quick` takes about five minutes.
+# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about eight minutes.
 bench: .venv
 	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
 	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
@@ -30,6 +30,7 @@ bench: .venv
 	$(BIN)/metaprior bench warmstart $(BENCH_FLAGS) --json bench-results/warmstart.json
 	$(BIN)/metaprior bench omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
 	$(BIN)/metaprior bench wheel $(BENCH_FLAGS) --json bench-results/wheel.json
+	$(BIN)/metaprior bench solar $(BENCH_FLAGS) --json bench-results/solar.json
 
 .venv: .venv/installed
 
