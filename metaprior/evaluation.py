@@ -204,7 +204,7 @@ class _Gathered:
 
 
 def _score(posterior: Posterior, query: Examples, samples: int, seed: int) -> _Score:
-    forecast = _finite_forecast(posterior, query.x, samples, seed)
+    forecast = finite_forecast(posterior, query.x, samples, seed)
     score = _score_forecast(forecast, query.y)
     for name, value in score.measures.items():
         if not math.isfinite(value):
@@ -212,7 +212,8 @@ def _score(posterior: Posterior, query: Examples, samples: int, seed: int) -> _S
     return score
 
 
-def _finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) -> Forecast:
+def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) -> Forecast:
+    """The forecast for inputs that are finite; FloatingPointError where the network's output is not."""
     try:
         return posterior.predict(x, samples=samples, seed=seed)
     except ValueError as error:

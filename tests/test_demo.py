@@ -9,7 +9,7 @@ import torch
 from metaprior.demo import Settings, run
 from metaprior.demo.contestants import with_shots
 from metaprior.demo.program import table
-from metaprior.demo.world import simulated_world
+from metaprior.demo.world import World, simulated_world
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.solar.forecast_file import read_forecast
@@ -56,6 +56,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return Demo(out, "\n".join(said))
 
 
+@pytest.fixture(scope="module")
+def world() -> World:
+    return simulated_world(TINY, progress=False)
+
+
 def test_it_prints_the_scores_and_where_the_report_is(demo: Demo) -> None:
     lines = demo.said.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("method"))
@@ -76,9 +81,8 @@ def test_the_report_tells_the_story(demo: Demo) -> None:
     assert "No reliability figure" not in page
 
 
-def test_the_forecast_is_a_picture_and_a_file(demo: Demo) -> None:
+def test_the_forecast_is_a_picture_and_a_file(demo: Demo, world: World) -> None:
     assert (demo.out / "forecast.png").read_bytes().startswith(b"\x89PNG")
-    world = simulated_world(TINY, progress=False)
     windows = world.test.windows(0).query
     with read_forecast(demo.out / "forecast.nc") as forecast:
         assert forecast["mean"].shape == forecast["observed"].shape == (2, 4, 8, 8)
@@ -87,14 +91,13 @@ def test_the_forecast_is_a_picture_and_a_file(demo: Demo) -> None:
         np.testing.assert_array_equal(forecast["longitude"].values, world.test.place_of(windows[0]).longitude)
 
 
-def test_the_prior_can_be_loaded_and_adapted(demo: Demo) -> None:
+def test_the_prior_can_be_loaded_and_adapted(demo: Demo, world: World) -> None:
     learner = MetaLearner.load(demo.out / "prior")
-    task = simulated_world(TINY, progress=False).test[0]
+    task = world.test[0]
     assert learner.adapt(task.support).predict(task.query.x, samples=2).mean.shape == (2, 4, 8, 8)
 
 
-def test_nothing_of_the_test_is_seen_before() -> None:
-    world = simulated_world(TINY, progress=False)
+def test_nothing_of_the_test_is_seen_before(world: World) -> None:
     assert world.pooled.days == world.train.days
     for earlier, later in pairwise((world.train, world.validation, world.test)):
         assert earlier.days is not None

@@ -71,6 +71,20 @@ def fit_within(
     return Fitted(time.process_time() - started, warm_start, meta_steps, bad)
 
 
+def meta_train_within(learner: MetaLearner, tasks: Tasks, training: MetaTraining, *, seconds: float) -> Fitted:
+    """Meta-steps until the time is over, from the module's weights on; learning rates do not fall.
+
+    For short trainings after a warm start, of which the search of first step sizes is a good part.
+    """
+    endless = replace(training, warm_start=0, epochs=1, tasks_per_epoch=10**9, schedule="constant", pretrained=True)
+    started = time.process_time()
+    trainer = learner.trainer(tasks, endless)
+    while time.process_time() - started < seconds:
+        trainer.step()
+    learner.theta_, learner.history_ = trainer.theta.detached(), []
+    return Fitted(time.process_time() - started, 0, trainer.progress.step, trainer.progress.bad_tasks)
+
+
 def _steps_within(seconds: float, learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> int:
     """At least one, if there is any time at all; what happens once before the first step comes off the time."""
     if seconds <= 0:

@@ -1,6 +1,5 @@
 """The methods of ``bench solar``: trained within a time, chosen on validation tasks, scored on test tasks."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 
-from metaprior.bench.budget import fit_within
+from metaprior.bench.budget import Fitted, fit_within, meta_train_within
 from metaprior.bench.solar_archives import Archive
 from metaprior.likelihoods import CRPSGaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import InnerLoop
@@ -31,6 +30,8 @@ from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.training.settings import MetaTraining
 
 TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 13
+OURS = "head, all adapted"
+"""The preset that the headline is about (or the first one, where it is not among them)."""
 
 
 @dataclass(frozen=True)
@@ -196,24 +197,17 @@ def meta_learner(archive: Archive, settings: Settings, plain: PlainNetwork, pres
     )
 
 
-def meta_train(learner: MetaLearner, archive: Archive, settings: Settings, seconds: float, *, means: bool) -> int:
-    """Meta-steps until the time is over; the search of the first step sizes belongs to the first of them."""
+def meta_train(learner: MetaLearner, archive: Archive, settings: Settings, *, means: bool) -> Fitted:
+    """For the share of the time that is for it; scales alone, or means too."""
     training = MetaTraining(
-        epochs=1,
-        tasks_per_epoch=10_000 * settings.meta_batch,
         meta_batch=settings.meta_batch,
         lr=1e-4,
         scale_lr=settings.scale_lr,
-        schedule="constant",
         scales_first=0.0 if means else 1.0,
         balance_step_sizes=True,
-        pretrained=True,
     )
-    started, trainer = time.process_time(), learner.trainer(training_tasks(archive, settings), training)
-    while time.process_time() - started < seconds:
-        trainer.step()
-    learner.theta_ = trainer.theta.detached()
-    return trainer.progress.step
+    seconds = settings.meta_share * settings.seconds
+    return meta_train_within(learner, training_tasks(archive, settings), training, seconds=seconds)
 
 
 class Learned(NamedTuple):
@@ -240,12 +234,12 @@ def meta_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
     learned = {
         f"ABML ({preset})": learn(archive, settings, plain.network, preset, point=False) for preset in settings.presets
     }
-    best = min(learned, key=lambda name: learned[name].validation_crps)
+    ours = f"ABML ({OURS if OURS in settings.presets else settings.presets[0]})"
     learned["MAML"] = learn(archive, settings, plain.network, "all", point=True)
     ways = {name: one.forecaster(adapted=True) for name, one in learned.items()}
-    ways[f"{best}, not adapted"] = learned[best].forecaster(adapted=False)
+    ways[f"{ours}, not adapted"] = learned[ours].forecaster(adapted=False)
     scores = on_test(archive, settings, ways)
-    learned[f"{best}, not adapted"] = learned[best]._replace(steps=0, failed=[])
+    learned[f"{ours}, not adapted"] = learned[ours]._replace(steps=0, failed=[])
     return {
         name: Found(
             scores[name],
@@ -261,16 +255,14 @@ def meta_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
 def learn(archive: Archive, settings: Settings, plain: PlainNetwork, preset: str, *, point: bool) -> Learned:
     """Meta-train from a trained network on, and choose the number of inner steps."""
     learner = meta_learner(archive, settings, plain, preset, point=point)
-    started = time.process_time()
-    meta_steps = meta_train(learner, archive, settings, settings.meta_share * settings.seconds, means=point)
-    seconds = time.process_time() - started
+    fitted = meta_train(learner, archive, settings, means=point)
     samples = 2 if point else settings.samples
     crps = {
         steps: validated(archive, settings, of_learner(learner, steps=steps, samples=samples))
         for steps in settings.abml_steps
     }
     best = min(crps, key=crps.__getitem__)
-    return Learned(learner, samples, best, meta_steps, seconds, crps[best], [])
+    return Learned(learner, samples, best, fitted.meta_steps, fitted.seconds, crps[best], [])
 
 
 def references(archive: Archive, settings: Settings) -> dict[str, Found]:

@@ -52,7 +52,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         typer.echo(f"metaprior: {error}{_remedy(error)}", err=True)
         sys.exit(1)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, FloatingPointError) as error:
         typer.echo(f"metaprior: {error}", err=True)
         sys.exit(1)
 

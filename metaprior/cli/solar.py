@@ -25,8 +25,7 @@ def simulate(
     """
     from metaprior.solar import simulator
 
-    if out.exists() and not overwrite:
-        raise FileExistsError(f"{out} is there already; give another --out, or --overwrite to replace it")
+    simulator.check_path(out, overwrite=overwrite)
     frames = simulator.simulate(days=days, size=size, seed=seed, start=start)
     simulator.write_frames(frames, out, overwrite=overwrite)
     times = frames["time"].values.astype("datetime64[m]")

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from metaprior.bench.budget import Fitted, fit_within
+from metaprior.bench.budget import Fitted, fit_within, meta_train_within
 from metaprior.demo.world import Settings, World, simulated_world
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian
@@ -22,30 +22,32 @@ from metaprior.training.settings import MetaTraining
 Scores = dict[str, LeadTimeScores]
 
 
-def new_learner(settings: Settings, world: World) -> MetaLearner:
-    """A U-Net whose last decoder block and output layer are random."""
+def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> MetaLearner:
+    """A U-Net whose last decoder block and output layer are random; fresh, or with given weights."""
     tasks = world.train
     known = tasks.input_channels - tasks.input_len
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)
+    if weights is not None:
+        network.load_state_dict(dict(weights))
     inner = InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0)
     return MetaLearner(network, CRPSGaussian(), inner=inner, relative_sigma=0.01, seed=settings.seed)
 
 
-def train(
-    learner: MetaLearner, settings: Settings, world: World, *, meta_share: float, progress: bool = True
-) -> Fitted:
+def train(settings: Settings, world: World, *, meta_share: float, progress: bool = True) -> tuple[MetaLearner, Fitted]:
     """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks."""
     training = MetaTraining(meta_batch=4, warm_start_lr=2e-3, scales_first=1.0, balance_step_sizes=True, scale_lr=0.03)
-    return fit_within(
-        learner,
-        world.train,
-        training,
-        seconds=settings.seconds,
-        warm_share=1 - meta_share,
-        pooled=world.pooled,
-        progress=progress,
+    learner, seconds = new_learner(settings, world), settings.seconds
+    warm = fit_within(
+        learner, world.pooled, training, seconds=(1 - meta_share) * seconds, warm_share=1.0, progress=progress
+    )
+    if not meta_share:
+        return learner, warm
+    learner = new_learner(settings, world, plain_network(learner).module.state_dict())
+    meta = meta_train_within(learner, world.train, training, seconds=seconds - warm.seconds)
+    return learner, Fitted(
+        warm.seconds + meta.seconds, warm.warm_start, meta.meta_steps, warm.bad_tasks + meta.bad_tasks
     )
 
 
@@ -98,8 +100,7 @@ def train_and_score_rival(settings: Settings) -> Rival:
     """All of it, silently: for a process beside the one that trains the prior."""
     torch.set_num_threads(1)  # tensors this small are faster on one thread
     world = simulated_world(settings, progress=False)
-    learner = new_learner(settings, world)
-    fitted = train(learner, settings, world, meta_share=0.0, progress=False)
+    learner, fitted = train(settings, world, meta_share=0.0, progress=False)
     network = plain_network(learner)
     tuning = choose_tuning(network, settings, world)
     forecasters = by_shots(of_networks([network], tuning), of_networks([network], Tuning(0, 0.0)), settings)

@@ -13,7 +13,7 @@ import numpy as np
 
 from metaprior.bench.budget import Fitted, one_thread
 from metaprior.bench.result import Row, text_table, versions
-from metaprior.demo.contestants import Rival, adapted_prior, new_learner, score_prior, train, train_and_score_rival
+from metaprior.demo.contestants import Rival, adapted_prior, score_prior, train, train_and_score_rival
 from metaprior.demo.world import Settings, World, simulated_world
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.report.solar_content import StoryFacts, maps_of, page_content, units_text
@@ -81,8 +81,7 @@ def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, MetaL
             f"Training: {settings.seconds:.0f} seconds on the west of the map; beside it, in another process, a plain "
             "network for the same time."
         )
-        learner = new_learner(settings, world)
-        fitted = train(learner, settings, world, meta_share=settings.meta_share)
+        learner, fitted = train(settings, world, meta_share=settings.meta_share)
         shots = ", ".join(map(str, settings.shots))
         say(f"Adapting to {settings.test_tasks} places in the east, on later days, from {shots} windows.")
         prior = score_prior(learner, settings, world)
@@ -94,14 +93,15 @@ def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, MetaL
 
 
 def table(scores: Mapping[str, LeadTimeScores]) -> list[Row]:
-    """All lead times together, and the skill over smart persistence by lead time."""
+    """All lead times together, and the skill over smart persistence by lead time (rounded: its own is 0, not -0)."""
     rows = []
     for method, one in scores.items():
         by_lead = {row["lead"]: row for row in one.rows()}
         row: Row = {"method": method}
         row |= {name: by_lead["all"].get(name) for name in ("rmse", "crps", "coverage_90")}
         row |= {
-            f"skill {'' if lead == 'all' else f'+{lead}'}".strip(): by_lead[lead]["skill_smart_persistence"]
+            f"skill {'' if lead == 'all' else f'+{lead}'}".strip(): round(by_lead[lead]["skill_smart_persistence"], 4)
+            + 0.0
             for lead in ("all", *one.lead_minutes)
         }
         rows.append(row)

@@ -27,9 +27,9 @@ class Settings:
     levels: int = 3
     seconds: float = 90.0
     """CPU seconds of training, for the prior and for its rival."""
-    meta_share: float = 0.2
+    meta_share: float = 0.15
     """Of the prior's seconds, after the warm start."""
-    samples: int = 12
+    samples: int = 10
     shots: tuple[int, ...] = (1, 2, 5)
     """Windows to adapt to; the last is what is scored, the others are for the learning curve."""
     queries: int = 10

@@ -12,6 +12,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import examples_per_shot, unseen_tasks
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder
+from metaprior.runs.opening import check_frames
 from metaprior.runs.reading import parse
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Polled
@@ -69,7 +70,10 @@ def evaluate_run(
     folder: Path, *, shots: Sequence[int] | None = None, steps: Sequence[int] | None = None, tasks: int | None = None
 ) -> Evaluation:
     """The prior that a run has saved, on test tasks; what is not given is as configured."""
-    config, learner = learned(RunFolder(folder))
+    run = RunFolder(folder)
+    config, learner = learned(run)
+    if config.is_solar:
+        check_frames(run, config)
     return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True)
 
 

@@ -55,16 +55,22 @@ def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
 def note_frames(run: RunFolder, config: Config, say: Say) -> None:
     """Write down what frames the run is about; refuse to go on with others, or with days too few to test on."""
     unseen_tasks(config, "test", 1)[0]  # an error now, and not after hours of training
+    check_frames(run, config)
     found: dict[str, object] = config.solar.description()
-    if (run.path / SOLAR).exists():
-        before = run.read_json(SOLAR)
-        changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
-        if changed:
-            lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]
-            raise RunFolderError("\n".join([f"{run.path} was begun with other frames:", *lines, RESTORE]))
     run.write_json(SOLAR, found)
     days = ", ".join(f"{purpose} {part}" for purpose, part in config.solar.days.items())
     say(f"{found['frames']} frames of {' x '.join(map(str, config.solar.frames.shape[1:]))} pixels; days: {days}")
+
+
+def check_frames(run: RunFolder, config: Config) -> None:
+    """Raise if the frames, their days or their scaling are not those that the run was begun with."""
+    if not (run.path / SOLAR).exists():
+        return
+    before, found = run.read_json(SOLAR), config.solar.description()
+    changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
+    if changed:
+        lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]
+        raise RunFolderError("\n".join([f"{run.path} was begun with other frames:", *lines, RESTORE]))
 
 
 def resumed(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:

@@ -64,6 +64,8 @@ class Forecaster:
     learner: MetaLearner
     units: Units
     cadence: str
+    trained_on: dict[str, Any]
+    """What ``solar.json`` says about the frames of the run."""
 
     @property
     def tasks(self) -> dict[str, Any]:
@@ -111,6 +113,8 @@ def _check_out(wanted: Wanted) -> None:
         raise ValueError(f"--out {wanted.out}: a forecast's file ends in .nc or .zarr")
     if wanted.out.exists() and not wanted.overwrite:
         raise FileExistsError(f"{wanted.out} is there already; give another --out, or --overwrite to replace it")
+    if not wanted.out.parent.is_dir():
+        raise FileNotFoundError(f"--out {wanted.out}: the folder {wanted.out.parent} is not there; make it first")
     if wanted.samples < 2:
         raise ValueError(f"--samples has to be at least 2 (a spread is told from them), got {wanted.samples}")
 
@@ -124,18 +128,29 @@ def _loaded(folder: Path) -> Forecaster:
             '("frames" or "simulated")'
         )
     content = run.read_json(SOLAR)
-    return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"])
+    return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"], content)
 
 
 def _opened(forecaster: Forecaster, path: Path, which: str, variable: str | None) -> xr.DataArray:
-    variable = variable or forecaster.tasks.get("variable")
+    variable = variable or (None if path.is_dir() and path.suffix != ".zarr" else forecaster.tasks.get("variable"))
     try:
-        frames = open_frames(path, variable=variable, cadence=forecaster.cadence)
+        on_bad = forecaster.tasks.get("on_bad", "raise")
+        frames = open_frames(path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad)
         if isinstance(forecaster.units, ClearSkyIndex):
             check_irradiance(frames)
+        _check_units(frames, forecaster.trained_on["value_units"])
     except ValueError as error:
         raise ValueError(f"--{which} {error} (the run was trained on frames every {forecaster.cadence})") from None
-    return frames
+    # Day and night are told by the range of the run's archive, not by that of a few frames.
+    seen = {name: forecaster.trained_on[name] for name in ("data_min", "data_max")}
+    return frames.assign_attrs(seen)
+
+
+def _check_units(frames: xr.DataArray, expected: str) -> None:
+    if frames.attrs["units"] != expected:
+        raise ValueError(
+            f"{frames.attrs['source']}: values are in {frames.attrs['units']!r}, the run was trained on {expected!r}"
+        )
 
 
 def _patch(frames: xr.DataArray, forecaster: Forecaster, place: tuple[int, int] | None) -> xr.DataArray:

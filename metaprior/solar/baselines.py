@@ -109,6 +109,11 @@ def _levels(size: torch.Size) -> int:
     return min(MOST_LEVELS, 1 + int(math.log2(min(size) / COARSEST_SIDE)))
 
 
+def require_optical_flow() -> None:
+    """Raise ModuleNotFoundError, with what to install, unless ``optical_flow`` can run."""
+    _pysteps()
+
+
 def _pysteps() -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Motion estimate and extrapolation; here, because pysteps takes two seconds to import, and is optional."""
     try:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.posterior import Posterior
@@ -88,19 +89,19 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
     there; without one that is an error.
     """
 
-    def posterior(task: Task) -> Posterior:
+    def of(posterior: Posterior, task: Task, index: int) -> GaussianForecast:
+        return _finite(_gaussian(finite_forecast(posterior, task.query.x, samples, index)))
+
+    def forecast(task: Task, index: int) -> GaussianForecast:
         if steps is None:
-            return learner.prior
+            return of(learner.prior, task, index)
         try:
-            return learner.adapt(task.support, steps)
+            return of(learner.adapt(task.support, steps), task, index)
         except FloatingPointError:
             if failed is None:
                 raise
             failed.append(task.name)
-            return learner.prior
-
-    def forecast(task: Task, index: int) -> GaussianForecast:
-        return _gaussian(posterior(task).predict(task.query.x, samples=samples, seed=index))
+            return of(learner.prior, task, index)
 
     return forecast
 
@@ -112,6 +113,13 @@ def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
         tuned = [one.fine_tuned(task.support, tuning) if tuning.steps else one for one in networks]
         return plain_network.forecast(tuned, task.query.x)
 
+    return forecast
+
+
+def _finite(forecast: GaussianForecast) -> GaussianForecast:
+    for what, values in (("mean", forecast.means), ("scale", forecast.scales)):
+        if not bool(values.isfinite().all()):
+            raise FloatingPointError(f"a {what} of the forecast is not finite")
     return forecast
 
 

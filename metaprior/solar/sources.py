@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
+from metaprior.solar.door import cadence_of
 from metaprior.solar.frames import open_frames
 from metaprior.solar.simulator import simulate
 from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
@@ -99,6 +100,8 @@ class SolarSource:
             "cadence": frames.attrs["cadence"],
             "value_units": str(frames.attrs.get("units", "1")),
             "long_name": str(frames.attrs.get("long_name", frames.name)),
+            "data_min": float(frames.attrs["data_min"]),
+            "data_max": float(frames.attrs["data_max"]),
             "coordinates": {"latitude", "longitude"} <= set(frames.coords),
             "frames": len(frames),
             "shape": list(frames.shape[1:]),
@@ -125,7 +128,14 @@ def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
         frames = frames.load() if 4 * frames.size <= KEPT_BYTES else frames
     else:
         raise TypeError(f"settings have to be FrameTasks or SimulatedTasks, got {type(settings).__name__}")
+    _check_cadence(frames)
     return SolarSource(settings, frames, divided_days(settings, all_days(frames["time"].values)))
+
+
+def _check_cadence(frames: xr.DataArray) -> None:
+    """Lead times are told in minutes."""
+    if cadence_of(frames.attrs["cadence"]) % np.timedelta64(1, "m"):
+        raise ValueError(f"cadence {frames.attrs['cadence']!r} is no whole number of minutes; take every n-th frame")
 
 
 def divided_days(settings: SolarTasks, days: Days) -> dict[Purpose, Days]:

@@ -112,7 +112,7 @@ def test_a_patch_has_its_own_coordinates(trained: Path, archive: Path, frames: x
 
 def test_support_windows_are_the_most_recent_ones_that_were_over(trained: Path, frames: xr.DataArray) -> None:
     config, learner = learned(RunFolder(trained))
-    forecaster = Forecaster(config, learner, ClearSkyIndex(), "30min")
+    forecaster = Forecaster(config, learner, ClearSkyIndex(), "30min", {})
     times = frames["time"].values
     starts = support_starts(frames, forecaster, np.datetime64(NOON))
     last = [str(times[start + 3].astype("datetime64[m]")) for start in starts]

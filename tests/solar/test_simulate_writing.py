@@ -44,6 +44,15 @@ def test_files_follow_the_conventions(frames: xr.DataArray, tmp_path: Path) -> N
     assert "_FillValue" not in frames["latitude"].encoding
 
 
+def test_a_folder_with_other_things_is_never_replaced(frames: xr.DataArray, tmp_path: Path) -> None:
+    for name in ("data", "data.zarr"):
+        (tmp_path / name / "other").mkdir(parents=True)
+        (tmp_path / name / "other" / "precious.txt").write_text("mine")
+        with pytest.raises(ValueError, match="holds other things than frames"):
+            write_frames(frames, tmp_path / name, overwrite=True)
+        assert (tmp_path / name / "other" / "precious.txt").read_text() == "mine"
+
+
 def test_what_is_there_stays_unless_it_may_go(frames: xr.DataArray, tmp_path: Path) -> None:
     for name in ("sim.nc", "sim.zarr", "sim"):
         write_frames(frames, tmp_path / name)

@@ -2,6 +2,6 @@
 
 from metaprior.solar.simulator.record import Simulator, simulate
 from metaprior.solar.simulator.region import Region
-from metaprior.solar.simulator.writing import write_frames
+from metaprior.solar.simulator.writing import check_path, write_frames
 
-__all__ = ["Region", "Simulator", "simulate", "write_frames"]
+__all__ = ["Region", "Simulator", "check_path", "simulate", "write_frames"]

@@ -1,6 +1,7 @@
 """Writing frames in the formats that ``open_frames`` reads."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import xarray as xr
 FRAMES_A_CHUNK = 16
 DESCRIBES_VALUES = ("units", "long_name", "standard_name")
 TIME_ENCODING = {"units": "minutes since 1970-01-01", "dtype": "int64"}
+FRAME_NAME = re.compile(r"\d{4}-\d\d-\d\d_\d{4}\.npy")
 
 
 def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -23,10 +25,7 @@ def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrit
     path = Path(path)
     if frames.dims != ("time", "y", "x"):
         raise ValueError(f"frames have to have the dimensions ('time', 'y', 'x'), got {frames.dims}")
-    if path.suffix not in (".nc", ".zarr", ""):
-        raise ValueError(f"{path}: frames are written to .nc, .zarr or a folder without suffix, not to {path.suffix}")
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; give another path, or overwrite=True to replace it")
+    check_path(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
@@ -35,6 +34,24 @@ def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrit
         unfinished.rename(path)
     finally:
         _remove(unfinished)
+
+
+def check_path(path: Path, *, overwrite: bool) -> None:
+    """Raise unless frames can be written there, and what would be replaced is itself frames."""
+    if path.suffix not in (".nc", ".zarr", ""):
+        raise ValueError(f"{path}: frames are written to .nc, .zarr or a folder without suffix, not to {path.suffix}")
+    if not path.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{path} exists; give another path, or overwrite=True (--overwrite) to replace it")
+    if path.is_dir() and not _holds_frames(path):
+        raise ValueError(f"{path} is a folder that holds other things than frames, and is not replaced")
+
+
+def _holds_frames(folder: Path) -> bool:
+    if folder.suffix == ".zarr":
+        return any((folder / name).exists() for name in (".zgroup", "zarr.json"))
+    return all(FRAME_NAME.fullmatch(entry.name) for entry in folder.iterdir())
 
 
 def _write(frames: xr.DataArray, path: Path) -> None:
