@@ -48,8 +48,8 @@ from metaprior.weights import WeightDistribution
 
 KIND = "MetaLearner"
 OBJECTIVES = ("query", "predictive", "abml")
-FIRST_TASKS = 20
-"""Tasks whose targets give the noise scale to start from."""
+FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
+"""Tasks whose targets give the noise scale to start from, and numbers of inputs and targets that are enough for it."""
 
 
 class MetaLearner:
@@ -170,8 +170,11 @@ class MetaLearner:
         )
 
     def _first_tasks(self, tasks: Tasks, least: int) -> list[Task]:
-        door = Door(self.problem(1))
-        return [door(task_at(tasks, i, self.seed)) for i in range(max(least, FIRST_TASKS))]
+        door, first, numbers = Door(self.problem(1)), list[Task](), 0
+        while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
+            first.append(door(task_at(tasks, len(first), self.seed)))
+            numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
+        return first
 
     def start(self, tasks: Tasks) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""

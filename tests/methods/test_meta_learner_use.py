@@ -15,10 +15,30 @@ import metaprior as mp
 from metaprior.likelihoods import NOISE
 from metaprior.metagrad import mixed
 from metaprior.metagrad.problem import LOG_LR
+from metaprior.methods import meta_learner
 from metaprior.tasks.task import Examples, Task
 from metaprior.training import trainer as trainer_module
 from tests.methods.small_learner import MAML, QUICK, assert_same_theta, small_learner
 from tests.training.lines import damaged, line, lines
+
+# --- the first look at the tasks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("enough", "asked"), [(2**24, 20), (1, 1)])
+def test_the_first_look_takes_some_tasks_and_of_large_ones_fewer(
+    enough: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meta_learner, "FIRST_NUMBERS", enough)
+    positions = []
+
+    class Watched:
+        def __getitem__(self, index: int) -> Task:
+            positions.append(index)
+            return line(index)
+
+    small_learner().start(Watched())
+    assert positions == list(range(asked))
+
 
 # --- any module, any likelihood ---------------------------------------------------------------------------------------
 
