@@ -8,11 +8,13 @@ where the last comes from the network itself: its gradient and Hessian product a
 shapes and no numbers, for micro-batches of one and two; memory is linear in between and beyond.
 """
 
+import ctypes
 import os
 import re
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -131,6 +133,7 @@ def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> lis
 def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> Plan:
     """The fastest exact choice whose predicted peak stays inside the budget, for tasks of this one's shapes."""
     budget = bytes_of(memory)
+    give_back_free_memory()
     choices = tuple(predict(problem, theta, task))
     best = choose(choices, budget)
     return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
@@ -343,6 +346,12 @@ def bytes_of(memory: Memory) -> float:
             f"memory has to be an amount ('4GiB', bytes) or a fraction of what is free (0.5), got {memory}"
         )
     return float(memory)
+
+
+def give_back_free_memory() -> None:
+    """What the process has freed and the C library keeps: a look at large tasks would leave a gigabyte of it."""
+    with suppress(OSError, AttributeError):  # other systems than Linux with glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def in_use() -> float:

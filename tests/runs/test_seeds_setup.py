@@ -42,17 +42,20 @@ memory = "4GiB"
 threads = 2
 """
 PROGRAM = """
-import json, resource, sys, time
+import json, re, resource, sys, time
 from pathlib import Path
 import torch
 from metaprior.runs.build import learner_of, pooled_tasks, training_tasks
 from metaprior.runs.reading import read_config
 from metaprior.runs.state import gradients
 
+def peak_gib():  # not ru_maxrss, which a new process inherits from the one that started it
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**20
+
 config = read_config(Path(sys.argv[1]))
 torch.set_num_threads(config.run.threads)
 trainer = learner_of(config).trainer(training_tasks(config), config.meta, pooled_tasks(config))
-before = resource.getrusage(resource.RUSAGE_SELF)
+before, peak_before = resource.getrusage(resource.RUSAGE_SELF), peak_gib()
 began = time.perf_counter()
 reports = [trainer.step() for _ in range(config.meta.steps)]
 seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
@@ -63,8 +66,8 @@ found = {
     "gradients": gradients(trainer),
     "seconds_a_step": seconds / len(reports),
     "cpu_seconds_a_step": (after.ru_utime - before.ru_utime) / len(reports),
-    "peak_before_gib": before.ru_maxrss / 2**20,
-    "peak_gib": after.ru_maxrss / 2**20,
+    "peak_before_gib": peak_before,
+    "peak_gib": peak_gib(),
 }
 sys.stdout.write(json.dumps(found))
 """
