@@ -111,13 +111,16 @@ def _balance(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task],
     gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
 
     A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
-    nothing to balance: its logarithm is zero.
+    nothing to balance: its logarithm is zero. Tasks whose gradient is not finite say nothing and are left out.
     """
-    squares = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks]).mean(0)
-    logs = torch.where(squares > 0, -0.5 * squares.log(), torch.nan)
+    each = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks])
+    squares = each[each.isfinite().all(1)].sum(0)  # of no task at all: zeros, and nothing is balanced
+    present = squares > 0
+    logs = -0.5 * torch.where(present, squares, 1.0).log()
+    counted = present.clone()
     count = len(problem.network.layout.names)
-    moving = torch.cat([logs[:count], logs[2 * count :]])
-    return (logs - moving.nanmean()).nan_to_num(nan=0.0)
+    counted[count : 2 * count] = False  # scales have their means' gradients, which count once
+    return torch.where(present, logs - logs[counted].mean(), 0.0)
 
 
 def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:
