@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from metaprior.cli.application import app, numbers
+from metaprior.cli.training import say_unfinished
 
 
 @app.command()
@@ -46,7 +47,11 @@ def predict(
     samples: Annotated[int, typer.Option(min=2, help="Weight samples.")] = 20,
     steps: Annotated[int | None, typer.Option(min=0, help="Adaptation steps (default: the run's).")] = None,
     place: Annotated[
-        str | None, typer.Option(help="Upper left row,column of a patch (default: the whole frame).")
+        str | None,
+        typer.Option(
+            help="First row,column of a patch (default: the whole frame), counted from the south-west where latitudes "
+            "are known."
+        ),
     ] = None,
     at: Annotated[
         str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last).")
@@ -79,6 +84,7 @@ def predict(
         variable=variable,
         overwrite=overwrite,
     )
+    say_unfinished(run, "prior")
     run_forecast(wanted, typer.echo)
 
 
@@ -95,4 +101,5 @@ def report(
     """
     from metaprior.runs.reporting import report_run
 
+    say_unfinished(run, "scores")
     typer.echo(f"written: {report_run(run, out)}")

@@ -5,7 +5,7 @@ import sys
 from enum import StrEnum
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,7 +37,7 @@ def train(
     memory: Annotated[
         str | None, typer.Option(help="Budget for the whole process (4GiB), or a fraction of what is free (0.5).")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Learn a prior over a network's weights from many tasks.
 
@@ -88,11 +88,21 @@ def evaluate(
     from metaprior import checkpoint
     from metaprior.runs.finish import evaluate_run
 
+    say_unfinished(run, "prior")
     found = evaluate_run(run, shots=numbers("--shots", shots), steps=numbers("--steps", steps), tasks=tasks)
     typer.echo(found.table())
     if json is not None:
         checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
         typer.echo(f"written: {json}")
+
+
+def say_unfinished(run: Path, name: Literal["prior", "scores"]) -> None:
+    """Say, beside the output, which state is used of a run that is still trained, or was stopped."""
+    from metaprior.runs.finish import unfinished_note
+
+    note = unfinished_note(run, name)
+    if note is not None:
+        typer.echo(note, err=True)
 
 
 @app.command()

@@ -169,9 +169,16 @@ class Config:
     @cached_property
     def solar(self) -> "SolarSource":
         """The frames of a solar configuration, opened or simulated when first asked for, and once for all purposes."""
+        return self._source(progress=True)
+
+    def open_solar(self, *, progress: bool) -> None:
+        """Open or simulate the frames now, with or without progress bars."""
+        vars(self)["solar"] = self._source(progress=progress)  # where ``solar`` keeps its value
+
+    def _source(self, *, progress: bool) -> "SolarSource":
         from metaprior.solar.sources import open_source  # only solar runs need the extra `solar`
 
-        return open_source(KINDS["tasks"][self.tasks.kind](**self.tasks.arguments))
+        return open_source(KINDS["tasks"][self.tasks.kind](**self.tasks.arguments), progress=progress)
 
     @property
     def digest(self) -> str:

@@ -11,7 +11,7 @@ from metaprior.evaluation import Evaluation
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import examples_per_shot, unseen_tasks
 from metaprior.runs.config import Config
-from metaprior.runs.folder import RunFolder
+from metaprior.runs.folder import RunFolder, Saved
 from metaprior.runs.opening import check_frames
 from metaprior.runs.reading import parse
 from metaprior.runs.tensorboard import TensorBoard
@@ -19,6 +19,7 @@ from metaprior.runs.validation import Polled
 from metaprior.scores import Reliability
 
 Say = Callable[[str], None]
+FILES: dict[Saved, str] = {"prior": "prior", "scores": "scores.json"}
 
 
 def finish(
@@ -32,13 +33,16 @@ def finish(
     say: Say,
 ) -> None:
     """Save the prior, evaluate it on test tasks, draw."""
+    best = run.best_step(step)
     learner.save(run.prior)
+    run.note_saved("prior", best)
     found = evaluate_learner(config, learner, poll=poll)
     run.write_json("evaluation.json", found.as_json())
     say(found.table())
     pictures = draw(found, run, say)
     if config.is_solar:
         pictures += finish_solar(config, learner, run, poll=poll, say=say)
+        run.note_saved("scores", best)
     for path in pictures:
         board.add_picture(path.stem, path, step)
     run.note_finished()
@@ -84,6 +88,31 @@ def learned(run: RunFolder) -> tuple[Config, MetaLearner]:
     if not run.prior.exists():
         raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
     return config, MetaLearner.load(run.prior)
+
+
+def unfinished_note(folder: Path, name: Saved) -> str | None:
+    """Which state of a run is used by what needs its prior or its scores; None where that is the end of a finished run.
+
+    A run that is continued has those of its earlier end until it comes to the next one.
+    """
+    run = RunFolder(folder)
+    if not (run.path / FILES[name]).exists() or run.finished:
+        return None  # what is not there is an error of its own
+    lines, steps = run.metrics(), parse(run.config(), str(run.path / "config.json")).meta.steps
+    now = lines[-1]["step"] if lines else 0
+    return (
+        f"note: {run.path} has not finished (step {now} of {steps}): its {name} {_state(run, name, now)}; "
+        "metaprior train --resume goes on"
+    )
+
+
+def _state(run: RunFolder, name: Saved, now: int) -> str:
+    verb, saved, best = "is" if name == "prior" else "are", run.saved_step(name), run.best_step(now)
+    if saved is None:
+        return f"{verb} of an earlier end"
+    if saved == best:
+        return f"{verb} of step {saved}, the best so far"
+    return f"{verb} of step {saved}, the best at an earlier end; the best so far is step {best}"
 
 
 def evaluate_learner(

@@ -1,7 +1,7 @@
 """The folder of a run. Every file in it is replaced in one step, so a run killed at any moment leaves only whole ones.
 
 config.toml, config.json   as given; and with every default and --set filled in
-run.json                   versions, seed, and every start: when, with which command, from which step
+run.json                   versions, seed, every start (when, which command, from which step), the step that was saved
 metrics.jsonl              one line an epoch
 checkpoints/               last, previous, best
 tensorboard/               the same numbers, for TensorBoard
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from metaprior import checkpoint
 from metaprior.runs.config import Config, Resolved
@@ -34,6 +34,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Line = dict[str, Any]
+Saved = Literal["prior", "scores"]
 LEFTOVER = re.compile(
     r"(config\.toml|(config|run|evaluation|solar|scores)\.json|metrics\.jsonl|examples\.nc|\w+\.png)\.\d+\.tmp"
 )
@@ -106,7 +107,7 @@ class RunFolder:
 
     def note_start(self, config: Config, command: str, step: int) -> None:
         """Add a start to ``run.json``."""
-        earlier = self.read_json("run.json")["starts"] if (self.path / "run.json").exists() else []
+        before = self.read_json("run.json") if (self.path / "run.json").exists() else {}
         start = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": command,
@@ -119,7 +120,18 @@ class RunFolder:
                 "python": platform.python_version(),
             },
         }
-        self.write_json("run.json", {"seed": config.run.seed, "finished": False, "starts": [*earlier, start]})
+        starts = [*before.get("starts", []), start]
+        self.write_json("run.json", {**before, "seed": config.run.seed, "finished": False, "starts": starts})
+
+    def note_saved(self, name: Saved, step: int) -> None:
+        """The prior, or the scores, in the folder are now those of theta after so many steps."""
+        before = self.read_json("run.json")
+        self.write_json("run.json", {**before, "saved": {**before.get("saved", {}), name: step}})
+
+    def saved_step(self, name: Saved) -> int | None:
+        """The step that ``note_saved`` noted; None where it never did."""
+        step: int | None = self.read_json("run.json").get("saved", {}).get(name)
+        return step
 
     def note_finished(self) -> None:
         """All is done and written."""
@@ -139,6 +151,11 @@ class RunFolder:
             return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         except ValueError as error:
             raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy, or remove it") from None
+
+    def best_step(self, latest: int) -> int:
+        """Steps before the best validation so far; ``latest`` if there was none."""
+        best = [line["step"] for line in self.metrics() if line["validation"] and line["validation"]["best"]]
+        return int(best[-1]) if best else latest
 
     def write_metrics(self, lines: list[Line]) -> None:
         """All lines anew: an epoch is long, the file is small, and half a line can never stand in it."""

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from metaprior.checkpoint import DESCRIPTION
+from metaprior.evaluation import check_task
 from metaprior.runs.build import unseen_tasks
 from metaprior.runs.config import Config, differences
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
+from metaprior.tasks.source import Tasks, task_at
 
 Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
@@ -52,10 +54,15 @@ def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
     return key == MAY_GROW and grown and config.meta.schedule != "cosine"
 
 
+def look_at_later_tasks(config: Config, pooled: Tasks | None) -> None:
+    """Raise now, and not in the warm start or after hours of training, if tasks that are needed then cannot be had."""
+    if pooled is not None:
+        task_at(pooled, 0, config.run.seed)
+    check_task(unseen_tasks(config, "test", 1)[0])
+
+
 def note_frames(run: RunFolder, config: Config, say: Say) -> None:
-    """Write down what frames the run is about; refuse to go on with others, or with days too few to test on."""
-    unseen_tasks(config, "test", 1)[0]  # an error now, and not after hours of training
-    check_frames(run, config)
+    """Write down what frames the run is about."""
     found: dict[str, object] = config.solar.description()
     run.write_json(SOLAR, found)
     days = ", ".join(f"{purpose} {part}" for purpose, part in config.solar.days.items())
@@ -73,20 +80,24 @@ def check_frames(run: RunFolder, config: Config) -> None:
         raise RunFolderError("\n".join([f"{run.path} was begun with other frames:", *lines, RESTORE]))
 
 
-def resumed(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
-    """Where the run stands: at its beginning, or where a checkpoint was made; later metrics are cut off."""
-    position = Position()
-    if any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
-        position, computed = keeper.restore(which)
-        say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
-        if computed != gradients(keeper.trainer):
-            say(
-                f"note: gradients are now computed another way ({gradients(keeper.trainer)}; before: {computed}): the "
-                "same up to rounding, but not to the last bit"
-            )
+def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
+    """Where the run stands: at its beginning, or where a checkpoint was made. Nothing is written yet."""
+    if not any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
+        return Position()
+    position, computed = keeper.restore(which)
+    say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
+    if computed != gradients(keeper.trainer):
+        say(
+            f"note: gradients are now computed another way ({gradients(keeper.trainer)}; before: {computed}): the "
+            "same up to rounding, but not to the last bit"
+        )
+    return position
+
+
+def begin(run: RunFolder, keeper: Keeper, which: Which, position: Position) -> None:
+    """Bring the folder to where the run stands: later metrics are cut off, and there is a ``last`` checkpoint of it."""
     if which != "last":
         keeper.put_aside_damaged_last()
     run.write_metrics(run.metrics()[: position.epochs])
     if which != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists():
         keeper.save(position)
-    return position

@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 class Wanted:
     """What is asked for on the command line.
 
-    ``place`` is the upper left row and column of a patch as large as the run's, None the whole frame; ``at`` the time
+    ``place`` is the first row and column of a patch as large as the run's, None the whole frame; ``at`` the time
     of the last input frame, None the archive's last.
     """
 
@@ -162,8 +162,8 @@ def _patch(frames: xr.DataArray, forecaster: Forecaster, place: tuple[int, int] 
         raise ValueError("--place is for runs on patches; this one was trained on whole frames (tasks.patch 0)")
     if not (0 <= y <= height - size and 0 <= x <= width - size):
         raise ValueError(
-            f"--place {y},{x}: a patch of {size} pixels does not lie within frames of {height} x {width}; the upper "
-            f"left corner is from 0,0 to {height - size},{width - size}"
+            f"--place {y},{x}: a patch of {size} pixels does not lie within frames of {height} x {width}; the first "
+            f"row and column are from 0,0 to {height - size},{width - size}"
         )
     return frames[:, y : y + size, x : x + size]
 

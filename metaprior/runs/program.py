@@ -13,7 +13,7 @@ from metaprior.runs.config import Config
 from metaprior.runs.finish import finish
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import is_to_do, note_frames, resumed
+from metaprior.runs.opening import begin, check_frames, is_to_do, look_at_later_tasks, note_frames, restored
 from metaprior.runs.state import Keeper, Position, Which
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
@@ -45,18 +45,22 @@ def train(request: Request, say: Say) -> None:
     torch.set_num_threads(config.run.threads)
     if not is_to_do(run, config, resume=request.resume, say=say):
         return
-    learner = learner_of(config)
-    trainer = learner.trainer(training_tasks(config), config.meta, pooled_tasks(config))
-    with run.locked(), Interrupt() as interrupt:
+    if config.is_solar:
+        config.open_solar(progress=request.progress)
+        check_frames(run, config)
+    # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
+    learner, pooled, interrupt = learner_of(config), pooled_tasks(config), Interrupt()
+    trainer = learner.trainer(training_tasks(config), config.meta, pooled)
+    validate = Validator(learner, unseen_tasks(config, "val", config.evaluate.tasks), config.evaluate, interrupt.check)
+    look_at_later_tasks(config, pooled)
+    keeper = Keeper(run.checkpoints, trainer, config.digest)
+    with run.locked(), interrupt:
+        position = restored(run, keeper, request.resume_from, say)
         run.write_config(request.text, config)
         if config.is_solar:
             note_frames(run, config, say)
-        keeper = Keeper(run.checkpoints, trainer, config.digest)
-        position = resumed(run, keeper, request.resume_from, say)
+        begin(run, keeper, request.resume_from, position)
         run.note_start(config, request.command, trainer.progress.step)
-        validate = Validator(
-            learner, unseen_tasks(config, "val", config.evaluate.tasks), config.evaluate, interrupt.check
-        )
         with TensorBoard(run.tensorboard, trainer.progress.step) as board:
             loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
             try:

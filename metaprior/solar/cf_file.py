@@ -61,6 +61,7 @@ def read_cf(path: Path, variable: str | None, engine: Literal["netcdf4", "zarr"]
         raise ValueError(f"{path}: {data.name} has to hold numbers, got {data.dtype} of shape {data.shape}")
     times = _whole_seconds(data[time].values)
     together = int(data.encoding.get("preferred_chunks", {}).get(time, 1))
+    data = _turned(data, y, x)
     reader = CFReader(path, times, data.variable.transpose(time, y, x), together)
     return Archive(times, reader, str(data.name), _attributes(data), _coordinates(path, data, y, x), dataset.close)
 
@@ -126,6 +127,22 @@ def _place(data: xr.DataArray, kind: str, *dims: Hashable) -> xr.DataArray | Non
         if set(coordinate.dims) == set(dims) and (says_so or str(name).lower() in names):
             return coordinate
     return None
+
+
+def _turned(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
+    """With the first row in the south and the first column in the west, as the simulator has it; nothing is read.
+
+    A network that has learned how clouds move over one archive would otherwise see another one's weather mirrored.
+    Where places are not known, or are not in order, the file's own order is kept.
+    """
+    latitude, longitude = _place(data, "latitude", y), _place(data, "longitude", x)
+    if latitude is None or longitude is None:
+        return data
+    northward = np.diff(latitude.values.astype(np.float64))
+    eastward = np.diff(longitude.values.astype(np.float64))
+    eastward -= 360 * np.sign(eastward) * (np.abs(eastward) > 180)  # from 179 to -180 degrees is a step to the east
+    both = ((y, northward), (x, eastward))
+    return data.isel({dim: slice(None, None, -1) for dim, steps in both if steps.size and (steps < 0).all()})
 
 
 def _coordinates(path: Path, data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.Variable]:

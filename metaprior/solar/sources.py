@@ -42,6 +42,7 @@ class SolarSource:
     settings: SolarTasks
     frames: xr.DataArray
     days: Mapping[Purpose, Days]
+    progress: bool = True
 
     @cached_property
     def units(self) -> Units:
@@ -52,7 +53,7 @@ class SolarSource:
             return ClearSkyIndex()
         low, high = settings.data_min, settings.data_max
         if low is None or high is None:
-            found = range_of(frames, self.days["train"])
+            found = range_of(frames, self.days["train"], progress=self.progress)
             low, high = (found[0] if low is None else low), (found[1] if high is None else high)
         return ScaledValues(low, high)
 
@@ -129,7 +130,7 @@ def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
     else:
         raise TypeError(f"settings have to be FrameTasks or SimulatedTasks, got {type(settings).__name__}")
     _check_cadence(frames)
-    return SolarSource(settings, frames, divided_days(settings, all_days(frames["time"].values)))
+    return SolarSource(settings, frames, divided_days(settings, all_days(frames["time"].values)), progress)
 
 
 def _check_cadence(frames: xr.DataArray) -> None:
@@ -179,12 +180,13 @@ def check_irradiance(frames: xr.DataArray) -> None:
         )
 
 
-def range_of(frames: xr.DataArray, days: Days) -> tuple[float, float]:
+def range_of(frames: xr.DataArray, days: Days, *, progress: bool = True) -> tuple[float, float]:
     """Smallest and largest finite value of these days, a few frames at a time."""
     times = frames["time"].values
     inside = np.flatnonzero((times >= days.first) & (times < days.stop))
     low, high = np.inf, -np.inf
-    for start in tqdm(range(0, len(inside), FRAMES_AT_ONCE), desc="range of the training days", delay=1):
+    starts = range(0, len(inside), FRAMES_AT_ONCE)
+    for start in tqdm(starts, desc="range of the training days", disable=not progress, delay=1):
         chosen = inside[start : start + FRAMES_AT_ONCE]
         values = np.asarray(frames.variable[chosen[0] : chosen[-1] + 1].values)
         finite = values[np.isfinite(values)]

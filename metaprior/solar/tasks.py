@@ -200,7 +200,9 @@ class MetaSolarPredictionDataset:
         """Support windows, then query windows, of the first place and period that have enough."""
         check_index(index, self.tasks_per_epoch)
         generator = generator_of("solar tasks", self.seed, index)
-        for _ in range(ATTEMPTS):
+        for attempt in range(ATTEMPTS):
+            if attempt == 1:
+                self._check_enough_daylight()
             early, late = self._before_and_after(self._period(generator), generator)
             place = self._random_place(generator) if "place" in self.by else None
             support = self._daylight(early, self.k_shot, place, generator)
@@ -213,6 +215,28 @@ class MetaSolarPredictionDataset:
             f"no task found in {ATTEMPTS} attempts: {self.k_shot} windows of {self.length} frames in daylight, and "
             f"later {self.k_query} more, by {self.by} within {self._days}. Is it always night, or are values missing "
             "everywhere? Else use fewer examples, shorter windows, or longer periods"
+        )
+
+    def _check_enough_daylight(self) -> None:
+        """Raise if the sun is high in too few windows at any place, for then other places and periods are no better.
+
+        Every patch has one of the pixels that are its own size apart, so these are enough to look at.
+        """
+        whole, (height, width) = self.frames.coords, self.shape
+        if "latitude" not in whole or "longitude" not in whole:
+            return
+        latitude, longitude = whole["latitude"].values[::height], whole["longitude"].values[::width]
+        lit, needed = 0, self.k_shot + self.k_query
+        for start in self._starts.tolist():
+            heights = sun.elevation(self._times[start : start + self.length], latitude, longitude)
+            lit += bool((heights.min(0) >= self.min_elevation).any())
+            if lit == needed:
+                return
+        raise ValueError(
+            f"in {lit} of the {len(self._starts)} windows of {self.length} frames within {self._days} the sun stays at "
+            f"{self.min_elevation:g} degrees or more (min_elevation) somewhere on the map, and a task needs {needed} "
+            "(k_shot + k_query). Are times UTC? Else use other days, a lower min_elevation, shorter windows or fewer "
+            "examples"
         )
 
     def _period(self, generator: torch.Generator) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ ONE_DAY = np.timedelta64(1, "D")
 
 
 class Window(NamedTuple):
-    """Frames ``start`` and following, and the upper left corner of the patch that is cut out of them."""
+    """Frames ``start`` and following, and the first row and column of the patch that is cut out of them."""
 
     start: int
     y: int

@@ -110,6 +110,30 @@ def test_a_patch_has_its_own_coordinates(trained: Path, archive: Path, frames: x
         assert np.array_equal(forecast["longitude"], frames["longitude"][3:11])
 
 
+def test_a_forecast_is_the_same_by_label_whichever_way_the_file_lies(
+    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
+    mirrored = tmp_path / "mirrored.nc"
+    write_frames(frames[:, ::-1, ::-1], mirrored)
+    with xr.open_dataset(mirrored) as stored:
+        assert stored["latitude"][0] > stored["latitude"][-1]
+    outs = [tmp_path / "one.nc", tmp_path / "other.nc"]
+    for path, out in zip((archive, mirrored), outs, strict=True):
+        predict(wanted(trained, path, out, support=archive), lambda _: None)
+    with xr.open_dataset(outs[0]) as one, xr.open_dataset(outs[1]) as other:
+        for latitude, longitude in (
+            (frames["latitude"][3], frames["longitude"][5]),
+            (frames["latitude"][-1], frames["longitude"][0]),
+        ):
+            here = {"latitude": latitude.item(), "longitude": longitude.item()}
+            assert np.array_equal(one["mean"].sel(here), other["mean"].sel(here))
+        xr.testing.assert_equal(one, other)
+        # A cloud stays where it was seen: a network that knows little forecasts nearly persistence.
+        seen = frames.sel(time=NOON).swap_dims(y="latitude", x="longitude")
+        first = other["mean"][0, 0].sel(latitude=seen["latitude"], longitude=seen["longitude"]).values
+        assert np.abs(first - seen.values).mean() < np.abs(first[::-1] - seen.values).mean() / 2
+
+
 def test_support_windows_are_the_most_recent_ones_that_were_over(trained: Path, frames: xr.DataArray) -> None:
     config, learner = learned(RunFolder(trained))
     forecaster = Forecaster(config, learner, ClearSkyIndex(), "30min", {})

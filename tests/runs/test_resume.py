@@ -1,13 +1,15 @@
 import errno
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from metaprior import checkpoint
+from metaprior import checkpoint, cli
 from metaprior.checkpoint import CheckpointError
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
@@ -222,6 +224,66 @@ def test_a_damaged_checkpoint_is_said_and_another_one_is_used_only_if_asked_for(
     assert "resuming from checkpoints/previous, step 9" in run(folder, resume=True, resume_from="previous")[0]
     assert (folder / "checkpoints" / "damaged-1").exists()
     assert_same_run(folder, undisturbed)
+
+
+def test_a_refused_resumption_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even the number of epochs, which could not become smaller again."""
+    folder, constant = tmp_path / "run", ("meta.schedule=constant", "meta.scales_first=0")
+    run(folder, *constant, "meta.epochs=2")
+    (folder / "checkpoints" / "last" / "checkpoint.json").write_text("")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match="--resume-from"):
+        run(folder, *constant, "meta.epochs=3", resume=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def saved_and_best(folder: Path, *, saved: int, scores: list[tuple[int, bool]]) -> str | None:
+    """The note about a run whose prior is of this step, and whose validations were or were not the best so far."""
+    lines = [{"step": step, "validation": {"best": best}} for step, best in scores]
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "finished": False, "saved": {"prior": saved}}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return finish.unfinished_note(folder, "prior")
+
+
+def test_the_note_about_an_unfinished_run_says_which_state_its_prior_is(undisturbed: Path, tmp_path: Path) -> None:
+    assert finish.unfinished_note(undisturbed, "prior") is None
+    folder = tmp_path / "run"
+    shutil.copytree(undisturbed, folder)
+    start, end = f"note: {folder} has not finished (step ", "; metaprior train --resume goes on"
+    assert saved_and_best(folder, saved=6, scores=[(6, True), (9, False)]) == (
+        f"{start}9 of 15): its prior is of step 6, the best so far{end}"
+    )
+    assert saved_and_best(folder, saved=6, scores=[(6, True), (9, True)]) == (
+        f"{start}9 of 15): its prior is of step 6, the best at an earlier end; the best so far is step 9{end}"
+    )
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({key: value for key, value in about.items() if key != "saved"}))
+    assert finish.unfinished_note(folder, "prior") == f"{start}9 of 15): its prior is of an earlier end{end}"
+    assert finish.unfinished_note(folder, "scores") is None  # which is an error where they are needed
+    assert finish.unfinished_note(tmp_path / "nowhere", "prior") is None
+
+
+def test_evaluate_says_which_state_of_a_continued_run_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, constant = tmp_path / "run", ("meta.schedule=constant", "meta.scales_first=0")
+    command = ["evaluate", str(folder), "--shots", "0", "--tasks", "1"]
+    run(folder, *constant, "meta.epochs=2")
+    scores = {line["step"]: line["validation"]["score"] for line in metrics(folder) if line["validation"]}
+    first = min(scores, key=scores.__getitem__)
+    assert "note: " not in CliRunner().invoke(cli.app, command).stderr
+    at_step(monkeypatch, 13, fail)
+    with pytest.raises(PowerFailure):
+        run(folder, *constant, resume=True)
+    scores |= {line["step"]: line["validation"]["score"] for line in metrics(folder) if line["validation"]}
+    assert list(scores) == [6, 9, 12]
+    best = min(scores, key=scores.__getitem__)
+    state = "the best so far" if best == first else f"the best at an earlier end; the best so far is step {best}"
+    note = f"note: {folder} has not finished (step 12 of 15): its prior is of step {first}, {state}; "
+    assert note in CliRunner().invoke(cli.app, command).stderr
+    run(folder, *constant, resume=True)
+    assert "note: " not in CliRunner().invoke(cli.app, command).stderr
 
 
 def test_resuming_from_the_best(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,24 +4,30 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
+from tqdm import tqdm
 from typer.testing import CliRunner
 
 from metaprior import cli
 from metaprior.runs import finish, solar_examples
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.program import train
 from metaprior.runs.reporting import report_run
 from metaprior.runs.solar_examples import example_maps, read_examples, write_examples
 from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
-from metaprior.tasks.task import Examples
+from metaprior.solar import frame_values, sources
+from metaprior.solar.simulator import record
+from metaprior.solar.tasks import MetaSolarPredictionDataset
+from metaprior.tasks.task import Examples, Task
 from tests.runs.conftest import SolarRun
 from tests.runs.test_resume import PowerFailure, at_step, fail
 from tests.runs.tiny import assert_same_run
-from tests.runs.tiny_solar import NIGHTS, run
+from tests.runs.tiny_solar import NIGHTS, TEXT, request, run
 
 pytestmark = NIGHTS
 
@@ -148,10 +154,71 @@ def test_other_frames_are_refused(solar_run: SolarRun, june: Path, tmp_path: Pat
         run(copy, june, resume=True)
 
 
-def test_days_too_few_to_test_on_are_said_before_training(june: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a task needs 45"):
-        run(tmp_path / "run", june, "tasks.k_query=42")
-    assert not (tmp_path / "run" / "checkpoints").exists()
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("tasks.k_query=42", "a task needs 45"),
+        ("tasks.min_elevation=85", "degrees or more"),
+        ("tasks.test_from=2025-06-09", "nothing to test on"),
+        ("model.stochastic=nowhere", "nowhere"),
+    ],
+)
+def test_what_is_refused_leaves_no_folder_and_the_corrected_command_runs(
+    june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "run", june, change)
+    assert not (tmp_path / "run").exists()
+    at_step(monkeypatch, 0, fail)
+    with pytest.raises(PowerFailure):  # as far as the first step
+        run(tmp_path / "run", june)
+
+
+@pytest.mark.parametrize("purpose", ["val", "test", "pooled"])
+def test_tasks_of_later_are_looked_at_before_anything_is_written(
+    june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str
+) -> None:
+    wanted = request(tmp_path / "run", june)
+    by_days = {days: purpose for purpose, days in wanted.config.solar.days.items()}
+    real = MetaSolarPredictionDataset.__getitem__
+
+    def missing(self: MetaSolarPredictionDataset, index: int) -> Task:
+        if purpose == ("pooled" if self.k_shot != 3 else by_days[self.days]):
+            raise ValueError(f"no {purpose} tasks")
+        return real(self, index)
+
+    monkeypatch.setattr(MetaSolarPredictionDataset, "__getitem__", missing)
+    with pytest.raises(ValueError, match=f"no {purpose} tasks"):
+        train(wanted, lambda _: None)
+    assert not (tmp_path / "run").exists()
+
+
+BARS = (frame_values, sources, record)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.parametrize("kind", ["frames", "simulated"])
+def test_quiet_means_no_bar_of_opening_simulating_or_scaling(
+    june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, quiet: bool
+) -> None:
+    disabled: dict[str, bool] = {}
+
+    def bar(*arguments: object, **options: Any) -> Any:
+        disabled[options["desc"]] = options.get("disable", False)
+        return tqdm(*arguments, **{**options, "disable": True})
+
+    for module in BARS:
+        monkeypatch.setattr(module, "tqdm", bar)
+    made = '"simulated"\ndays = 5\nsize = 16\nstart = "2025-06-01"'
+    opened = f'"frames"\npath = "{june}"'
+    text = TEXT.replace('"frames"\npath = "june.nc"', opened if kind == "frames" else made)
+    (tmp_path / "tiny.toml").write_text(text.replace("known = 2", "known = 0").replace('"clear_sky"', '"scaled"'))
+    command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run")]
+    at_step(monkeypatch, 0, fail)
+    with pytest.raises(PowerFailure):
+        CliRunner().invoke(cli.app, [*command, "--quiet"] if quiet else command)
+    first = "checking frames" if kind == "frames" else "simulating"
+    assert disabled == {first: quiet, "range of the training days": quiet}
 
 
 def test_report_writes_a_page_with_story_scores_and_maps(solar_run: SolarRun, tmp_path: Path) -> None:
@@ -172,3 +239,27 @@ def test_report_says_which_runs_have_one(solar_run: SolarRun, tmp_path: Path) ->
     shutil.copy(solar_run.folder / "config.json", tmp_path / "config.json")
     with pytest.raises(ValueError, match="has not finished"):
         report_run(tmp_path)
+
+
+def test_a_run_that_was_not_finished_is_used_with_a_note(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
+    """On the error stream, in front of what is written."""
+    folder = tmp_path / "run"
+    shutil.copytree(solar_run.folder, folder)
+    commands = {
+        "scores are": ["report", str(folder), "--out", str(tmp_path / "page.html")],
+        "prior is": [
+            *("predict", str(folder), "--support", str(june), "--inputs", str(june), "--samples", "2"),
+            *("--at", "2025-06-02T11:30", "--out", str(tmp_path / "now.nc"), "--overwrite"),
+        ],
+    }
+    about = json.loads((folder / "run.json").read_text())
+    assert about["saved"] == {"prior": 5, "scores": 5}
+    for finished in (True, False):
+        (folder / "run.json").write_text(json.dumps({**about, "finished": finished}))
+        for what, command in commands.items():
+            result = CliRunner().invoke(cli.app, command)
+            assert result.exit_code == 0, result.output
+            start = f"note: {folder} has not finished (step 5 of 5): its {what} of step 5, the best so far; "
+            expected = [] if finished else [f"{start}metaprior train --resume goes on"]
+            assert [line for line in result.stderr.splitlines() if line.startswith("note: ")] == expected
+            assert "note: " not in result.stdout

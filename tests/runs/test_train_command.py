@@ -6,8 +6,10 @@ from typer.testing import CliRunner
 
 from metaprior import cli
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs import finish
+from metaprior.runs import build, finish
+from metaprior.runs.config import Config
 from metaprior.runs.finish import possible_shots
+from metaprior.tasks import Tasks
 from tests.runs.tiny import TEXT, metrics
 
 SHORT = ["--set", "meta.epochs=1", "--set", "meta.warm_start=0", "--quiet"]
@@ -74,11 +76,37 @@ def test_too_many_bad_tasks_are_exit_code_1_and_a_message(tmp_path: Path) -> Non
     assert "metaprior: 4 tasks in a row had no finite gradient" in result.output
 
 
-def test_an_unusable_configuration_leaves_no_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [("inner.adapt=nothing", "matches none of the plain parameters"), ("model.inputs=2", "shape")],
+)
+def test_a_refused_configuration_leaves_no_folder_and_the_corrected_one_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
+) -> None:
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
     (tmp_path / "tiny.toml").write_text(TEXT)
-    command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), "--set", "inner.adapt=nothing"]
-    result = CliRunner().invoke(cli.app, command)
-    assert "matches none of the plain parameters" in str(result.exception)
+    command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), *SHORT]
+    result = CliRunner().invoke(cli.app, [*command, "--set", change])
+    assert message in str(result.exception)
+    assert not (tmp_path / "run").exists()
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+
+
+@pytest.mark.parametrize("purpose", ["val", "test"])
+def test_unseen_tasks_that_cannot_be_had_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str
+) -> None:
+    real = build._source
+
+    def source(config: Config, wanted: build.Purpose, seed: int, count: int | None) -> Tasks:
+        if wanted == purpose:
+            raise ValueError(f"no {purpose} tasks")
+        return real(config, wanted, seed, count)
+
+    monkeypatch.setattr(build, "_source", source)
+    (tmp_path / "tiny.toml").write_text(TEXT)
+    command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), *SHORT]
+    assert f"no {purpose} tasks" in str(CliRunner().invoke(cli.app, command).exception)
     assert not (tmp_path / "run").exists()
 
 

@@ -133,6 +133,43 @@ def test_axes_are_found_in_any_order_and_packed_values_are_unpacked(tmp_path: Pa
     assert frames.latitude.dims == ("y",)
 
 
+@pytest.mark.parametrize("kind", ["nc", "zarr"])
+@pytest.mark.parametrize("turned", [{"lat"}, {"lon"}, {"lat", "lon"}])
+def test_a_file_and_its_mirrored_twin_open_to_the_same_frames(kind: str, turned: set[str], tmp_path: Path) -> None:
+    file = dataset(ramp(5))
+    paths = [tmp_path / f"{name}.{kind}" for name in ("file", "twin")]
+    for path, content in zip(paths, (file, file.isel(dict.fromkeys(turned, slice(None, None, -1)))), strict=True):
+        content.to_netcdf(path) if kind == "nc" else content.to_zarr(path, consolidated=False)
+    one, other = (open_frames(path) for path in paths)
+    assert one.attrs.pop("source") != other.attrs.pop("source")
+    assert not other.variable._in_memory, "turning reads nothing"
+    np.testing.assert_array_equal(other[1:4, ::2, [2, 0]].values, ramp(5)[1:4, ::2, [2, 0]])
+    np.testing.assert_array_equal(other[2, -1].values, ramp(5)[2, -1])
+    xr.testing.assert_identical(one, other)
+    assert other.latitude.values.tolist() == sorted(other.latitude.values)
+    assert other.longitude.values.tolist() == sorted(other.longitude.values)
+
+
+@pytest.mark.parametrize(
+    ("longitude", "first"),
+    [([178.0, 179, -180, -179], 0), ([-179.0, -180, 179, 178], 3), ([358.0, 359, 0, 1], 0), ([3.0, 1, 2, 4], 0)],
+)
+def test_columns_run_eastward_also_over_the_date_line(longitude: list[float], first: int, tmp_path: Path) -> None:
+    """Those that run neither way stay as they are."""
+    times = half_hours(3) + np.timedelta64(12 if abs(longitude[0]) > 90 and longitude[0] < 300 else 0, "h")
+    dataset(ramp(3), times).assign_coords(lon=("lon", longitude, {"units": "degrees_east"})).to_netcdf(
+        tmp_path / "a.nc"
+    )
+    frames = open_frames(tmp_path / "a.nc")
+    assert frames.longitude.values.tolist() == (longitude[::-1] if first else longitude)
+    assert frames[0, 0, 0].item() == first
+
+
+def test_a_single_row_has_no_direction(tmp_path: Path) -> None:
+    dataset(ramp(3, rows=1)).to_netcdf(tmp_path / "a.nc")
+    np.testing.assert_array_equal(open_frames(tmp_path / "a.nc").values, ramp(3, rows=1))
+
+
 def test_a_grid_without_places_keeps_its_own_axes(tmp_path: Path) -> None:
     renamed = dataset(ramp(3)).rename(lat="y", lon="x")
     for axis, metres in (("y", [9.0, 8.0, 7.0]), ("x", [1.0, 2.0, 3.0, 4.0])):

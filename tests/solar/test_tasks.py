@@ -297,17 +297,46 @@ def test_only_the_windows_that_are_asked_for_are_read() -> None:
 # --- what users are told ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("by", WAYS)
+def test_where_the_sun_is_never_high_enough_that_is_said_at_once(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    north = archive().assign_coords(latitude=("y", 88 - 0.1 * np.arange(12)))
+    asked: list[object] = []
+    monkeypatch.setattr(tasks, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
+    with pytest.raises(
+        ValueError,
+        match=r"in 0 of the 285 windows of 4 frames within 2024-03-04 to 2024-03-09 the sun stays at 10 degrees "
+        r"or more \(min_elevation\) somewhere on the map, and a task needs 7 \(k_shot \+ k_query\)\. Are times UTC\?",
+    ):
+        dataset(north, by=by)[0]
+    assert len(asked) == len(set(asked)), "no window was looked at twice"
+
+
+def test_a_sun_that_is_high_over_some_patch_is_never_denied() -> None:
+    """Frames over half of the Earth, so that it is day over one patch and night, or winter, over the other."""
+    axes = {"latitude": ("y", 75 - 9.0 * np.arange(12)), "longitude": ("x", 15.0 * np.arange(12))}
+    wide = archive(2).assign_coords(axes)
+    high = {"by": "time", "min_elevation": 40.0, "patch": 3}
+    source = dataset(wide, **high)
+    corners = list(itertools.product(range(10), range(10)))
+    lowest = [
+        max(tasks.lowest_sun(source.times_of(window), source.place_of(window)) or -90.0 for window in windows)
+        for windows in ([Window(start, *corner) for corner in corners] for start in range(93))
+    ]
+    lit = sum(height >= 40 for height in lowest)
+    assert 20 < lit < 93
+    dataset(wide, **high, k_shot=1, k_query=lit - 1)._check_enough_daylight()
+    with pytest.raises(ValueError, match=r"in \d+ of the 93 windows .* 40 degrees or more .* a task needs 93 "):
+        dataset(wide, **high, k_shot=1, k_query=92)._check_enough_daylight()
+
+
 @pytest.mark.usefixtures("few_attempts")
 def test_where_it_is_always_night_that_is_said() -> None:
-    north = archive().assign_coords(latitude=("y", 88 - 0.1 * np.arange(12)))
+    dark = archive(coordinates=False)
     with pytest.raises(
         ValueError,
         match=r"no task found in 3 attempts: 3 windows of 4 frames in daylight, and later 4 more, by place\+period "
         r"within 2024-03-04 to 2024-03-09\. Is it always night, or are values missing everywhere\? Else use fewer",
     ):
-        dataset(north)[0]
-    dark = archive(coordinates=False)
-    with pytest.raises(ValueError, match="Is it always night"):
         dataset(dark.copy(data=np.full_like(dark.values, 30.0)))[0]
     with pytest.raises(ValueError, match="or are values missing everywhere"):
         dataset(archive().where(False))[0]

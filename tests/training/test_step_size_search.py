@@ -203,6 +203,18 @@ def test_nothing_is_balanced_where_nothing_has_a_gradient() -> None:
     torch.testing.assert_close(found.exp(), torch.full_like(found, 0.2))
 
 
+@pytest.mark.parametrize("size", [1e200, 1e306])
+def test_a_task_whose_gradient_is_not_finite_is_left_out_of_the_balance(size: float) -> None:
+    """Its data are finite; the squares of its gradient, or the gradient itself (100 x^2 and more), overflow."""
+    problem, theta = steep_problem(1e-2)
+    huge = Task(*(Examples(size * part.x, part.y) for part in quadratic()[:2]))
+    assert not search._mean_squares(problem, theta, huge, Noise()).isfinite().all()
+    alone = search._balance(problem, theta, [quadratic()], Noise())
+    assert float(alone[1] - alone[0]) == pytest.approx(math.log(100))
+    assert torch.equal(search._balance(problem, theta, [huge, quadratic()], Noise()), alone)
+    assert not search._balance(problem, theta, [huge], Noise()).any(), "of no task at all, nothing is balanced"
+
+
 def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:
     problem, theta = steep_problem(1e-4, likelihood=Gaussian())
     assert len(theta.plain[LOG_LR]) == 6
