@@ -4,17 +4,20 @@ from importlib.metadata import version
 
 from metaprior import metagrad
 from metaprior.checkpoint import CheckpointError
-from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.hierarchy.hyper_posterior import HyperPosterior
+from metaprior.hierarchy.two_levels import HierarchicalPosterior
+from metaprior.hyperprior import GaussianHyperprior, NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.methods.free_energy_descent import TrainingDiverged
+from metaprior.methods.hierarchical_vi import HierarchicalVI
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
+from metaprior.objectives import TrainingDiverged
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
 from metaprior.tasks.task import Examples, Task
@@ -36,7 +39,11 @@ __all__ = [
     "CheckpointError",
     "Examples",
     "Gaussian",
+    "GaussianHyperprior",
     "HeteroscedasticGaussian",
+    "HierarchicalPosterior",
+    "HierarchicalVI",
+    "HyperPosterior",
     "InnerLoop",
     "Likelihood",
     "MetaLearner",

@@ -107,20 +107,21 @@ class BayesianNetwork:
         copied = tuple(map(torch.clone, features)) if isinstance(features, tuple) else features.clone()
         return functional_call(part, values, (copied,))
 
-    def map_samples(self, function: Callable[[Tensor], Tensor], phis: Tensor) -> Tensor:
-        """``function`` for every row of phis (S, D), stacked: one vectorised program where the module allows it.
+    def map_samples(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """``function`` for every row (of phis (S, D), of data beside them), stacked: one vectorised program where the
+        module allows it.
 
         A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), shows it by an
         error the first time; its samples are taken one after the other then, more slowly and with the same result.
         """
-        if len(phis) > 1 and self._vectorizes:
+        if len(rows[0]) > 1 and self._vectorizes:
             try:
-                return torch.vmap(function, randomness="different")(phis)
+                return torch.vmap(function, randomness="different")(*rows)
             except torch.cuda.OutOfMemoryError:
                 raise
             except (RuntimeError, TypeError, ValueError):
                 self._vectorizes = False
-        return torch.stack([function(phi) for phi in phis])
+        return torch.stack([function(*row) for row in zip(*rows, strict=True)])
 
     def numbers_per_observation(self, weights: WeightDistribution, x: Tensor) -> int:
         """How many numbers the network's operations produce on the way of one observation through it."""

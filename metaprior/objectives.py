@@ -5,6 +5,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+NOISE_LR_FACTOR = 5.0
+"""The likelihood's own parameters, a few numbers that every observation informs, take larger steps."""
+
+
+class TrainingDiverged(ArithmeticError):
+    """A loss that is no longer a number; says where and which term."""
+
 
 @dataclass(frozen=True)
 class Terms:

@@ -80,7 +80,7 @@ class Posterior:
         outputs = torch.empty(0)
         with torch.no_grad(), evaluation_mode(self.network.module):
             for group in sample_groups(samples, max(len(self.weights.mu), numbers)):
-                phis = self.weights.sample(noise.normals(self.weights.mu, group))
+                phis = self._draw(noise, group)
                 for start in range(0, len(inputs), batch_size):
                     rows = slice(start, start + batch_size)
                     part = self.network.map_samples(partial(self._output, x=inputs[rows]), phis)
@@ -88,6 +88,10 @@ class Posterior:
                         outputs = part.new_empty(samples, len(inputs), *part.shape[2:])
                     outputs[group.start : group.stop, rows] = part
         return outputs
+
+    def _draw(self, noise: Noise, group: range) -> Tensor:
+        """Weight samples (S, D) of these numbers."""
+        return self.weights.sample(noise.normals(self.weights.mu, group))
 
     def _output(self, phi: Tensor, x: Tensor) -> Tensor:
         return self.network(phi, self.weights.plain, x)

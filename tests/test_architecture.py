@@ -12,7 +12,7 @@ FLOORS = [
     {"weights", "forecasts", "tasks"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
-    {"saved_posterior", "evaluation", "training"},
+    {"saved_posterior", "evaluation", "training", "hierarchy"},
     {"methods"},
     {"solar"},
     {"report"},

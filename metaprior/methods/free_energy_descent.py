@@ -13,17 +13,19 @@ from tqdm import tqdm
 from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
-from metaprior.objectives import MINIBATCH_SHARES, Terms, free_energy, minibatch_free_energy
+from metaprior.objectives import (
+    MINIBATCH_SHARES,
+    NOISE_LR_FACTOR,
+    Terms,
+    TrainingDiverged,
+    free_energy,
+    minibatch_free_energy,
+)
 from metaprior.posterior import sample_groups
 from metaprior.priors import Prior
 from metaprior.weights import WeightDistribution
 
 HELD_OUT_SAMPLES = 16
-NOISE_LR_FACTOR = 5.0
-
-
-class TrainingDiverged(ArithmeticError):
-    """A loss that is no longer a number; says where and which term."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,278 @@
+"""Steps on the posteriors of some tasks, the prior being held: what a visit to a task does.
+
+One program for a stack of tasks (small networks) or for one (large ones); with one task, a theta that is known and all
+its data in every step it is Bayes by Backprop, number for number.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from metaprior.hierarchy.hyper_posterior import HyperPosterior
+from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.metagrad.problem import refuse_fraction
+from metaprior.network import BayesianNetwork
+from metaprior.noise import Noise
+from metaprior.objectives import NOISE_LR_FACTOR, Terms, TrainingDiverged, minibatch_free_energy
+from metaprior.posterior import NUMBERS_AT_ONCE, sample_groups
+from metaprior.tasks.task import Examples
+from metaprior.weights import WeightDistribution
+
+ROWS = 6
+"""Of a record: mu, rho, then Adam's first and second moments of both."""
+
+COLDEST = 1e-4
+"""Weight of the KL at the start of its warm-up."""
+
+
+@dataclass(frozen=True)
+class LocalSteps:
+    """How a posterior descends; ``HierarchicalVI.fit`` and ``.adapt`` say what each part means."""
+
+    steps: int
+    batch_size: int = 128
+    lr: float = 1e-2
+    samples: int = 1
+    kl_warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "samples"):
+            refuse_fraction(name, getattr(self, name), 1)
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"lr has to be a positive number, got {self.lr}")
+        if not 0 <= self.kl_warmup <= 1:
+            raise ValueError(f"kl_warmup is a fraction of the training and has to lie in 0..1, got {self.kl_warmup}")
+
+    def num_batches(self, observations: int) -> int:
+        """In a pass over so many."""
+        return math.ceil(observations / self.batch_size)
+
+    def lr_at(self, step: float) -> float:
+        """The learning rate falls to zero along a cosine."""
+        return 0.5 * self.lr * (1 + math.cos(math.pi * step / self.steps))
+
+    def warmth_at(self, step: int) -> float:
+        """Weight of the KL, which rises to one by the same factor in every step."""
+        warmup = self.kl_warmup * self.steps
+        return COLDEST ** (1 - (step + 1) / warmup) if step + 1 < warmup else 1.0
+
+
+def new_record(q: WeightDistribution) -> Tensor:
+    """A record (6, D) that has not taken a step."""
+    return torch.stack([q.mu, q.rho, *[torch.zeros_like(q.mu)] * (ROWS - 2)])
+
+
+class Stack(NamedTuple):
+    """Posteriors of B tasks of equal size that have taken equally many steps: records (B, 6, D) and their data."""
+
+    names: Sequence[str]
+    indices: Sequence[int]
+    records: Tensor
+    steps_taken: int
+    data: Sequence[Examples]
+
+    @property
+    def size(self) -> int:
+        """Observations of each task."""
+        return self.data[0].size
+
+    @property
+    def weights(self) -> WeightDistribution:
+        """mu and rho, (B, D) each."""
+        return WeightDistribution(self.records[:, 0], self.records[:, 1], {})
+
+
+class Visit(NamedTuple):
+    """What steps on a stack came to: its records, and for each task the mean terms, summed over its data."""
+
+    records: Tensor
+    nll: Tensor
+    kl: Tensor
+
+
+class SharedParameters:
+    """Plain parameters and the likelihood's noise scale: point values that all tasks share, with Adam's moments."""
+
+    def __init__(
+        self, values: Mapping[str, Tensor], moments: Mapping[str, Tensor] | None = None, steps: int = 0
+    ) -> None:
+        self.values = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
+        noise = [value for name, value in self.values.items() if name == NOISE]
+        others = [value for name, value in self.values.items() if name != NOISE]
+        groups: list[dict[str, Any]] = [
+            {"params": parameters, "factor": factor}
+            for parameters, factor in ((others, 1.0), (noise, NOISE_LR_FACTOR))
+            if parameters
+        ]
+        self._adam = torch.optim.Adam(groups) if groups else None
+        if self._adam is not None and moments:
+            for name, value in self.values.items():
+                first, second = moments[f"first.{name}"], moments[f"second.{name}"]
+                self._adam.state[value] = _adam_state(first.clone(), second.clone(), steps)
+
+    def step(self, lr: float) -> None:
+        """Descend by the gradients that are there, and forget them."""
+        if self._adam is None:
+            return
+        for group in self._adam.param_groups:
+            group["lr"] = lr * group["factor"]
+        self._adam.step()
+        self._adam.zero_grad()
+
+    @property
+    def moments(self) -> dict[str, Tensor]:
+        """Adam's, by name."""
+        state = {} if self._adam is None else self._adam.state
+        kept = {name: state[value] for name, value in self.values.items() if value in state}
+        first = {f"first.{name}": entry["exp_avg"] for name, entry in kept.items()}
+        return first | {f"second.{name}": entry["exp_avg_sq"] for name, entry in kept.items()}
+
+    @property
+    def steps(self) -> int:
+        """How many were taken."""
+        taken = [entry["step"] for entry in self._adam.state.values()] if self._adam is not None else []
+        return int(taken[0]) if taken else 0
+
+    def detached(self) -> dict[str, Tensor]:
+        """The numbers, copied."""
+        return {name: value.detach().clone() for name, value in self.values.items()}
+
+
+@dataclass(frozen=True)
+class LocalDescent:
+    """Network, likelihood and noise: what every visit needs."""
+
+    network: BayesianNetwork
+    likelihood: Likelihood
+    noise: Noise
+
+    def tasks_at_once(self, plan: LocalSteps, numbers_per_observation: int) -> int:
+        """Posteriors that are stacked: few enough for their weights and activations to be small."""
+        numbers = max(ROWS * self.network.layout.dimension, plan.batch_size * numbers_per_observation)
+        return max(1, NUMBERS_AT_ONCE // (plan.samples * numbers))
+
+    def visit(
+        self,
+        stack: Stack,
+        psi: HyperPosterior,
+        shared: SharedParameters,
+        plan: LocalSteps,
+        *,
+        steps: range,
+        weight: float = 1.0,
+        shared_lr: Sequence[float] | None = None,
+    ) -> Visit:
+        """Take the plan's steps ``steps`` on a stack.
+
+        ``weight``: of these tasks' gradient by the shared parameters, one observation of all tasks counting 1 on
+        average; ``shared_lr``: learning rates for them at each step; None: they stay as they are.
+        """
+        mu, rho = (stack.records[:, row].clone().requires_grad_() for row in (0, 1))
+        adam = torch.optim.Adam([mu, rho], fused=mu.device.type in ("cpu", "cuda"))
+        if stack.steps_taken:
+            for row, value in enumerate((mu, rho)):
+                first, second = stack.records[:, 2 + row].clone(), stack.records[:, 4 + row].clone()
+                adam.state[value] = _adam_state(first, second, stack.steps_taken)
+        sums = Terms(torch.zeros_like(mu[:, 0]), torch.zeros_like(mu[:, 0]))
+        batches, q = self._minibatches(stack, plan), WeightDistribution(mu, rho, shared.values)
+        for count, step in enumerate(steps):
+            adam.param_groups[0]["lr"] = plan.lr_at(step)
+            noises = [self.noise.at(task=index, step=stack.steps_taken + count) for index in stack.indices]
+            terms = self._accumulate_gradient(q, psi, next(batches), stack.size, noises, plan, plan.warmth_at(step))
+            _refuse_divergence(terms, stack.names, step)
+            adam.step()
+            adam.zero_grad()
+            if shared_lr is not None:
+                for value in shared.values.values():
+                    value.grad = None if value.grad is None else value.grad * (weight / len(stack.indices))
+                shared.step(shared_lr[count])
+            sums += terms
+        moments = [adam.state[value][name] for name in ("exp_avg", "exp_avg_sq") for value in (mu, rho)]
+        records = torch.stack([mu.detach(), rho.detach(), *moments], 1)
+        _refuse_non_finite(records, stack.names)
+        scale = stack.size / len(steps)
+        return Visit(records, sums.nll * scale, sums.kl * scale)
+
+    def _accumulate_gradient(
+        self,
+        q: WeightDistribution,
+        psi: HyperPosterior,
+        batch: Examples,
+        size: int,
+        noises: Sequence[Noise],
+        plan: LocalSteps,
+        warmth: float,
+    ) -> Terms:
+        """Add the gradient of the tasks' free energies to the leaves of q; the terms per observation, (B,) each."""
+        sums = Terms(torch.zeros_like(q.mu[:, 0]), torch.zeros_like(q.mu[:, 0]))
+        num_batches = plan.num_batches(size)
+        for group in sample_groups(plan.samples, ROWS * q.mu.numel()):
+            epsilon = torch.stack([noise.normals(q.mu[0], group) for noise in noises])  # (B, S, D)
+            phis = q.mu.unsqueeze(1) + q.sigma.unsqueeze(1) * epsilon
+            terms = minibatch_free_energy(
+                self.nll(phis, batch, q.plain),
+                psi.kl_from(q),
+                num_observations=size,
+                num_batches=num_batches,
+                kl_share=1 / num_batches,
+            ).scaled(len(group) / plan.samples)
+            (terms.nll + warmth * terms.kl).sum().backward()
+            sums += terms.detached()
+        return sums
+
+    def nll(self, phis: Tensor, data: Examples, plain: Mapping[str, Tensor]) -> Tensor:
+        """-log p(D_i | phi), summed over data and averaged over samples: phis (B, S, D), data (B, N, ...) -> (B,)."""
+
+        def of_sample(phi: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self.likelihood.nll(self.network(phi, plain, x), y, plain).sum()
+
+        def of_task(samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()
+
+        return self.network.map_samples(of_task, phis, *data)
+
+    def _minibatches(self, stack: Stack, plan: LocalSteps) -> Iterator[Examples]:
+        """Each task's next minibatches, stacked, without end: every pass over the data has an order of its own."""
+        if plan.num_batches(stack.size) == 1:
+            yield from repeat(_stacked(stack.data))
+        turn, place = divmod(stack.steps_taken, plan.num_batches(stack.size))
+        while True:
+            noises = [self.noise.at(task=index, step=turn + 1).fork("shuffle") for index in stack.indices]
+            orders = [torch.randperm(stack.size, generator=noise.generator()) for noise in noises]
+            for rows in zip(*(order.split(plan.batch_size)[place:] for order in orders), strict=True):
+                yield _stacked([_chosen(data, row) for data, row in zip(stack.data, rows, strict=True)])
+            turn, place = turn + 1, 0
+
+
+def _chosen(data: Examples, rows: Tensor) -> Examples:
+    here = rows.to(data.x.device)
+    return Examples(data.x[here], data.y[here])
+
+
+def _stacked(parts: Sequence[Examples]) -> Examples:
+    return Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
+
+
+def _adam_state(first: Tensor, second: Tensor, steps: int) -> dict[str, Tensor]:
+    return {"step": torch.tensor(float(steps)), "exp_avg": first, "exp_avg_sq": second}
+
+
+def _refuse_divergence(terms: Terms, names: Sequence[str], step: int) -> None:
+    for what, values in (("nll", terms.nll), ("kl", terms.kl)):
+        for name, value in zip(names, values.tolist(), strict=True):
+            if not math.isfinite(value):
+                raise TrainingDiverged(
+                    f"the {what} of {name!r} became {value} at local step {step}; this step was not kept. Try a "
+                    "smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
+                )
+
+
+def _refuse_non_finite(records: Tensor, names: Sequence[str]) -> None:
+    for name, record in zip(names, records, strict=True):
+        if not bool(record.isfinite().all()):
+            raise TrainingDiverged(f"the posterior of {name!r} is no longer finite; it was not kept. Try a smaller lr")

@@ -1,0 +1,141 @@
+"""All data of each task: checked on their way in, and recognised when they come again."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from metaprior import checks
+from metaprior.hierarchy.store import Entry
+from metaprior.metagrad.problem import Problem
+from metaprior.tasks.source import Tasks, length_of
+from metaprior.tasks.task import Examples, Task
+
+TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
+"""Tasks with a length, of which support and query set are taken together; or examples (x, y) by name."""
+
+
+class CheckedTasks:
+    """Every task's data in the network's types, fetched when they are asked for.
+
+    All are looked at once when this is made: whether they are usable, and what they will be recognised by (``entries``:
+    name, size, fingerprint).
+    """
+
+    entries: list[Entry]
+
+    def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
+        self._tasks, self._problem = _as_tasks(data), problem
+        self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
+        numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
+        self.entries = [self._entry(number) for number in numbers]
+        self._numbers = {entry.name: number for number, entry in enumerate(self.entries)}
+        if len(self._numbers) < len(self.entries):
+            names = [entry.name for entry in self.entries]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two tasks are called {twice!r}; a posterior is found by its task's name, so all differ")
+
+    def __iter__(self) -> Iterator[tuple[str, Examples]]:
+        """Name and data of each."""
+        return ((entry.name, self.data_of(entry)) for entry in self.entries)
+
+    def data_of(self, entry: Entry) -> Examples:
+        """The data that were there when the task was first seen, or an error."""
+        data = self._checked(self._tasks[self._numbers[entry.name]])
+        if fingerprint(data) != entry.fingerprint:
+            raise ValueError(
+                f"the data of {entry.name!r} changed during the training: asking twice for a task has to give the same"
+            )
+        return data
+
+    @property
+    def scalar_targets(self) -> bool:
+        """Whether real-valued targets come without a channel axis."""
+        first = self._tasks[0]
+        return self._problem.likelihood.continuous and first.support.y.ndim < self._checked(first).y.ndim
+
+    def _entry(self, number: int) -> Entry:
+        task = self._tasks[number]
+        data = self._checked(task)
+        return Entry(task.name, data.size, _shapes(data), fingerprint(data))
+
+    def _checked(self, task: Task) -> Examples:
+        """The network is run on the first task of every kind; numbers, types and shapes of all are looked at."""
+        network, data = self._problem.network, _everything(task)
+        try:
+            x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
+            y = checks.as_tensor(data.y, "y", device=network.device)
+            checks.same_length(x, y)
+            kind = (x.is_floating_point(), tuple(x.shape[1:]))
+            if kind not in self._output_shapes:
+                self._output_shapes[kind] = network.check_forward(x)
+            y = self._problem.likelihood.check_targets(y, self._output_shapes[kind])
+            return Examples(x, checks.as_float(y, "y", network.dtype) if y.is_floating_point() else y)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{task.name}: {error}") from error
+
+
+def _as_tasks(data: TaskData) -> Sequence[Task]:
+    """Tasks by index and with a length; examples by name become tasks without a query set."""
+    if isinstance(data, Mapping):
+        tasks = [Task(Examples(*pair), Examples(pair[0][:0], pair[1][:0]), name) for name, pair in data.items()]
+        length_of(tasks)  # says so if there are none
+        return tasks
+    if length_of(data) is None:
+        raise TypeError(
+            "every task has a posterior of its own here, so there has to be an end to them: "
+            "[source[i] for i in range(100)] are the first hundred"
+        )
+    return data  # type: ignore[return-value]
+
+
+def _everything(task: Task) -> Examples:
+    """Support and query set together."""
+    x, y = (torch.as_tensor(part) for part in task.support)
+    if not len(task.query.x):
+        return Examples(x, y)
+    return Examples(torch.cat([x, torch.as_tensor(task.query.x)]), torch.cat([y, torch.as_tensor(task.query.y)]))
+
+
+def _shapes(examples: Examples) -> str:
+    return ", ".join(f"{name} {tuple(values.shape)} {values.dtype}" for name, values in examples._asdict().items())
+
+
+def fingerprint(examples: Examples) -> str:
+    """The same for the same numbers in the same types and shapes."""
+    digest = hashlib.blake2b(_shapes(examples).encode(), digest_size=16)
+    for values in examples:
+        digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def new_tasks(stored: Sequence[Entry], given: Sequence[Entry], *, growing: bool, folder: Path) -> list[Entry]:
+    """The given tasks that the store does not have yet.
+
+    Raises if one of the store is gone or has other data, or if there are new ones where none may come (``growing``).
+    """
+    before = {entry.name: entry for entry in stored if not entry.forgotten}
+    now = {entry.name: entry for entry in given}
+    gone = [name for name in before if name not in now]
+    changed = [name for name, entry in before.items() if name in now and now[name].fingerprint != entry.fingerprint]
+    new = [entry for entry in given if entry.name not in before]
+    if gone:
+        raise ValueError(
+            f"{len(gone)} of the {len(before)} tasks in {folder} are not among the given ones, first {gone[0]!r}. "
+            "Give them again, or take them out with forget(name); nothing was changed"
+        )
+    if changed:
+        then, present = before[changed[0]].observations, now[changed[0]].observations
+        raise ValueError(
+            f"{len(changed)} tasks have other data than when they were learned, first {changed[0]!r} ({then} "
+            f"observations then, {present} now). Give them another name, or forget(name) first; nothing was changed"
+        )
+    if new and not growing:
+        raise ValueError(
+            f"{len(new)} tasks are new, first {new[0].name!r}: a fit that was stopped is first finished with the tasks "
+            "it was started with (resume=True); then call fit with all"
+        )
+    return new

@@ -1,0 +1,418 @@
+r"""Hierarchical variational inference: a posterior over the prior, and one for every task.
+
+Minimises, over $\psi$ and $\lambda_1..\lambda_M$ together,
+
+$$E_{q(\theta;\psi)}\Big[\sum_{i=1}^M E_{q(\phi_i;\lambda_i)}[-\log p(D_i|\phi_i)]
++ KL(q(\phi_i;\lambda_i)\|p(\phi_i|\theta))\Big] + KL(q(\theta;\psi)\|p(\theta))$$
+
+(Amit & Meir 2018 have the same hierarchy with another bound.) The method's page is ``docs/methods/hierarchical-vi.md``.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from metaprior import checkpoint, saved_posterior
+from metaprior.checkpoint import CheckpointError
+from metaprior.evaluation import Evaluation, evaluate
+from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, refitted
+from metaprior.hierarchy.local_descent import ROWS, LocalDescent, LocalSteps, SharedParameters, Stack, new_record
+from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
+from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan, restored
+from metaprior.hierarchy.store import PosteriorStore
+from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
+from metaprior.hierarchy.two_levels import HierarchicalPosterior
+from metaprior.hyperprior import GaussianHyperprior
+from metaprior.likelihoods import Likelihood
+from metaprior.metagrad.problem import Problem
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork, evaluation_mode
+from metaprior.noise import Noise
+from metaprior.posterior import Posterior, sample_groups
+from metaprior.scaling import TargetScale
+from metaprior.tasks.source import Tasks
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+KIND = "HierarchicalVI"
+FIRST_TASKS = 20
+"""Tasks whose targets give the noise scale to start from."""
+KNOWN_THETA = "known"
+
+
+class HierarchicalVI:
+    """The full hierarchy for any ``nn.Module``: what is known about the prior, and about each of M tasks.
+
+    Posteriors live in a folder, not in memory, which holds those of a few tasks at a time; a training that is killed
+    goes on from its last commit, bit for bit.
+
+    Args:
+        module: the network. Its present parameters are where means start; it is left as it is.
+        likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``. What it learns (a
+            noise scale), and parameters that are not random, are point values that all tasks share.
+        hyperprior: p(theta), a ``GaussianHyperprior``; or a theta that is known (a ``WeightDistribution``): nothing is
+            learned about the prior then, and every task is on its own.
+        store: folder of the posteriors. One that exists is taken up. None: a temporary one, gone with this object.
+        stochastic: regular expression for the names of the random parameters (default: the module's own
+            ``stochastic``, or all).
+        relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square.
+        seed: of task order, shuffling and weight noise.
+
+    After ``fit``: ``psi_`` (the ``HyperPosterior``), ``history_`` (the objective's terms by epoch), ``task_names_``.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        likelihood: Likelihood,
+        *,
+        hyperprior: GaussianHyperprior | WeightDistribution = GaussianHyperprior(),  # noqa: B008 (frozen)
+        store: str | os.PathLike[str] | None = None,
+        stochastic: str | None = None,
+        relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
+        seed: int = 0,
+    ) -> None:
+        if not 0 < relative_sigma < float("inf"):
+            raise ValueError(f"relative_sigma has to be a positive number, got {relative_sigma}")
+        self.network, self.likelihood = BayesianNetwork(module, stochastic), likelihood
+        self.problem = Problem(self.network, likelihood)  # what cannot work is said here
+        self.hyperprior, self.relative_sigma, self.seed = _checked(hyperprior, self.network), relative_sigma, int(seed)
+        self._temporary = tempfile.TemporaryDirectory(prefix="metaprior-") if store is None else None
+        folder = Path(store) if store is not None else Path(self._temporary.name) / "store"  # type: ignore[union-attr]
+        self.store = PosteriorStore(folder, KIND, ROWS, self.network.layout.dimension, self.network.dtype)
+        self._state: State | None = None
+        if self.store.exists:
+            self._state = self._taken_up()
+
+    def fit(
+        self,
+        tasks: TaskData,
+        *,
+        epochs: int = 100,
+        local_steps: int = 10,
+        task_batch: int = 10,
+        batch_size: int = 128,
+        lr: float = 1e-2,
+        samples: int = 1,
+        kl_warmup: float = 0.25,
+        resume: bool = False,
+        save_every: float = 60.0,
+        progress: bool = True,
+    ) -> Self:
+        """Learn about the prior and about every task; where the store has posteriors already, from those on.
+
+        Args:
+            tasks: tasks with a length (all their data are used, support and query set together), or examples (x, y)
+                by name. A task is recognised by its name and its data. All that are in the store have to be there
+                again; new ones may come along, and start from what is known about the prior.
+            epochs: visits to every task.
+            local_steps: steps of a posterior in one visit.
+            task_batch: tasks in a round, after which psi is fitted to the posteriors of all.
+            batch_size: observations in a step.
+            lr: Adam's learning rate for posteriors, falling to zero along a cosine. (Psi needs none.)
+            samples: weight samples in a step.
+            kl_warmup: fraction of the training over which the weight of the posteriors' KL rises from 0 to 1.
+            resume: go on with a fit that was stopped, with the same tasks and settings; one that is finished (or not
+                begun) is no mistake.
+            save_every: seconds between commits. A fit that ends with an error, or is killed, leaves the last one.
+            progress: show a progress bar.
+        """
+        plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
+        checked = CheckedTasks(tasks, self.problem, progress=progress)
+        if not self.store.exists:
+            self._create(checked)
+        with self._writing() as state:
+            if self._begin(state, plan, checked, resume):
+                self._run(state, self._rounds(state, checked), save_every, progress)
+        return self
+
+    def adapt(
+        self,
+        support: Examples,
+        steps: int | None = None,
+        *,
+        lr: float = 1e-2,
+        batch_size: int = 128,
+        samples: int = 1,
+        seed: int = 0,
+    ) -> HierarchicalPosterior:
+        """The posterior of a task that was not there in training: its lambda, descended under E_q(theta) KL.
+
+        It starts from the prior's centre and takes ``steps`` steps (default: as many as a posterior took in training).
+        """
+        state = self._fitted()
+        plan = LocalSteps(steps or state.fit_plan.local().steps, batch_size, lr, samples)
+        checked = self.problem.check_examples(Examples(*support), "support")
+        stack = Stack(["the new task"], [0], new_record(self._start(state)).unsqueeze(0), 0, [checked])
+        descent = LocalDescent(self.network, self.likelihood, Noise(seed).fork("adapt"))
+        visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
+        return self._posterior(state, visit.records[0, 0], visit.records[0, 1])
+
+    @property
+    def prior(self) -> HierarchicalPosterior:
+        """The prior itself as something that predicts: a new task before its first observation."""
+        state = self._fitted()
+        centre = state.psi.centre()
+        return self._posterior(state, centre.mu, centre.rho)
+
+    def posterior(self, task: str) -> HierarchicalPosterior:
+        """The posterior of a task of the training, by its name."""
+        weights = self._weights(self._place(task))
+        return self._posterior(self._fitted(), weights.mu, weights.rho)
+
+    def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
+        """The objective at the present psi and posteriors, with all data and ``samples`` weight samples a task."""
+        state, places = self._fitted(), self._places()
+        nll, kl = 0.0, 0.0
+        for name, data in CheckedTasks(tasks, self.problem):
+            q = self.posterior(name).weights
+            nll += self._nll(q, data, Noise(seed).fork("elbo").at(task=places[name]), samples)
+            kl += float(state.psi.kl_from(q))
+        return HierarchyTerms(nll, kl, state.psi.kl_to(self.hyperprior))
+
+    def forget(self, task: str) -> Self:
+        """Take a task out: what was learned from it leaves psi, and its posterior the store."""
+        with self._writing() as state:
+            place = self._place(task)
+            state.sums = state.sums.without(self._weights(place))
+            if isinstance(self.hyperprior, GaussianHyperprior):
+                state.psi = refitted(state.psi, state.sums, self.hyperprior, LAST_SWEEPS)
+            self.store.forget(place)
+            self._commit(state)
+        return self
+
+    def evaluate(
+        self,
+        tasks: Iterable[Task] | Tasks,
+        *,
+        shots: Sequence[int | None] = (0, None),
+        steps: Sequence[int] | None = None,
+        samples: int = 20,
+        examples_per_shot: int = 1,
+        progress: bool = True,
+    ) -> Evaluation:
+        """Forecasts of new tasks' query sets, before and after adaptation: by shots (None: all) and by steps."""
+
+        def adapted(support: Examples | None, count: int) -> Posterior:
+            return self.prior if support is None else self.adapt(support, count)
+
+        return evaluate(
+            adapted,
+            tasks,
+            shots=shots,
+            steps=[self._fitted().fit_plan.local().steps] if steps is None else steps,
+            samples=samples,
+            examples_per_shot=examples_per_shot,
+            progress=progress,
+        )
+
+    @property
+    def psi_(self) -> HyperPosterior:
+        """q(theta; psi)."""
+        return self._fitted().psi
+
+    @property
+    def history_(self) -> list[HierarchyTerms]:
+        """The objective by epoch, each task's part as of its visit in that epoch."""
+        return list(self._fitted().history)
+
+    @property
+    def task_names_(self) -> list[str]:
+        """Tasks that have a posterior."""
+        return list(self._places())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
+        """A store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a module
+        of the same structure."""
+        tensors, description = checkpoint.read(folder, KIND)
+        with checkpoint.readable(folder):
+            posterior, likelihood = saved_posterior.rebuild(_of_network(tensors), description, module)
+            settings = description["settings"]
+            hyperprior: GaussianHyperprior | WeightDistribution
+            if settings["hyperprior"] == KNOWN_THETA:
+                hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"], {})
+            else:
+                hyperprior = GaussianHyperprior(**settings["hyperprior"])
+            return cls(
+                posterior.network.module,
+                likelihood,
+                hyperprior=hyperprior,
+                store=folder,
+                stochastic=description["stochastic"],
+                relative_sigma=settings["relative_sigma"],
+                seed=settings["seed"],
+            )
+
+    def _fitted(self) -> State:
+        if self._state is None or self._state.plan is None:
+            raise ValueError("nothing is known about the prior yet: call fit(tasks) first")
+        return self._state
+
+    def _places(self) -> dict[str, int]:
+        return {e.name: place for place, e in enumerate(self.store.entries) if e.steps and not e.forgotten}
+
+    def _place(self, task: str) -> int:
+        places = self._places()
+        if task not in places:
+            known = ", ".join(map(repr, list(places)[:5]))
+            raise KeyError(f"no task is called {task!r}; the {len(places)} in the store are {known}, ...")
+        return places[task]
+
+    def _weights(self, place: int) -> WeightDistribution:
+        record = self.store.read(place).to(self.network.device)
+        return WeightDistribution(record[0], record[1], {})
+
+    def _start(self, state: State) -> WeightDistribution:
+        """Where a new posterior starts: at the prior's centre, or where theta was given, at the module's weights."""
+        if isinstance(self.hyperprior, WeightDistribution):
+            return self.network.initial(self.relative_sigma)
+        return state.psi.centre()
+
+    def _posterior(self, state: State, mu: Tensor, rho: Tensor) -> HierarchicalPosterior:
+        weights = WeightDistribution(mu, rho, state.shared.detached())
+        scale, scalar = TargetScale.identity(mu), state.scalar_targets
+        return HierarchicalPosterior(self.network, self.likelihood, weights, scale, None, scalar, hyper=state.psi)
+
+    def _nll(self, q: WeightDistribution, data: Examples, noise: Noise, samples: int) -> float:
+        descent, total = LocalDescent(self.network, self.likelihood, noise), 0.0
+        numbers = len(data.x) * self.network.numbers_per_observation(q, data.x)
+        with torch.no_grad(), evaluation_mode(self.network.module):
+            for group in sample_groups(samples, max(len(q.mu), numbers)):
+                phis = q.sample(noise.normals(q.mu, group)).unsqueeze(0)
+                pair = Examples(data.x.unsqueeze(0), data.y.unsqueeze(0))
+                total += float(descent.nll(phis, pair, q.plain)) * len(group) / samples
+        return total
+
+    def _create(self, tasks: CheckedTasks) -> None:
+        start = self.network.initial(self.relative_sigma)
+        targets = torch.cat([tasks.data_of(entry).y for entry in tasks.entries[:FIRST_TASKS]])
+        shared = SharedParameters({**start.plain, **self.likelihood.initial_parameters(targets)})
+        known = isinstance(self.hyperprior, WeightDistribution)
+        psi = HyperPosterior.known(self.hyperprior) if known else HyperPosterior.around(start)  # type: ignore[arg-type]
+        state = State(psi, PosteriorSums.nothing(start.mu), shared, scalar_targets=tasks.scalar_targets)
+        tensors, description = self._content(state)
+        checkpoint.write(self.store.folder, KIND, tensors, {**description, "tasks": []})
+
+    @contextmanager
+    def _writing(self) -> Iterator[State]:
+        """The store's last commit, and nobody else writes; whatever goes wrong, the last commit is what is left."""
+        with self.store.locked():
+            self._state = self._taken_up()
+            try:
+                yield self._state
+            except BaseException:
+                self._state = self._taken_up()
+                raise
+
+    def _begin(self, state: State, plan: FitPlan, tasks: CheckedTasks, resume: bool) -> bool:
+        """Set the state to where the fit starts; false when there is nothing left to do."""
+        folder, stopped = self.store.folder, not state.finished
+        if stopped and not resume:
+            raise CheckpointError(
+                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True goes on with it, another "
+                "folder starts a new one"
+            )
+        new = new_tasks(self.store.entries, tasks.entries, growing=not stopped, folder=folder)
+        if stopped:
+            refuse_other_plan(state.plan, plan)
+            return True
+        if resume and not new and state.plan == plan:
+            return False
+        self.store.entries.extend(new)
+        state.plan, state.rounds, state.finished = plan, 0, False
+        return True
+
+    def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
+        weights = self.network.initial(self.relative_sigma)._replace(plain=state.shared.detached())
+        return Rounds(
+            self.store,
+            tasks.data_of,
+            LocalDescent(self.network, self.likelihood, Noise(self.seed)),
+            self.hyperprior,
+            lambda: self._start(state),
+            self.network.numbers_per_observation(weights, tasks.data_of(tasks.entries[0]).x),
+        )
+
+    def _run(self, state: State, rounds: Rounds, save_every: float, progress: bool) -> None:
+        saved, total = time.monotonic(), rounds.in_all(state)
+        bar = tqdm(desc="hierarchy", initial=state.rounds, total=total, unit="round", disable=not progress, delay=1)
+        with bar:
+            while not state.finished:
+                rounds.run(state, Noise(self.seed))
+                bar.update()
+                if state.history:
+                    bar.set_postfix(elbo=f"{state.history[-1].elbo:.4g}", refresh=False)
+                if state.finished or time.monotonic() - saved >= save_every:
+                    self._commit(state)
+                    saved = time.monotonic()
+
+    def _commit(self, state: State) -> None:
+        self.store.commit(*self._content(state))
+
+    def _content(self, state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        centre = state.psi.centre()
+        tensors, description = saved_posterior.content(self._posterior(state, centre.mu, centre.rho), self.likelihood)
+        if isinstance(self.hyperprior, WeightDistribution):
+            tensors |= {"theta.mu": self.hyperprior.mu, "theta.rho": self.hyperprior.rho}
+        description |= {**state.description(), "settings": self._settings()}
+        return {**tensors, **state.tensors()}, description
+
+    def _settings(self) -> dict[str, Any]:
+        known = isinstance(self.hyperprior, WeightDistribution)
+        hyperprior = KNOWN_THETA if known else asdict(self.hyperprior)  # type: ignore[arg-type]
+        return {"hyperprior": hyperprior, "relative_sigma": self.relative_sigma, "seed": self.seed}
+
+    def _taken_up(self) -> State:
+        """The state of the store's last commit; what does not belong to this network and these settings is refused."""
+        tensors, description = checkpoint.read(self.store.folder, KIND)
+        with checkpoint.readable(self.store.folder):
+            posterior, likelihood = saved_posterior.rebuild(_of_network(tensors), description, self.network.module)
+            self._refuse_other_settings(likelihood, description, tensors)
+            self.network.constants = posterior.network.constants
+            self.store.take_up(description["tasks"])
+            here = {name: value.to(self.network.device) for name, value in tensors.items()}
+            return restored(here, description, posterior.weights.plain, posterior.scalar_targets)
+
+    def _refuse_other_settings(
+        self, likelihood: Likelihood, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        saved = {**description["settings"], "likelihood": likelihood, "stochastic": description["stochastic"]}
+        given = {**self._settings(), "likelihood": self.likelihood, "stochastic": self.network.stochastic}
+        other = [
+            f"{name} (saved {saved[name]}, given {value})" for name, value in given.items() if value != saved[name]
+        ]
+        if not other and isinstance(self.hyperprior, WeightDistribution):
+            pairs = ((tensors["theta.mu"], self.hyperprior.mu), (tensors["theta.rho"], self.hyperprior.rho))
+            other = [] if all(torch.equal(a, b.cpu()) for a, b in pairs) else ["the known theta has other numbers"]
+        if other:
+            raise CheckpointError(f"it was made with other settings: {'; '.join(other)}")
+
+
+_OWN = ("psi.", "sums.", "shared.", "theta.")
+
+
+def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if not name.startswith(_OWN)}
+
+
+def _checked(
+    hyperprior: GaussianHyperprior | WeightDistribution, network: BayesianNetwork
+) -> GaussianHyperprior | WeightDistribution:
+    if isinstance(hyperprior, GaussianHyperprior):
+        return hyperprior
+    if not isinstance(hyperprior, WeightDistribution):
+        raise TypeError(f"hyperprior is a GaussianHyperprior, or a theta (WeightDistribution), got {hyperprior!r}")
+    if hyperprior.mu.shape != (network.layout.dimension,):
+        raise ValueError(
+            f"the known theta has {tuple(hyperprior.mu.shape)} means, the network {network.layout.dimension} weights"
+        )
+    return WeightDistribution(hyperprior.mu.detach().to(network.dtype), hyperprior.rho.detach().to(network.dtype), {})
