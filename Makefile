@@ -18,7 +18,7 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about eight minutes.
+# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about nine minutes.
 bench: .venv
 	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
 	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
@@ -31,6 +31,7 @@ bench: .venv
 	$(BIN)/metaprior bench omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
 	$(BIN)/metaprior bench wheel $(BENCH_FLAGS) --json bench-results/wheel.json
 	$(BIN)/metaprior bench solar $(BENCH_FLAGS) --json bench-results/solar.json
+	$(BIN)/metaprior bench hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
 
 .venv: .venv/installed
 

@@ -27,6 +27,7 @@ class Bench(StrEnum):
     OMNIGLOT = "omniglot"
     WHEEL = "wheel"
     SOLAR = "solar"
+    HIERARCHY = "hierarchy"
 
 
 BENCH_HELP = (
@@ -37,7 +38,9 @@ BENCH_HELP = (
     "to 1. warmstart: beside a plain network trained on everything and fine-tuned. These three need nothing. "
     "omniglot: five classes of handwritten characters from one and five examples, beside MAML and Bayes by Backprop. "
     "wheel: a bandit that is explored with the adapted posterior, beside MAML and published figures. solar: forecast "
-    "maps of Himawari-9 and of the simulator, beside fine-tuned networks, an ensemble, MAML and persistence."
+    "maps of Himawari-9 and of the simulator, beside fine-tuned networks, an ensemble, MAML and persistence. "
+    "hierarchy: what tasks learn from each other, with few and many data and tasks: plain, hierarchical and amortised "
+    "inference (with --json also a picture), and the memory of 2,000 tasks; it needs nothing."
 )
 
 
@@ -55,14 +58,28 @@ def bench(
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="uci, mnist, omniglot, wheel, solar: processes at once (default: one a core)."),
+        typer.Option(
+            min=1, help="uci, mnist, omniglot, wheel, solar, hierarchy: processes at once (default: one a core)."
+        ),
     ] = None,
 ) -> None:
     """Measure beside published figures (uci, mnist) or beside other libraries at work (gradients, memory, speed).
 
     Prints a table and, with --json, writes it. Example: metaprior bench uci --quick --json uci.json
     """
-    from metaprior.bench import gradients, memory, mnist, omniglot, robustness, sinusoid, speed, uci, warmstart, wheel
+    from metaprior.bench import (
+        gradients,
+        hierarchy,
+        memory,
+        mnist,
+        omniglot,
+        robustness,
+        sinusoid,
+        speed,
+        uci,
+        warmstart,
+        wheel,
+    )
     from metaprior.bench.data import data_folder
 
     if full and name is not Bench.MEMORY:
@@ -79,12 +96,17 @@ def bench(
         Bench.OMNIGLOT: lambda: omniglot.run(data_folder(data), quick=quick, workers=workers),
         Bench.WHEEL: lambda: wheel.run(quick=quick, workers=workers),
         Bench.SOLAR: lambda: _solar(data_folder(data), quick, workers),
+        Bench.HIERARCHY: lambda: hierarchy.run(quick=quick, workers=workers),
     }
     result = benches[name]()
     typer.echo(result.table())
     if json is not None:
         result.write(json)
         typer.echo(f"written: {json}")
+        if name is Bench.HIERARCHY:
+            picture = json.with_suffix(".png")
+            hierarchy.draw(result, picture)
+            typer.echo(f"written: {picture}")
 
 
 def _solar(folder: Path, quick: bool, workers: int | None) -> "BenchResult":

@@ -19,7 +19,10 @@ from torch.nn import functional as F
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.weights import WeightDistribution, inverse_softplus
 
-LARGEST_NEWTON_STEP = 1.0
+LARGEST_NEWTON_STEP = 0.8
+"""Of a logarithm of a scale; up to 0.89 no such step on the objective can overshoot so far that it rises."""
+SMALLEST_NEWTON_STEP = 1e-7
+"""Nothing changes any more."""
 FIRST_RELATIVE_STD = 0.1
 
 
@@ -131,21 +134,32 @@ def refitted(psi: HyperPosterior, sums: PosteriorSums, hyperprior: GaussianHyper
 
     $$M r + \tfrac12 A\,e^{-2r + 2t^2} + KL(q(\theta;\psi)\|p(\theta))$$
 
-    Its minimum in m, s and t, the others fixed, has a closed form; in r it is convex, and one bounded Newton step is
-    taken in each sweep. There is no learning rate, and no noise of a mini-batch: sums are over **all** tasks (this is
+    Its minimum in m and in s, the others fixed, has a closed form, and so has the one in t along a constant
+    $T = e^{-2r + 2t^2}$ (r goes with it); in r it is convex, and one bounded Newton step is taken in a sweep. None of
+    these can raise it. There is no learning rate, and no noise of a mini-batch: sums are over **all** tasks (this is
     the incremental form of Neal & Hinton 1998, for the hierarchy of Hoffman et al. 2013).
     """
     m, s, r, t = (value.double() for value in psi)
     precision_of_mean, precision_of_scale = hyperprior.mean_std**-2, hyperprior.log_scale_std**-2
-    count = sums.tasks
+    count, usual = sums.tasks, math.log(hyperprior.scale)
     for _ in range(sweeps):
-        held = torch.exp(2 * (t**2 - r))  # T
+        rest = r - t**2
+        held = torch.exp(-2 * rest)  # T
         gathered = held * count + precision_of_mean
         m, s = held * sums.first / gathered, gathered.rsqrt()
         spread = (sums.second - 2 * m * sums.first + count * (m**2 + s**2)).clamp_min(0.0)  # A; rounding, below zero
-        t = (2 * spread * held + precision_of_scale).rsqrt()
-        pull = spread * torch.exp(2 * (t**2 - r))
-        slope = count - pull + precision_of_scale * (r - math.log(hyperprior.scale))
-        newton = slope / (2 * pull + precision_of_scale)
-        r = r - newton.clamp(-LARGEST_NEWTON_STEP, LARGEST_NEWTON_STEP)
+        square = _positive_root(2 * precision_of_scale, 2 * count + precision_of_scale * (2 * (rest - usual) + 1))
+        t, r = square.sqrt(), rest + square
+        pull = spread * held
+        slope = count - pull + precision_of_scale * (r - usual)
+        newton = (slope / (2 * pull + precision_of_scale)).clamp(-LARGEST_NEWTON_STEP, LARGEST_NEWTON_STEP)
+        r = r - newton
+        if float(newton.abs().max()) < SMALLEST_NEWTON_STEP:
+            break
     return HyperPosterior(*(value.to(psi.mean) for value in (m, s, r, t)))
+
+
+def _positive_root(a: float, b: Tensor) -> Tensor:
+    """The v > 0 with a v^2 + b v = 1, without cancellation."""
+    size = b.abs() + (b**2 + 4 * a).sqrt()
+    return torch.where(b > 0, 2 / size, size / (2 * a))

@@ -179,7 +179,8 @@ class LocalDescent:
                 first, second = stack.records[:, 2 + row].clone(), stack.records[:, 4 + row].clone()
                 adam.state[value] = _adam_state(first, second, stack.steps_taken)
         sums = Terms(torch.zeros_like(mu[:, 0]), torch.zeros_like(mu[:, 0]))
-        batches, q = self._minibatches(stack, plan), WeightDistribution(mu, rho, shared.values)
+        plain = shared.detached() if shared_lr is None else shared.values
+        batches, q = self._minibatches(stack, plan), WeightDistribution(mu, rho, plain)
         for count, step in enumerate(steps):
             adam.param_groups[0]["lr"] = plan.lr_at(step)
             noises = [self.noise.at(task=index, step=stack.steps_taken + count) for index in stack.indices]

@@ -70,13 +70,15 @@ class Rounds:
     def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range) -> None:
         local, live = plan.local(), self.live
         observations = sum(self.store.entries[index].observations for index in live)
+        # Every stack takes a step of its own on what is shared: one of few tasks counts less than one of many.
+        most = min(plan.task_batch, len(live), self._at_once(plan))
         visit = self.descent.visit(
             stack,
             state.psi,
             state.shared,
             local,
             steps=steps,
-            weight=stack.size * len(live) / observations,
+            weight=len(stack.indices) / most * stack.size * len(live) / observations,
             shared_lr=[local.lr_at(step) for step in steps],
         )
         after = WeightDistribution(visit.records[:, 0], visit.records[:, 1], {})
@@ -85,9 +87,12 @@ class Rounds:
             known = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}
             self.store.write(index, visit.records[place], steps=stack.steps_taken + len(steps), **known)
 
+    def _at_once(self, plan: FitPlan) -> int:
+        return self.descent.tasks_at_once(plan.local(), self.numbers_per_observation)
+
     def _stacks(self, chosen: Sequence[int], plan: FitPlan) -> Iterator[Stack]:
         """Tasks of equal shapes and equally many steps, in stacks that are small enough, in a fixed order."""
-        at_once = self.descent.tasks_at_once(plan.local(), self.numbers_per_observation)
+        at_once = self._at_once(plan)
 
         def kind(index: int) -> tuple[int, str]:
             return self.store.entries[index].steps, self.store.entries[index].shapes

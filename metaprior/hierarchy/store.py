@@ -104,7 +104,7 @@ class PosteriorStore:
         if zlib.crc32(values.data) != entry.checksum:
             raise CheckpointError(
                 f"{self.path}: the posterior of {entry.name!r} is not what was saved. Either another process has "
-                "trained on this store since it was opened (open it again), or the file is damaged: restore it from a copy"
+                "trained on this store since it was opened (open it again), or the file is damaged: restore it"
             )
         return torch.from_numpy(values)
 

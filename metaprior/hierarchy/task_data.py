@@ -18,6 +18,10 @@ TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
 """Tasks with a length, of which support and query set are taken together; or examples (x, y) by name."""
 
 
+GLANCE = 1000
+"""Numbers of inputs and of targets that are compared when a task's data are fetched again."""
+
+
 class CheckedTasks:
     """Every task's data in the network's types, fetched when they are asked for.
 
@@ -30,6 +34,7 @@ class CheckedTasks:
     def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
         self._tasks, self._problem = _as_tasks(data), problem
         self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
+        self._glances: list[str] = []
         numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
         self.entries = [self._entry(number) for number in numbers]
         self._numbers = {entry.name: number for number, entry in enumerate(self.entries)}
@@ -43,9 +48,10 @@ class CheckedTasks:
         return ((entry.name, self.data_of(entry)) for entry in self.entries)
 
     def data_of(self, entry: Entry) -> Examples:
-        """The data that were there when the task was first seen, or an error."""
-        data = self._checked(self._tasks[self._numbers[entry.name]])
-        if fingerprint(data) != entry.fingerprint:
+        """The data that were there when the task was first looked at, or an error."""
+        number = self._numbers[entry.name]
+        data = self._in_types(_everything(self._tasks[number]))
+        if _glance(data) != self._glances[number]:
             raise ValueError(
                 f"the data of {entry.name!r} changed during the training: asking twice for a task has to give the same"
             )
@@ -60,6 +66,7 @@ class CheckedTasks:
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
         data = self._checked(task)
+        self._glances.append(_glance(data))
         return Entry(task.name, data.size, _shapes(data), fingerprint(data))
 
     def _checked(self, task: Task) -> Examples:
@@ -69,13 +76,26 @@ class CheckedTasks:
             x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
             y = checks.as_tensor(data.y, "y", device=network.device)
             checks.same_length(x, y)
-            kind = (x.is_floating_point(), tuple(x.shape[1:]))
-            if kind not in self._output_shapes:
-                self._output_shapes[kind] = network.check_forward(x)
-            y = self._problem.likelihood.check_targets(y, self._output_shapes[kind])
-            return Examples(x, checks.as_float(y, "y", network.dtype) if y.is_floating_point() else y)
+            if _kind(x) not in self._output_shapes:
+                self._output_shapes[_kind(x)] = network.check_forward(x)
+            checked = self._in_types(Examples(x, y))
+            checks.refuse_non_finite(checked.y, f"y (converted to {network.dtype})")
+            return checked
         except (ValueError, TypeError) as error:
             raise type(error)(f"{task.name}: {error}") from error
+
+    def _in_types(self, data: Examples) -> Examples:
+        """As the network and the likelihood take them."""
+        network = self._problem.network
+        x, y = data.x.to(network.device), data.y.to(network.device)
+        x = x.to(network.dtype) if x.is_floating_point() else x
+        y = self._problem.likelihood.check_targets(y, self._output_shapes[_kind(x)])
+        return Examples(x, y.to(network.dtype) if y.is_floating_point() else y)
+
+
+def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
+    """Whether inputs are real numbers, and the shape of one."""
+    return x.is_floating_point(), tuple(x.shape[1:])
 
 
 def _as_tasks(data: TaskData) -> Sequence[Task]:
@@ -110,6 +130,13 @@ def fingerprint(examples: Examples) -> str:
     for values in examples:
         digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _glance(examples: Examples) -> str:
+    """A fingerprint of a few of the numbers, for data that are fetched again and again."""
+    flat = (values.reshape(-1) for values in examples)
+    few = Examples(*(values[:: max(1, len(values) // GLANCE)].contiguous() for values in flat))
+    return f"{_shapes(examples)} {fingerprint(few)}"
 
 
 def new_tasks(stored: Sequence[Entry], given: Sequence[Entry], *, growing: bool, folder: Path) -> list[Entry]:

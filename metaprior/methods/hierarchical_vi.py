@@ -9,8 +9,10 @@ $$E_{q(\theta;\psi)}\Big[\sum_{i=1}^M E_{q(\phi_i;\lambda_i)}[-\log p(D_i|\phi_i
 """
 
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -36,6 +38,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
 from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
+from metaprior.objectives import TrainingDiverged
 from metaprior.posterior import Posterior, sample_groups
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks
@@ -85,8 +88,7 @@ class HierarchicalVI:
         self.network, self.likelihood = BayesianNetwork(module, stochastic), likelihood
         self.problem = Problem(self.network, likelihood)  # what cannot work is said here
         self.hyperprior, self.relative_sigma, self.seed = _checked(hyperprior, self.network), relative_sigma, int(seed)
-        self._temporary = tempfile.TemporaryDirectory(prefix="metaprior-") if store is None else None
-        folder = Path(store) if store is not None else Path(self._temporary.name) / "store"  # type: ignore[union-attr]
+        folder = Path(store) if store is not None else _temporary_folder(self)
         self.store = PosteriorStore(folder, KIND, ROWS, self.network.layout.dimension, self.network.dtype)
         self._state: State | None = None
         if self.store.exists:
@@ -149,7 +151,7 @@ class HierarchicalVI:
         It starts from the prior's centre and takes ``steps`` steps (default: as many as a posterior took in training).
         """
         state = self._fitted()
-        plan = LocalSteps(steps or state.fit_plan.local().steps, batch_size, lr, samples)
+        plan = LocalSteps(state.fit_plan.local().steps if steps is None else steps, batch_size, lr, samples)
         checked = self.problem.check_examples(Examples(*support), "support")
         stack = Stack(["the new task"], [0], new_record(self._start(state)).unsqueeze(0), 0, [checked])
         descent = LocalDescent(self.network, self.likelihood, Noise(seed).fork("adapt"))
@@ -181,6 +183,11 @@ class HierarchicalVI:
     def forget(self, task: str) -> Self:
         """Take a task out: what was learned from it leaves psi, and its posterior the store."""
         with self._writing() as state:
+            if not state.finished:
+                raise CheckpointError(
+                    f"{self.store.folder} holds a fit that was stopped at round {state.rounds}, which counts on all of "
+                    "its tasks: first finish it with fit(tasks, ..., resume=True)"
+                )
             place = self._place(task)
             state.sums = state.sums.without(self._weights(place))
             if isinstance(self.hyperprior, GaussianHyperprior):
@@ -202,7 +209,10 @@ class HierarchicalVI:
         """Forecasts of new tasks' query sets, before and after adaptation: by shots (None: all) and by steps."""
 
         def adapted(support: Examples | None, count: int) -> Posterior:
-            return self.prior if support is None else self.adapt(support, count)
+            try:
+                return self.prior if support is None else self.adapt(support, count)
+            except TrainingDiverged as error:  # counted as a failure of this task
+                raise FloatingPointError(str(error)) from error
 
         return evaluate(
             adapted,
@@ -240,6 +250,8 @@ class HierarchicalVI:
             hyperprior: GaussianHyperprior | WeightDistribution
             if settings["hyperprior"] == KNOWN_THETA:
                 hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"], {})
+                if module is None:
+                    _start_at(tensors["theta.start"], posterior.network)
             else:
                 hyperprior = GaussianHyperprior(**settings["hyperprior"])
             return cls(
@@ -363,6 +375,7 @@ class HierarchicalVI:
         tensors, description = saved_posterior.content(self._posterior(state, centre.mu, centre.rho), self.likelihood)
         if isinstance(self.hyperprior, WeightDistribution):
             tensors |= {"theta.mu": self.hyperprior.mu, "theta.rho": self.hyperprior.rho}
+            tensors["theta.start"] = self.network.initial().mu
         description |= {**state.description(), "settings": self._settings()}
         return {**tensors, **state.tensors()}, description
 
@@ -402,6 +415,20 @@ _OWN = ("psi.", "sums.", "shared.", "theta.")
 
 def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in tensors.items() if not name.startswith(_OWN)}
+
+
+def _temporary_folder(owner: object) -> Path:
+    """A folder that is gone with its owner."""
+    folder = Path(tempfile.mkdtemp(prefix="metaprior-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _start_at(mu: Tensor, network: BayesianNetwork) -> None:
+    """A rebuilt network has weights of its own; with a known theta new posteriors start where the saved one's did."""
+    with torch.no_grad():
+        for name, value in network.layout.split(mu).items():
+            network.module.get_parameter(name).copy_(value)
 
 
 def _checked(
