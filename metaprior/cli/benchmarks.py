@@ -28,6 +28,7 @@ class Bench(StrEnum):
     WHEEL = "wheel"
     SOLAR = "solar"
     HIERARCHY = "hierarchy"
+    PERMUTED = "permuted"
 
 
 BENCH_HELP = (
@@ -40,7 +41,8 @@ BENCH_HELP = (
     "wheel: a bandit that is explored with the adapted posterior, beside MAML and published figures. solar: forecast "
     "maps of Himawari-9 and of the simulator, beside fine-tuned networks, an ensemble, MAML and persistence. "
     "hierarchy: what tasks learn from each other, with few and many data and tasks: plain, hierarchical and amortised "
-    "inference (with --json also a picture), and the memory of 2,000 tasks; it needs nothing."
+    "inference (with --json also a picture), and the memory of 2,000 tasks; it needs nothing. permuted: digits with "
+    "permuted labels or pixels, new tasks of 2,000 images, beside a network from scratch and a warm start."
 )
 
 
@@ -54,12 +56,15 @@ def bench(
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="uci, mnist, omniglot, solar: data folder (default: $METAPRIOR_DATA, else ../shared/data)."),
+        typer.Option(
+            help="uci, mnist, omniglot, permuted, solar: data folder (default: $METAPRIOR_DATA, else ../shared/data)."
+        ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="uci, mnist, omniglot, wheel, solar, hierarchy: processes at once (default: one a core)."
+            min=1,
+            help="uci, mnist, omniglot, permuted, wheel, solar, hierarchy: processes at once (default: one a core).",
         ),
     ] = None,
 ) -> None:
@@ -73,6 +78,7 @@ def bench(
         memory,
         mnist,
         omniglot,
+        permuted,
         robustness,
         sinusoid,
         speed,
@@ -96,6 +102,7 @@ def bench(
         Bench.OMNIGLOT: lambda: omniglot.run(data_folder(data), quick=quick, workers=workers),
         Bench.WHEEL: lambda: wheel.run(quick=quick, workers=workers),
         Bench.SOLAR: lambda: _solar(data_folder(data), quick, workers),
+        Bench.PERMUTED: lambda: permuted.run(data_folder(data), quick=quick, workers=workers),
         Bench.HIERARCHY: lambda: hierarchy.run(quick=quick, workers=workers),
     }
     result = benches[name]()

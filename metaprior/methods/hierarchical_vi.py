@@ -43,12 +43,14 @@ from metaprior.posterior import Posterior, sample_groups
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import WeightDistribution, inverse_softplus
 
 KIND = "HierarchicalVI"
 FIRST_TASKS = 20
 """Tasks whose targets give the noise scale to start from."""
 KNOWN_THETA = "known"
+NARROW_START = 0.5
+"""Scales of a new posterior, as a fraction of the learned prior's."""
 
 
 class HierarchicalVI:
@@ -148,7 +150,8 @@ class HierarchicalVI:
     ) -> HierarchicalPosterior:
         """The posterior of a task that was not there in training: its lambda, descended under E_q(theta) KL.
 
-        It starts from the prior's centre and takes ``steps`` steps (default: as many as a posterior took in training).
+        It starts from the prior's centre, with half of its scales, and takes ``steps`` steps (default: as many as a
+        posterior took in training). With few data, less than a few hundred leave scales too small: forecasts too sure.
         """
         state = self._fitted()
         plan = LocalSteps(state.fit_plan.local().steps if steps is None else steps, batch_size, lr, samples)
@@ -284,10 +287,17 @@ class HierarchicalVI:
         return WeightDistribution(record[0], record[1], {})
 
     def _start(self, state: State) -> WeightDistribution:
-        """Where a new posterior starts: at the prior's centre, or where theta was given, at the module's weights."""
+        """Where a new posterior starts: at the prior's centre; where theta was given, at the module's weights.
+
+        Once the prior was learned, narrower than it: as wide as the prior, weights are so noisy that the means find
+        the data late, while scales that are too small grow back in a few hundred steps.
+        """
         if isinstance(self.hyperprior, WeightDistribution):
             return self.network.initial(self.relative_sigma)
-        return state.psi.centre()
+        centre = state.psi.centre()
+        if not state.history:
+            return centre
+        return centre._replace(rho=inverse_softplus(NARROW_START * centre.sigma))
 
     def _posterior(self, state: State, mu: Tensor, rho: Tensor) -> HierarchicalPosterior:
         weights = WeightDistribution(mu, rho, state.shared.detached())
