@@ -31,6 +31,7 @@ bench: .venv
 	$(BIN)/metaprior bench omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
 	$(BIN)/metaprior bench wheel $(BENCH_FLAGS) --json bench-results/wheel.json
 	$(BIN)/metaprior bench solar $(BENCH_FLAGS) --json bench-results/solar.json
+	$(BIN)/metaprior bench permuted $(BENCH_FLAGS) --json bench-results/permuted.json
 	$(BIN)/metaprior bench hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
 
 .venv: .venv/installed

@@ -39,7 +39,7 @@ from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution, inverse_softplus
 
 AMORTISED = "amortised"
-TRAINING_SEED, TEST_SEED = 41, 42  # settings were chosen on tasks of seeds 31 and 32
+TRAINING_SEED, TEST_SEED = 43, 44  # settings were chosen on tasks of seeds 31 and 32
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Settings:
     observations: tuple[int, ...] = (5, 20, 80)
     """Data a task: the first so many of its points, so that more data contain fewer."""
     tasks: tuple[int, ...] = (3, 10, 50)
-    test_tasks: int = 30
+    test_tasks: int = 20
     held_out: int = 100
     noise: float = 0.1
     hidden: tuple[int, ...] = (40, 40)
@@ -74,7 +74,8 @@ class Settings:
     together: Descent = Descent(epochs=1000, local_steps=1, kl_warmup=0.25)
     """In the hierarchy: the oftener psi is fitted to the posteriors, the better."""
     lr: float = 1e-2
-    adapt_steps: int = 300
+    adapt_steps: int = 1000
+    """To a new task."""
     amortised_seconds: float = 20.0
     """CPU time of meta-training."""
     inner_steps: int = 5

@@ -114,7 +114,7 @@ class PosteriorStore:
         if values.shape != self._shape:
             raise ValueError(f"a record has the shape {self._shape}, got {values.shape}")
         slot = self._free_slot(index)
-        self._grow(self._offset(index, slot) + self._record_bytes)
+        self._reserve(self._offset(index, slot))
         mapped = self._mapped(index, slot, "r+")
         mapped[...] = values
         self.entries[index] = replace(self.entries[index], slot=slot, checksum=zlib.crc32(values.data), **known)
@@ -159,10 +159,16 @@ class PosteriorStore:
     def _offset(self, index: int, slot: int) -> int:
         return (index * SLOTS + slot) * self._record_bytes
 
-    def _grow(self, size: int) -> None:
+    def _reserve(self, offset: int) -> None:
+        """Room for a record: to write through a map to a disk that is full would kill the process."""
         file = self._open_file()
-        if os.fstat(file.fileno()).st_size < size:
-            file.truncate(size)
+        if not hasattr(os, "posix_fallocate"):
+            file.truncate(max(offset + self._record_bytes, os.fstat(file.fileno()).st_size))
+            return
+        try:
+            os.posix_fallocate(file.fileno(), offset, self._record_bytes)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def _mapped(self, index: int, slot: int, mode: Any) -> npt.NDArray[Any]:
         return np.memmap(self.path, self._type, mode, self._offset(index, slot), self._shape)

@@ -100,8 +100,8 @@ class HierarchicalVI:
         self,
         tasks: TaskData,
         *,
-        epochs: int = 100,
-        local_steps: int = 10,
+        epochs: int = 500,
+        local_steps: int = 2,
         task_batch: int = 10,
         batch_size: int = 128,
         lr: float = 1e-2,
@@ -118,7 +118,8 @@ class HierarchicalVI:
                 by name. A task is recognised by its name and its data. All that are in the store have to be there
                 again; new ones may come along, and start from what is known about the prior.
             epochs: visits to every task.
-            local_steps: steps of a posterior in one visit.
+            local_steps: steps of a posterior in one visit. Few: the oftener psi is fitted to posteriors, the more they
+                learn from each other. More save the reading and writing of large posteriors.
             task_batch: tasks in a round, after which psi is fitted to the posteriors of all.
             batch_size: observations in a step.
             lr: Adam's learning rate for posteriors, falling to zero along a cosine. (Psi needs none.)

@@ -1,3 +1,5 @@
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -223,3 +225,18 @@ def test_memory_does_not_grow_with_the_number_of_tasks(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", MANY_RECORDS, tmp_path], capture_output=True, text=True, check=True)
     few, many = map(int, done.stdout.split())
     assert many < 1.1 * few
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_the_last_commit_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_store(tmp_path)
+
+    def no_space(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / FILE))) as failed, store.locked():
+        store.write(1, record(9), steps=2)
+    assert failed.value.errno == errno.ENOSPC
+    assert store_in(tmp_path).read(1).equal(record(1))
