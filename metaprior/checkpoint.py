@@ -31,14 +31,19 @@ class CheckpointError(ValueError):
 
 
 def write(
-    folder: str | os.PathLike[str], kind: str, tensors: Mapping[str, Tensor], description: Mapping[str, Any]
+    folder: str | os.PathLike[str],
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    description: Mapping[str, Any],
+    *,
+    beside: Iterable[str] = (),
 ) -> None:
     """Write a checkpoint, replacing an earlier one in the same folder only when the new one is complete.
 
-    A folder that holds anything else is left alone.
+    A folder that holds anything else is left alone; files called as in ``beside`` may be there.
     """
     folder = Path(folder)
-    _refuse_foreign(folder)
+    refuse_foreign(folder, beside)
     content = bytes_from_tensors({name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
@@ -58,7 +63,7 @@ def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
     Files of a checkpoint are never changed, only replaced, so the two are independent from then on.
     """
     source, target = Path(source), Path(target)
-    _refuse_foreign(target)
+    refuse_foreign(target)
     text = (source / DESCRIPTION).read_bytes()
     name = str(_read_description(source / DESCRIPTION)["tensors"])
     target.mkdir(parents=True, exist_ok=True)
@@ -93,14 +98,15 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     _replace(Path(path), content)
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Raise if the folder holds something that is not a checkpoint of this package."""
+def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
+    """Raise if the folder holds something that is not a checkpoint of this package (or a file ``beside`` it)."""
     if not folder.exists():
         return
     if (folder / DESCRIPTION).exists():
         _read_description(folder / DESCRIPTION)
         return
-    others = sorted(entry.name for entry in folder.iterdir() if not LEFTOVER.fullmatch(entry.name))
+    names = {entry.name for entry in folder.iterdir() if not LEFTOVER.fullmatch(entry.name)}
+    others = sorted(names - set(beside))
     if others:
         raise CheckpointError(
             f"{folder} holds other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and no "
@@ -118,6 +124,8 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
     try:
         content = path.read_bytes()
     except OSError as error:
+        if _read_description(folder / DESCRIPTION)["tensors"] != path.name:  # replaced between the two reads
+            return read(folder, kind)
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); the checkpoint is incomplete") from None
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise CheckpointError(

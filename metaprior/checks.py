@@ -15,21 +15,25 @@ ArrayLike = Tensor | npt.NDArray[np.generic]
 
 def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
     """A tensor on ``device``, at least one observation long, of real numbers that are all finite."""
-    if isinstance(values, Tensor):
-        tensor = values.detach()
-    elif isinstance(values, np.ndarray):
-        tensor = _from_numpy(values, name)
-    else:
-        raise TypeError(
-            f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}; "
-            "numpy.asarray(...) makes one of a list or a data frame"
-        )
+    tensor = as_plain_tensor(values, name)
     if tensor.is_complex():
         raise TypeError(f"{name} has to hold real numbers, got {tensor.dtype}")
     if tensor.ndim == 0 or tensor.numel() == 0:
         raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis has to be the observations")
     refuse_non_finite(tensor, name)
     return tensor.to(device)
+
+
+def as_plain_tensor(values: object, name: str) -> Tensor:
+    """A tensor or an array of numbers as a tensor, whatever is in it."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    if isinstance(values, np.ndarray):
+        return _from_numpy(values, name)
+    raise TypeError(
+        f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}; "
+        "numpy.asarray(...) makes one of a list or a data frame"
+    )
 
 
 def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:

@@ -190,9 +190,9 @@ def _by_forecast(posterior: Posterior, samples: int) -> Classifier:
     return labels
 
 
-def _training_tasks(job: Job) -> list[Task]:
+def _training_tasks(job: Job, count: int) -> list[Task]:
     source = Permuted(job.folder, job.kind, job.settings.train_images, 1)
-    return [source[index] for index in range(job.settings.train_tasks)]
+    return [source[index] for index in range(count)]
 
 
 def _trained_on(first: Examples, job: Job) -> nn.Module:
@@ -204,7 +204,7 @@ def _trained_on(first: Examples, job: Job) -> nn.Module:
 
 def hierarchical(job: Job) -> Learner:
     """A posterior for every training task and for the prior; a new task descends under it."""
-    settings, tasks = job.settings, _training_tasks(job)
+    settings, tasks = job.settings, _training_tasks(job, job.settings.train_tasks)
     hvi = HierarchicalVI(_trained_on(tasks[0].support, job), Categorical(), hyperprior=GaussianHyperprior())
     hvi.fit(
         {task.name: task.support for task in tasks},
@@ -227,7 +227,7 @@ def hierarchical(job: Job) -> Learner:
 
 def amortised(job: Job) -> Learner:
     """A few inner steps from a learned prior; in training from few images, of a new task from all."""
-    settings, first = job.settings, _training_tasks(job)[0].support
+    settings, first = job.settings, _training_tasks(job, 1)[0].support
     inner = InnerLoop(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
     learner = MetaLearner(_trained_on(first, job), Categorical(), inner=inner, objective="predictive", outer_samples=2)
     images = settings.amortised_images
@@ -268,7 +268,7 @@ def scratch(job: Job) -> Learner:
 
 def warm_start(job: Job) -> Learner:
     """A plain network, trained on the first training task, is where training on a new task starts."""
-    module = _trained_on(_training_tasks(job)[0].support, job)
+    module = _trained_on(_training_tasks(job, 1)[0].support, job)
     return lambda support, number: _plain(copy.deepcopy(module), support, job.settings)
 
 

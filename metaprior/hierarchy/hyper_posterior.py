@@ -60,7 +60,7 @@ class HyperPosterior(NamedTuple):
         r"""$T = E[\sigma^{-2}]$, what a posterior is held with."""
         return torch.exp(2 * (self.log_scale_std**2 - self.log_scale))
 
-    def kl_from(self, q: WeightDistribution, phi: Tensor | None = None) -> Tensor:
+    def kl_from(self, q: WeightDistribution) -> Tensor:
         r"""$E_{q(\theta)} KL(q_\lambda \| p(\cdot|\theta))$, summed over weights (the last axis: q may be a stack):
 
         $$\sum_j r_j - \log\sigma_{q,j}

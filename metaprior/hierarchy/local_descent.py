@@ -178,13 +178,14 @@ class LocalDescent:
             for row, value in enumerate((mu, rho)):
                 first, second = stack.records[:, 2 + row].clone(), stack.records[:, 4 + row].clone()
                 adam.state[value] = _adam_state(first, second, stack.steps_taken)
-        sums = Terms(torch.zeros_like(mu[:, 0]), torch.zeros_like(mu[:, 0]))
+        sums, seen = Terms(torch.zeros_like(mu[:, 0]), torch.zeros_like(mu[:, 0])), 0
         plain = shared.detached() if shared_lr is None else shared.values
         batches, q = self._minibatches(stack, plan), WeightDistribution(mu, rho, plain)
         for count, step in enumerate(steps):
             adam.param_groups[0]["lr"] = plan.lr_at(step)
             noises = [self.noise.at(task=index, step=stack.steps_taken + count) for index in stack.indices]
-            terms = self._accumulate_gradient(q, psi, next(batches), stack.size, noises, plan, plan.warmth_at(step))
+            batch = next(batches)
+            terms = self._accumulate_gradient(q, psi, batch, stack.size, noises, plan, plan.warmth_at(step))
             _refuse_divergence(terms, stack.names, step)
             adam.step()
             adam.zero_grad()
@@ -192,12 +193,13 @@ class LocalDescent:
                 for value in shared.values.values():
                     value.grad = None if value.grad is None else value.grad * (weight / len(stack.indices))
                 shared.step(shared_lr[count])
-            sums += terms
+            sums, seen = sums + terms, seen + batch.x.shape[1]
         moments = [adam.state[value][name] for name in ("exp_avg", "exp_avg_sq") for value in (mu, rho)]
         records = torch.stack([mu.detach(), rho.detach(), *moments], 1)
         _refuse_non_finite(records, stack.names)
-        scale = stack.size / len(steps)
-        return Visit(records, sums.nll * scale, sums.kl * scale)
+        # In the gradient every batch of a pass counts the same; in the sum that is shown, every observation does.
+        nll = sums.nll * stack.size / plan.num_batches(stack.size)  # of the observations that were seen
+        return Visit(records, nll * stack.size / seen, sums.kl * stack.size / len(steps))
 
     def _accumulate_gradient(
         self,
@@ -260,7 +262,7 @@ def _stacked(parts: Sequence[Examples]) -> Examples:
 
 
 def _adam_state(first: Tensor, second: Tensor, steps: int) -> dict[str, Tensor]:
-    return {"step": torch.tensor(float(steps)), "exp_avg": first, "exp_avg_sq": second}
+    return {"step": torch.tensor(float(steps), device=first.device), "exp_avg": first, "exp_avg_sq": second}
 
 
 def _refuse_divergence(terms: Terms, names: Sequence[str], step: int) -> None:

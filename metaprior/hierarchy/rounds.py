@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -32,10 +33,15 @@ class Rounds:
     start: Callable[[], WeightDistribution]
     numbers_per_observation: int
 
-    @property
+    @cached_property
     def live(self) -> list[int]:
         """Places of the tasks that take part."""
         return [index for index, entry in enumerate(self.store.entries) if not entry.forgotten]
+
+    @cached_property
+    def _observations(self) -> int:
+        """Of all tasks together."""
+        return sum(self.store.entries[index].observations for index in self.live)
 
     def in_all(self, state: State) -> int:
         """Rounds of the present fit."""
@@ -69,7 +75,6 @@ class Rounds:
 
     def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range) -> None:
         local, live = plan.local(), self.live
-        observations = sum(self.store.entries[index].observations for index in live)
         # Every stack takes a step of its own on what is shared: one of few tasks counts less than one of many.
         most = min(plan.task_batch, len(live), self._at_once(plan))
         visit = self.descent.visit(
@@ -78,7 +83,7 @@ class Rounds:
             state.shared,
             local,
             steps=steps,
-            weight=len(stack.indices) / most * stack.size * len(live) / observations,
+            weight=len(stack.indices) / most * stack.size * len(live) / self._observations,
             shared_lr=[local.lr_at(step) for step in steps],
         )
         after = WeightDistribution(visit.records[:, 0], visit.records[:, 1], {})

@@ -69,6 +69,8 @@ class State:
     finished: bool = True
     scalar_targets: bool = False
     history: list[HierarchyTerms] = field(default_factory=list)
+    start: Tensor | None = None
+    """Means that new posteriors start from, where theta was given."""
 
     @property
     def fit_plan(self) -> FitPlan:
@@ -84,6 +86,7 @@ class State:
             "sums.first": self.sums.first,
             "sums.second": self.sums.second,
             **{f"shared.{name}": value for name, value in self.shared.moments.items()},
+            **({} if self.start is None else {"theta.start": self.start}),
         }
 
     def description(self) -> dict[str, Any]:
@@ -117,6 +120,7 @@ def restored(
         bool(fit["finished"]),
         scalar_targets,
         [HierarchyTerms(**terms) for terms in description["history"]],
+        tensors.get("theta.start"),
     )
 
 

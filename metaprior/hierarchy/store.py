@@ -9,6 +9,7 @@ place in the training, of the same instant.
 Only the records in use are mapped, and only as long as they are copied: memory does not grow with the number of tasks.
 """
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ except ImportError:  # not a POSIX system: nothing keeps a second process out
 
 FILE = "posteriors.bin"
 SLOTS = 2
+CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+"""What file systems say that have no such thing."""
 TYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype("<f4"), torch.float64: np.dtype("<f8")}
 
 
@@ -67,6 +70,8 @@ class PosteriorStore:
         self, folder: str | os.PathLike[str], kind: str, rows: int, dimension: int, dtype: torch.dtype
     ) -> None:
         self.folder, self.kind = Path(folder), kind
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"a store is a folder, but {self.folder} is a file")
         self._shape, self._type = (rows, dimension), TYPES[dtype]
         self._record_bytes = rows * dimension * self._type.itemsize
         self.entries = []
@@ -120,26 +125,37 @@ class PosteriorStore:
         self.entries[index] = replace(self.entries[index], slot=slot, checksum=zlib.crc32(values.data), **known)
 
     def forget(self, index: int) -> None:
-        """Leave a task's place empty."""
-        self.entries[index] = replace(self.entries[index], forgotten=True, steps=0)
+        """Leave a task's place empty; its name and the fingerprint of its data go too."""
+        self.entries[index] = Entry("", 0, "", "", forgotten=True)
+
+    def wipe(self, index: int) -> None:
+        """Overwrite the numbers of a task that was forgotten, and committed so."""
+        for slot in range(SLOTS):
+            if self._offset(index, slot) + self._record_bytes <= os.fstat(self._open_file().fileno()).st_size:
+                self._mapped(index, slot, "r+")[...] = 0
+        os.fsync(self._open_file().fileno())
 
     def commit(self, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
         """Make everything that was written last, together with the tensors and the description."""
         os.fsync(self._open_file().fileno())
         tasks = [asdict(entry) for entry in self.entries]
-        checkpoint.write(self.folder, self.kind, tensors, {**description, "tasks": tasks})
+        checkpoint.write(self.folder, self.kind, tensors, {**description, "tasks": tasks}, beside=(FILE,))
         self._committed = list(self.entries)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes meanwhile. The folder has to exist; what is not committed is as if it had never been."""
-        with self.path.open("a+b") as self._file:
+        """Nobody else writes meanwhile (the folder is made if need be); what is not committed will never have been."""
+        checkpoint.refuse_foreign(self.folder, beside=(FILE,))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)  # not for appending, where room is not reserved
+        with os.fdopen(descriptor, "r+b") as self._file:
             try:
                 if fcntl is not None:
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CheckpointError(
-                    f"{self.folder} is being written by another process; wait for it, or use another store"
+                    f"{self.folder} is being written by another process, or another object of this one; wait for it, "
+                    "or use another store"
                 ) from None
             try:
                 yield
@@ -162,13 +178,12 @@ class PosteriorStore:
     def _reserve(self, offset: int) -> None:
         """Room for a record: to write through a map to a disk that is full would kill the process."""
         file = self._open_file()
-        if not hasattr(os, "posix_fallocate"):
-            file.truncate(max(offset + self._record_bytes, os.fstat(file.fileno()).st_size))
-            return
         try:
             os.posix_fallocate(file.fileno(), offset, self._record_bytes)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in CANNOT_RESERVE:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
+            file.truncate(max(offset + self._record_bytes, os.fstat(file.fileno()).st_size))
 
     def _mapped(self, index: int, slot: int, mode: Any) -> npt.NDArray[Any]:
         return np.memmap(self.path, self._type, mode, self._offset(index, slot), self._shape)

@@ -61,7 +61,7 @@ class CheckedTasks:
     def scalar_targets(self) -> bool:
         """Whether real-valued targets come without a channel axis."""
         first = self._tasks[0]
-        return self._problem.likelihood.continuous and first.support.y.ndim < self._checked(first).y.ndim
+        return self._problem.likelihood.continuous and _everything(first).y.ndim < self._checked(first).y.ndim
 
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
@@ -71,8 +71,9 @@ class CheckedTasks:
 
     def _checked(self, task: Task) -> Examples:
         """The network is run on the first task of every kind; numbers, types and shapes of all are looked at."""
-        network, data = self._problem.network, _everything(task)
+        network = self._problem.network
         try:
+            data = _everything(task)
             x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
             y = checks.as_tensor(data.y, "y", device=network.device)
             checks.same_length(x, y)
@@ -82,7 +83,7 @@ class CheckedTasks:
             checks.refuse_non_finite(checked.y, f"y (converted to {network.dtype})")
             return checked
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{task.name}: {error}") from error
+            raise type(error)(f"{getattr(task, 'name', task)}: {error}") from error
 
     def _in_types(self, data: Examples) -> Examples:
         """As the network and the likelihood take them."""
@@ -101,7 +102,7 @@ def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
 def _as_tasks(data: TaskData) -> Sequence[Task]:
     """Tasks by index and with a length; examples by name become tasks without a query set."""
     if isinstance(data, Mapping):
-        tasks = [Task(Examples(*pair), Examples(pair[0][:0], pair[1][:0]), name) for name, pair in data.items()]
+        tasks = [Task(as_examples(pair, name), Examples(*[torch.empty(0)] * 2), name) for name, pair in data.items()]
         length_of(tasks)  # says so if there are none
         return tasks
     if length_of(data) is None:
@@ -112,12 +113,31 @@ def _as_tasks(data: TaskData) -> Sequence[Task]:
     return data  # type: ignore[return-value]
 
 
+def as_examples(pair: object, name: str) -> Examples:
+    """A pair (x, y), or an error that says what it is instead."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        found = f"{len(pair)} things" if isinstance(pair, tuple | list) else type(pair).__name__
+        raise TypeError(f"{name}: examples are a pair (x, y) of tensors or arrays, got {found}")
+    return Examples(*pair)
+
+
 def _everything(task: Task) -> Examples:
     """Support and query set together."""
-    x, y = (torch.as_tensor(part) for part in task.support)
-    if not len(task.query.x):
-        return Examples(x, y)
-    return Examples(torch.cat([x, torch.as_tensor(task.query.x)]), torch.cat([y, torch.as_tensor(task.query.y)]))
+    if not isinstance(task, Task):
+        raise TypeError(
+            f"tasks are metaprior.Task(support, query, name), or a dictionary of examples (x, y) by name; got a "
+            f"{type(task).__name__}"
+        )
+    parts = [task.support, *([task.query] if len(task.query.x) else [])]
+    return Examples(_joined([part.x for part in parts], "x"), _joined([part.y for part in parts], "y"))
+
+
+def _joined(values: Sequence[object], name: str) -> Tensor:
+    tensors = [checks.as_plain_tensor(value, name) for value in values]
+    if len({tensor.shape[1:] for tensor in tensors}) > 1:
+        shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"{name} of support and query set have shapes {shapes}, which do not belong together")
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
 def _shapes(examples: Examples) -> str:

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from metaprior import checkpoint, saved_posterior
+from metaprior import checkpoint, models, saved_posterior
 from metaprior.checkpoint import CheckpointError
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, refitted
-from metaprior.hierarchy.local_descent import ROWS, LocalDescent, LocalSteps, SharedParameters, Stack, new_record
+from metaprior.hierarchy.local_descent import ROWS, LocalDescent, SharedParameters, Stack, new_record
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
 from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan, restored
 from metaprior.hierarchy.store import PosteriorStore
-from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
+from metaprior.hierarchy.task_data import CheckedTasks, TaskData, as_examples, new_tasks
 from metaprior.hierarchy.two_levels import HierarchicalPosterior
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
@@ -65,7 +65,8 @@ class HierarchicalVI:
             noise scale), and parameters that are not random, are point values that all tasks share.
         hyperprior: p(theta), a ``GaussianHyperprior``; or a theta that is known (a ``WeightDistribution``): nothing is
             learned about the prior then, and every task is on its own.
-        store: folder of the posteriors. One that exists is taken up. None: a temporary one, gone with this object.
+        store: folder of the posteriors. One that exists is taken up. None: one in the system's temporary
+            folder, gone with this object (where that folder lies in memory, give another).
         stochastic: regular expression for the names of the random parameters (default: the module's own
             ``stochastic``, or all).
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square.
@@ -124,7 +125,7 @@ class HierarchicalVI:
             batch_size: observations in a step.
             lr: Adam's learning rate for posteriors, falling to zero along a cosine. (Psi needs none.)
             samples: weight samples in a step.
-            kl_warmup: fraction of the training over which the weight of the posteriors' KL rises from 0 to 1.
+            kl_warmup: fraction of the training over which the weight of the posteriors' KL rises to 1, from 1e-4.
             resume: go on with a fit that was stopped, with the same tasks and settings; one that is finished (or not
                 begun) is no mistake.
             save_every: seconds between commits. A fit that ends with an error, or is killed, leaves the last one.
@@ -132,9 +133,7 @@ class HierarchicalVI:
         """
         plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
         checked = CheckedTasks(tasks, self.problem, progress=progress)
-        if not self.store.exists:
-            self._create(checked)
-        with self._writing() as state:
+        with self._writing(checked) as state:
             if self._begin(state, plan, checked, resume):
                 self._run(state, self._rounds(state, checked), save_every, progress)
         return self
@@ -144,19 +143,22 @@ class HierarchicalVI:
         support: Examples,
         steps: int | None = None,
         *,
-        lr: float = 1e-2,
-        batch_size: int = 128,
-        samples: int = 1,
+        lr: float | None = None,
+        batch_size: int | None = None,
+        samples: int | None = None,
         seed: int = 0,
     ) -> HierarchicalPosterior:
         """The posterior of a task that was not there in training: its lambda, descended under E_q(theta) KL.
 
-        It starts from the prior's centre, with half of its scales, and takes ``steps`` steps (default: as many as a
-        posterior took in training). With few data, less than a few hundred leave scales too small: forecasts too sure.
+        It starts from the prior's centre, with half of its scales, and takes ``steps`` steps. What is not given is as
+        in the last fit (``steps``: as many as a posterior took there; there is no KL warm-up). With few data, less than
+        a few hundred steps leave scales too small, and forecasts too sure.
         """
         state = self._fitted()
-        plan = LocalSteps(state.fit_plan.local().steps if steps is None else steps, batch_size, lr, samples)
-        checked = self.problem.check_examples(Examples(*support), "support")
+        given = {"steps": steps, "lr": lr, "batch_size": batch_size, "samples": samples}
+        known = {name: value for name, value in given.items() if value is not None}
+        plan = replace(state.fit_plan.local(), kl_warmup=0.0, **known)  # type: ignore[arg-type]
+        checked = self.problem.check_examples(as_examples(support, "support"), "support")
         stack = Stack(["the new task"], [0], new_record(self._start(state)).unsqueeze(0), 0, [checked])
         descent = LocalDescent(self.network, self.likelihood, Noise(seed).fork("adapt"))
         visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
@@ -175,28 +177,48 @@ class HierarchicalVI:
         return self._posterior(self._fitted(), weights.mu, weights.rho)
 
     def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
-        """The objective at the present psi and posteriors, with all data and ``samples`` weight samples a task."""
-        state, places = self._fitted(), self._places()
+        """The objective at the present psi and posteriors, with all data and ``samples`` weight samples a task.
+
+        ``tasks`` are those of the store, all of them, with the data they were learned from.
+        """
+        state, places, given = self._fitted(), self._places(), CheckedTasks(tasks, self.problem)
+        if new_tasks(self.store.entries, given.entries, growing=True, folder=self.store.folder):
+            raise ValueError("the objective is that of the tasks in the store, and some of the given ones are new")
         nll, kl = 0.0, 0.0
-        for name, data in CheckedTasks(tasks, self.problem):
+        for name, data in given:
             q = self.posterior(name).weights
             nll += self._nll(q, data, Noise(seed).fork("elbo").at(task=places[name]), samples)
             kl += float(state.psi.kl_from(q))
         return HierarchyTerms(nll, kl, state.psi.kl_to(self.hyperprior))
 
     def forget(self, task: str) -> Self:
-        """Take a task out: what was learned from it leaves psi, and its posterior the store."""
+        """Take a task out: its posterior, name and fingerprint leave the store, and psi is what the others make it.
+
+        What other tasks' posteriors, shared parameters and the noise scale had from it stays until they are fitted
+        again.
+        """
+        self._fitted()
         with self._writing() as state:
             if not state.finished:
                 raise CheckpointError(
                     f"{self.store.folder} holds a fit that was stopped at round {state.rounds}, which counts on all of "
-                    "its tasks: first finish it with fit(tasks, ..., resume=True)"
+                    "its tasks: first finish it with fit(tasks, ..., resume=True), or give_up() the rest of it"
                 )
-            place = self._place(task)
-            state.sums = state.sums.without(self._weights(place))
+            place = self._place(task, visited=False)
+            if self.store.entries[place].steps:
+                state.sums = state.sums.without(self._weights(place))
             if isinstance(self.hyperprior, GaussianHyperprior):
                 state.psi = refitted(state.psi, state.sums, self.hyperprior, LAST_SWEEPS)
             self.store.forget(place)
+            self._commit(state)
+            self.store.wipe(place)
+        return self
+
+    def give_up(self) -> Self:
+        """Take a fit that was stopped for finished: the next one starts where it stopped, with other settings or
+        tasks."""
+        with self._writing() as state:
+            state.finished = True
             self._commit(state)
         return self
 
@@ -206,15 +228,20 @@ class HierarchicalVI:
         *,
         shots: Sequence[int | None] = (0, None),
         steps: Sequence[int] | None = None,
+        lr: float | None = None,
+        batch_size: int | None = None,
         samples: int = 20,
         examples_per_shot: int = 1,
         progress: bool = True,
     ) -> Evaluation:
-        """Forecasts of new tasks' query sets, before and after adaptation: by shots (None: all) and by steps."""
+        """Forecasts of new tasks' query sets, before and after adaptation: by shots (None: all) and by steps.
+
+        ``lr`` and ``batch_size`` are those of ``adapt``, ``samples`` the weight samples of a forecast.
+        """
 
         def adapted(support: Examples | None, count: int) -> Posterior:
             try:
-                return self.prior if support is None else self.adapt(support, count)
+                return self.prior if support is None else self.adapt(support, count, lr=lr, batch_size=batch_size)
             except TrainingDiverged as error:  # counted as a failure of this task
                 raise FloatingPointError(str(error)) from error
 
@@ -235,7 +262,8 @@ class HierarchicalVI:
 
     @property
     def history_(self) -> list[HierarchyTerms]:
-        """The objective by epoch, each task's part as of its visit in that epoch."""
+        """The objective by epoch, as it was met on the way: each task's part is an estimate from the mini-batches of
+        its visit. ``elbo`` gives the value itself, from all data."""
         return list(self._fitted().history)
 
     @property
@@ -254,8 +282,6 @@ class HierarchicalVI:
             hyperprior: GaussianHyperprior | WeightDistribution
             if settings["hyperprior"] == KNOWN_THETA:
                 hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"], {})
-                if module is None:
-                    _start_at(tensors["theta.start"], posterior.network)
             else:
                 hyperprior = GaussianHyperprior(**settings["hyperprior"])
             return cls(
@@ -273,11 +299,13 @@ class HierarchicalVI:
             raise ValueError("nothing is known about the prior yet: call fit(tasks) first")
         return self._state
 
-    def _places(self) -> dict[str, int]:
-        return {e.name: place for place, e in enumerate(self.store.entries) if e.steps and not e.forgotten}
+    def _places(self, *, visited: bool = True) -> dict[str, int]:
+        entries = enumerate(self.store.entries)
+        return {entry.name: place for place, entry in entries if not entry.forgotten and (entry.steps or not visited)}
 
-    def _place(self, task: str) -> int:
-        places = self._places()
+    def _place(self, task: str, *, visited: bool = True) -> int:
+        self._fitted()
+        places = self._places(visited=visited)
         if task not in places:
             known = ", ".join(map(repr, list(places)[:5]))
             raise KeyError(f"no task is called {task!r}; the {len(places)} in the store are {known}, ...")
@@ -293,8 +321,8 @@ class HierarchicalVI:
         Once the prior was learned, narrower than it: as wide as the prior, weights are so noisy that the means find
         the data late, while scales that are too small grow back in a few hundred steps.
         """
-        if isinstance(self.hyperprior, WeightDistribution):
-            return self.network.initial(self.relative_sigma)
+        if state.start is not None:
+            return WeightDistribution(state.start, self.network.relative_rho(state.start, self.relative_sigma), {})
         centre = state.psi.centre()
         if not state.history:
             return centre
@@ -321,14 +349,20 @@ class HierarchicalVI:
         shared = SharedParameters({**start.plain, **self.likelihood.initial_parameters(targets)})
         known = isinstance(self.hyperprior, WeightDistribution)
         psi = HyperPosterior.known(self.hyperprior) if known else HyperPosterior.around(start)  # type: ignore[arg-type]
-        state = State(psi, PosteriorSums.nothing(start.mu), shared, scalar_targets=tasks.scalar_targets)
+        sums, given = PosteriorSums.nothing(start.mu), start.mu if known else None
+        state = State(psi, sums, shared, scalar_targets=tasks.scalar_targets, start=given)
         tensors, description = self._content(state)
-        checkpoint.write(self.store.folder, KIND, tensors, {**description, "tasks": []})
+        self.store.commit(tensors, description)
 
     @contextmanager
-    def _writing(self) -> Iterator[State]:
-        """The store's last commit, and nobody else writes; whatever goes wrong, the last commit is what is left."""
+    def _writing(self, first: CheckedTasks | None = None) -> Iterator[State]:
+        """The store's last commit, and nobody else writes; whatever goes wrong, the last commit is what is left.
+
+        Where there is no store yet, one is made for the tasks that are ``first``.
+        """
         with self.store.locked():
+            if first is not None and not self.store.exists:
+                self._create(first)
             self._state = self._taken_up()
             try:
                 yield self._state
@@ -341,8 +375,8 @@ class HierarchicalVI:
         folder, stopped = self.store.folder, not state.finished
         if stopped and not resume:
             raise CheckpointError(
-                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True goes on with it, another "
-                "folder starts a new one"
+                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True goes on with it, "
+                "give_up() makes it the start of another one"
             )
         new = new_tasks(self.store.entries, tasks.entries, growing=not stopped, folder=folder)
         if stopped:
@@ -374,7 +408,8 @@ class HierarchicalVI:
                 bar.update()
                 if state.history:
                     bar.set_postfix(elbo=f"{state.history[-1].elbo:.4g}", refresh=False)
-                if state.finished or time.monotonic() - saved >= save_every:
+                # The first round too: from then on it is known that this fit has begun.
+                if state.rounds == 1 or state.finished or time.monotonic() - saved >= save_every:
                     self._commit(state)
                     saved = time.monotonic()
 
@@ -386,7 +421,6 @@ class HierarchicalVI:
         tensors, description = saved_posterior.content(self._posterior(state, centre.mu, centre.rho), self.likelihood)
         if isinstance(self.hyperprior, WeightDistribution):
             tensors |= {"theta.mu": self.hyperprior.mu, "theta.rho": self.hyperprior.rho}
-            tensors["theta.start"] = self.network.initial().mu
         description |= {**state.description(), "settings": self._settings()}
         return {**tensors, **state.tensors()}, description
 
@@ -411,6 +445,7 @@ class HierarchicalVI:
     ) -> None:
         saved = {**description["settings"], "likelihood": likelihood, "stochastic": description["stochastic"]}
         given = {**self._settings(), "likelihood": self.likelihood, "stochastic": self.network.stochastic}
+        saved["network"], given["network"] = description["model"], models.describe(self.network.module)
         other = [
             f"{name} (saved {saved[name]}, given {value})" for name, value in given.items() if value != saved[name]
         ]
@@ -435,13 +470,6 @@ def _temporary_folder(owner: object) -> Path:
     return folder
 
 
-def _start_at(mu: Tensor, network: BayesianNetwork) -> None:
-    """A rebuilt network has weights of its own; with a known theta new posteriors start where the saved one's did."""
-    with torch.no_grad():
-        for name, value in network.layout.split(mu).items():
-            network.module.get_parameter(name).copy_(value)
-
-
 def _checked(
     hyperprior: GaussianHyperprior | WeightDistribution, network: BayesianNetwork
 ) -> GaussianHyperprior | WeightDistribution:
@@ -453,4 +481,5 @@ def _checked(
         raise ValueError(
             f"the known theta has {tuple(hyperprior.mu.shape)} means, the network {network.layout.dimension} weights"
         )
-    return WeightDistribution(hyperprior.mu.detach().to(network.dtype), hyperprior.rho.detach().to(network.dtype), {})
+    mu, rho = (value.detach().to(network.device, network.dtype) for value in (hyperprior.mu, hyperprior.rho))
+    return WeightDistribution(mu, rho, {})

@@ -35,7 +35,7 @@ TINY = replace(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Made-up digits in the files of MNIST: an image of the digit d is 25 d everywhere, but for one pixel that counts."""
+    """Made-up digits in the files of MNIST: the digit d is 25 d everywhere, but for one pixel that counts."""
     for part, (images, labels) in MNIST_FILES.items():
         count = IMAGES[part]
         digits = (np.arange(count) % 10).astype(np.uint8)

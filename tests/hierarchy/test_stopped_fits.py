@@ -118,12 +118,29 @@ def test_how_often_it_is_saved_makes_no_difference(tmp_path: Path, undisturbed: 
     assert_same(inference(tmp_path / "store").fit(tasks(), save_every=0.0, **PLAN), undisturbed)
 
 
-def test_without_a_commit_a_stopped_fit_has_not_begun(tmp_path: Path, undisturbed: mp.HierarchicalVI) -> None:
+def test_after_its_first_round_a_stopped_fit_is_known_to_have_begun(
+    tmp_path: Path, undisturbed: mp.HierarchicalVI
+) -> None:
     hvi = stopped_in(tmp_path / "store", save_every=1e6)
-    assert place(tmp_path / "store")["rounds"] == 0
-    with pytest.raises(ValueError, match="call fit"):
-        _ = hvi.prior
-    assert_same(hvi.fit(tasks(), **PLAN), undisturbed)
+    assert place(tmp_path / "store")["rounds"] == 1
+    assert not place(tmp_path / "store")["finished"]
+    assert_same(hvi.fit(tasks(), resume=True, **PLAN), undisturbed)
+
+
+def test_a_second_fit_that_is_stopped_is_resumed_and_not_taken_for_the_first(tmp_path: Path) -> None:
+    hvi = inference(tmp_path / "store").fit(tasks(), **PLAN)
+    epochs = len(hvi.history_)
+    with pytest.raises(KeyboardInterrupt):
+        hvi.fit(Breaks(20, KeyboardInterrupt), save_every=1e6, **PLAN)
+    assert len(hvi.fit(tasks(), resume=True, **PLAN).history_) == 2 * epochs
+
+
+def test_what_is_left_of_a_stopped_fit_can_be_given_up(tmp_path: Path) -> None:
+    hvi = stopped_in(tmp_path / "store", save_every=0.0)
+    with pytest.raises(CheckpointError, match=r"give_up\(\)"):
+        hvi.fit(tasks(), **{**PLAN, "lr": 1e-3})
+    hvi.give_up().fit(tasks(), **{**PLAN, "lr": 1e-3})
+    assert place(tmp_path / "store")["finished"]
 
 
 def test_a_finished_fit_has_nothing_to_resume(tmp_path: Path, undisturbed: mp.HierarchicalVI) -> None:

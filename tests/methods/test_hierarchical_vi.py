@@ -313,8 +313,12 @@ def test_the_bound_asks_for_all_data_and_known_tasks(tmp_path: Path) -> None:
     assert terms.kl == pytest.approx(sum(kls), rel=1e-12)
     assert terms.hyper_kl == pytest.approx(hvi.psi_.kl_to(mp.GaussianHyperprior()), rel=1e-12)
     assert hvi.elbo(waves(3), samples=3) == terms
-    with pytest.raises(KeyError, match="no task is called 'wave 3'"):
+    with pytest.raises(ValueError, match="some of the given ones are new"):
         hvi.elbo(waves(4))
+    with pytest.raises(ValueError, match="not among the given ones, first 'wave 2'"):
+        hvi.elbo(waves(2))
+    with pytest.raises(ValueError, match="have other data"):
+        hvi.elbo({name: (x, y + 5) for name, (x, y) in waves(3).items()})
 
 
 def test_nothing_is_asked_of_what_was_not_fitted(tmp_path: Path) -> None:
@@ -383,3 +387,80 @@ def test_a_task_that_cannot_be_adapted_to_is_counted_and_the_others_are_scored(t
     result = hvi.evaluate(tasks, shots=(None,), samples=4, progress=False)
     assert (result.row()["tasks"], result.row()["failed"]) == (1, 1)
     assert "the nll of 'the new task' became inf" in result.failures[0].message
+
+
+def test_a_network_of_the_same_shapes_but_another_activation_is_refused(tmp_path: Path) -> None:
+    fitted(tmp_path / "store")
+    other = mp.MLP(1, [4], 1, activation="tanh").double()
+    with pytest.raises(CheckpointError, match=r"network .*relu.*tanh"):
+        inference(tmp_path / "store", module=other)
+
+
+def test_two_who_start_together_do_not_wipe_each_others_store(tmp_path: Path) -> None:
+    one, two = inference(tmp_path / "store"), inference(tmp_path / "store")
+    one.fit(waves(3), **FAST)
+    two.fit(waves(4), **FAST)  # made before there was a store, and takes up what is there now
+    assert two.task_names_ == ["wave 0", "wave 1", "wave 2", "wave 3"]
+
+
+def test_adaptation_is_as_the_fit_was_unless_told(tmp_path: Path) -> None:
+    hvi = inference(tmp_path / "store").fit(waves(3), lr=1e-3, batch_size=2, samples=2, **FAST)
+    new = mp.Examples(*waves(4)["wave 3"])
+    same = hvi.adapt(new, 4, lr=1e-3, batch_size=2, samples=2)
+    assert torch.equal(hvi.adapt(new).weights.mu, same.weights.mu)
+    assert not torch.equal(hvi.adapt(new, lr=1e-2).weights.mu, same.weights.mu)
+    tasks = [mp.Task(new, new, "new")]
+    slow, fast = (hvi.evaluate(tasks, shots=(None,), lr=lr, progress=False).row()["mse"] for lr in (1e-9, 0.1))
+    assert slow != fast
+
+
+def test_a_forgotten_task_leaves_no_number_and_no_name_behind(tmp_path: Path) -> None:
+    hvi = fitted(tmp_path / "store")
+    numbers = hvi.store.read(1).numpy().tobytes()
+    assert numbers in (tmp_path / "store" / "posteriors.bin").read_bytes()
+    hvi.forget("wave 1")
+    assert numbers not in (tmp_path / "store" / "posteriors.bin").read_bytes()
+    assert "wave 1" not in (tmp_path / "store" / "checkpoint.json").read_text()
+
+
+def test_a_known_theta_starts_new_posteriors_where_the_first_did_whatever_the_module(tmp_path: Path) -> None:
+    first = fitted(tmp_path / "store", hyperprior=known_theta())
+    torch.manual_seed(5)
+    again = inference(tmp_path / "store", hyperprior=known_theta(), module=mp.MLP(1, [4], 1).double())
+    new = mp.Examples(*waves(4)["wave 3"])
+    assert torch.equal(first.adapt(new).weights.mu, again.adapt(new).weights.mu)
+
+
+@pytest.mark.parametrize("size", [129, 300])
+def test_history_is_near_the_bound_also_where_batches_are_of_unequal_size(tmp_path: Path, size: int) -> None:
+    tasks = waves(2, size)
+    hvi = inference(tmp_path / "store").fit(tasks, epochs=40, local_steps=1, lr=1e-9, kl_warmup=0.0, progress=False)
+    met = [terms.nll for terms in hvi.history_]
+    truth = hvi.elbo(tasks, samples=64).nll
+    assert sum(met) / len(met) == pytest.approx(truth, rel=0.05)
+    assert min(met) > 0.5 * truth
+    assert max(met) < 2 * truth
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([(torch.ones(3, 1), torch.ones(3))], "tasks are metaprior.Task"),
+        ({"a": ([[1.0]], [1.0])}, "a: x has to be a torch tensor or a NumPy array, got list"),
+        ({"a": (torch.ones(3, 1), torch.ones(3), torch.ones(3))}, r"a: examples are a pair \(x, y\).*got 3 things"),
+        ({"a": torch.ones(3, 1)}, r"a: examples are a pair \(x, y\).*got Tensor"),
+        (
+            [mp.Task(mp.Examples(torch.ones(3, 1), torch.ones(3)), mp.Examples(torch.ones(3, 2), torch.ones(3)), "t")],
+            "t: x of support and query set have shapes",
+        ),
+    ],
+)
+def test_what_are_no_tasks_is_said(tasks: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        inference(tmp_path / "store").fit(tasks, **FAST)
+
+
+def test_a_store_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("something")
+    with pytest.raises(NotADirectoryError, match="a store is a folder"):
+        inference(tmp_path / "file")
