@@ -56,7 +56,7 @@ def test_the_example_runs_and_its_comment_is_true(readme: dict[str, Any]) -> Non
 
 def test_the_meta_learner_of_the_readme(readme: dict[str, Any]) -> None:
     learner = readme["learner"]
-    assert readme["files"] == ["fit", "prior"]
+    assert readme["files"] == ["fit", "posteriors", "prior"]
     assert readme["waves"].mean.shape == readme["unseen"][0].query.y.shape
     assert len(learner.history_) == 2
     assert sum(summary.bad_tasks for summary in learner.history_) == 0
@@ -83,6 +83,14 @@ def test_the_page_of_the_method() -> None:
     assert names["trunk"] == 5  # all of flatten, linear, relu, linear, relu
     means, scales, noise = 6, 6, 1  # tensors of the network, and the noise scale
     assert names["learner"].theta_.plain["inner.log_lr"].shape == (means + scales + noise,)
+
+
+def test_the_hierarchy_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> None:
+    assert readme["third"].weights.mu.shape == readme["hvi"].psi_.mean.shape
+    assert readme["parts"].std.shape == readme["unseen"][0].query.y.shape
+    page = run_examples(DOCS / "methods" / "hierarchical-vi.md")
+    assert page["terms"].elbo == -(page["terms"].nll + page["terms"].kl + page["terms"].hyper_kl)
+    assert page["forecast"].mean.shape == page["parts"].std.shape
 
 
 def test_the_page_of_the_training() -> None:
