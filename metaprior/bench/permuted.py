@@ -41,6 +41,8 @@ LABELS, PIXELS = "labels", "pixels"
 SCRATCH, ALONE, WARM = "scratch", "Bayes by Backprop, task alone", "warm start"
 HIERARCHICAL, AMORTISED = "hierarchical", "amortised"
 METHODS = (HIERARCHICAL, AMORTISED, SCRATCH, ALONE, WARM)
+TRAINED_ON = {SCRATCH: 0, ALONE: 0, WARM: 1}
+"""Training tasks that a method sees, where not all."""
 SWAPS = 200
 """Pairs of pixels that change places in a task of permuted pixels."""
 TEST_TASKS_FROM = 1000
@@ -320,7 +322,7 @@ def measure(job: Job) -> Row:
         "method": job.method,
         "error_percent": float(values.mean()),
         "error_se": scores.standard_error(values),
-        "training_tasks": 0 if job.method in (SCRATCH, ALONE) else settings.train_tasks,
+        "training_tasks": TRAINED_ON.get(job.method, settings.train_tasks),
         "new_tasks": len(errors),
         "training_seconds": trained - started,
         "seconds_a_task": (time.process_time() - trained) / len(errors),
