@@ -13,44 +13,36 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from metaprior import checkpoint, models, saved_posterior
+from metaprior import checkpoint
 from metaprior.checkpoint import CheckpointError
 from metaprior.evaluation import Evaluation, evaluate
-from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, refitted
-from metaprior.hierarchy.local_descent import ROWS, LocalDescent, SharedParameters, Stack, new_record
+from metaprior.hierarchy.hyper_posterior import HyperPosterior, refitted
+from metaprior.hierarchy.local_descent import ROWS, LocalDescent, Stack, new_record
+from metaprior.hierarchy.model import KIND, HierarchicalModel, Hyperprior, model_in
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
-from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan, restored
+from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan
 from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, as_examples, new_tasks
 from metaprior.hierarchy.two_levels import HierarchicalPosterior
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork, evaluation_mode
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import TrainingDiverged
-from metaprior.posterior import Posterior, sample_groups
-from metaprior.scaling import TargetScale
+from metaprior.posterior import Posterior
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution, inverse_softplus
-
-KIND = "HierarchicalVI"
-FIRST_TASKS = 20
-"""Tasks whose targets give the noise scale to start from."""
-KNOWN_THETA = "known"
-NARROW_START = 0.5
-"""Scales of a new posterior, as a fraction of the learned prior's."""
+from metaprior.weights import WeightDistribution
 
 
 class HierarchicalVI:
@@ -80,17 +72,15 @@ class HierarchicalVI:
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        hyperprior: GaussianHyperprior | WeightDistribution = GaussianHyperprior(),  # noqa: B008 (frozen)
+        hyperprior: Hyperprior = GaussianHyperprior(),  # noqa: B008 (frozen)
         store: str | os.PathLike[str] | None = None,
         stochastic: str | None = None,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         seed: int = 0,
     ) -> None:
-        if not 0 < relative_sigma < float("inf"):
-            raise ValueError(f"relative_sigma has to be a positive number, got {relative_sigma}")
-        self.network, self.likelihood = BayesianNetwork(module, stochastic), likelihood
+        self.network = BayesianNetwork(module, stochastic)
         self.problem = Problem(self.network, likelihood)  # what cannot work is said here
-        self.hyperprior, self.relative_sigma, self.seed = _checked(hyperprior, self.network), relative_sigma, int(seed)
+        self.model = HierarchicalModel(self.network, likelihood, hyperprior, relative_sigma, int(seed))
         folder = Path(store) if store is not None else _temporary_folder(self)
         self.store = PosteriorStore(folder, KIND, ROWS, self.network.layout.dimension, self.network.dtype)
         self._state: State | None = None
@@ -159,22 +149,20 @@ class HierarchicalVI:
         known = {name: value for name, value in given.items() if value is not None}
         plan = replace(state.fit_plan.local(), kl_warmup=0.0, **known)  # type: ignore[arg-type]
         checked = self.problem.check_examples(as_examples(support, "support"), "support")
-        stack = Stack(["the new task"], [0], new_record(self._start(state)).unsqueeze(0), 0, [checked])
-        descent = LocalDescent(self.network, self.likelihood, Noise(seed).fork("adapt"))
+        stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
+        descent = LocalDescent(self.network, self.model.likelihood, Noise(seed).fork("adapt"))
         visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
-        return self._posterior(state, visit.records[0, 0], visit.records[0, 1])
+        return self.model.posterior(state, WeightDistribution(visit.records[0, 0], visit.records[0, 1], {}))
 
     @property
     def prior(self) -> HierarchicalPosterior:
         """The prior itself as something that predicts: a new task before its first observation."""
         state = self._fitted()
-        centre = state.psi.centre()
-        return self._posterior(state, centre.mu, centre.rho)
+        return self.model.posterior(state, state.psi.centre())
 
     def posterior(self, task: str) -> HierarchicalPosterior:
         """The posterior of a task of the training, by its name."""
-        weights = self._weights(self._place(task))
-        return self._posterior(self._fitted(), weights.mu, weights.rho)
+        return self.model.posterior(self._fitted(), self._weights(self._place(task)))
 
     def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
         """The objective at the present psi and posteriors, with all data and ``samples`` weight samples a task.
@@ -187,9 +175,9 @@ class HierarchicalVI:
         nll, kl = 0.0, 0.0
         for name, data in given:
             q = self.posterior(name).weights
-            nll += self._nll(q, data, Noise(seed).fork("elbo").at(task=places[name]), samples)
+            nll += self.model.nll(q, data, Noise(seed).fork("elbo").at(task=places[name]), samples)
             kl += float(state.psi.kl_from(q))
-        return HierarchyTerms(nll, kl, state.psi.kl_to(self.hyperprior))
+        return HierarchyTerms(nll, kl, state.psi.kl_to(self.model.hyperprior))
 
     def forget(self, task: str) -> Self:
         """Take a task out: its posterior, name and fingerprint leave the store, and psi is what the others make it.
@@ -207,8 +195,8 @@ class HierarchicalVI:
             place = self._place(task, visited=False)
             if self.store.entries[place].steps:
                 state.sums = state.sums.without(self._weights(place))
-            if isinstance(self.hyperprior, GaussianHyperprior):
-                state.psi = refitted(state.psi, state.sums, self.hyperprior, LAST_SWEEPS)
+            if isinstance(self.model.hyperprior, GaussianHyperprior):
+                state.psi = refitted(state.psi, state.sums, self.model.hyperprior, LAST_SWEEPS)
             self.store.forget(place)
             self._commit(state)
             self.store.wipe(place)
@@ -275,24 +263,16 @@ class HierarchicalVI:
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
         """A store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a module
         of the same structure."""
-        tensors, description = checkpoint.read(folder, KIND)
-        with checkpoint.readable(folder):
-            posterior, likelihood = saved_posterior.rebuild(_of_network(tensors), description, module)
-            settings = description["settings"]
-            hyperprior: GaussianHyperprior | WeightDistribution
-            if settings["hyperprior"] == KNOWN_THETA:
-                hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"], {})
-            else:
-                hyperprior = GaussianHyperprior(**settings["hyperprior"])
-            return cls(
-                posterior.network.module,
-                likelihood,
-                hyperprior=hyperprior,
-                store=folder,
-                stochastic=description["stochastic"],
-                relative_sigma=settings["relative_sigma"],
-                seed=settings["seed"],
-            )
+        model = model_in(folder, module)
+        return cls(
+            model.network.module,
+            model.likelihood,
+            hyperprior=model.hyperprior,
+            store=folder,
+            stochastic=model.network.stochastic,
+            relative_sigma=model.relative_sigma,
+            seed=model.seed,
+        )
 
     def _fitted(self) -> State:
         if self._state is None or self._state.plan is None:
@@ -315,45 +295,6 @@ class HierarchicalVI:
         record = self.store.read(place).to(self.network.device)
         return WeightDistribution(record[0], record[1], {})
 
-    def _start(self, state: State) -> WeightDistribution:
-        """Where a new posterior starts: at the prior's centre; where theta was given, at the module's weights.
-
-        Once the prior was learned, narrower than it: as wide as the prior, weights are so noisy that the means find
-        the data late, while scales that are too small grow back in a few hundred steps.
-        """
-        if state.start is not None:
-            return WeightDistribution(state.start, self.network.relative_rho(state.start, self.relative_sigma), {})
-        centre = state.psi.centre()
-        if not state.history:
-            return centre
-        return centre._replace(rho=inverse_softplus(NARROW_START * centre.sigma))
-
-    def _posterior(self, state: State, mu: Tensor, rho: Tensor) -> HierarchicalPosterior:
-        weights = WeightDistribution(mu, rho, state.shared.detached())
-        scale, scalar = TargetScale.identity(mu), state.scalar_targets
-        return HierarchicalPosterior(self.network, self.likelihood, weights, scale, None, scalar, hyper=state.psi)
-
-    def _nll(self, q: WeightDistribution, data: Examples, noise: Noise, samples: int) -> float:
-        descent, total = LocalDescent(self.network, self.likelihood, noise), 0.0
-        numbers = len(data.x) * self.network.numbers_per_observation(q, data.x)
-        with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in sample_groups(samples, max(len(q.mu), numbers)):
-                phis = q.sample(noise.normals(q.mu, group)).unsqueeze(0)
-                pair = Examples(data.x.unsqueeze(0), data.y.unsqueeze(0))
-                total += float(descent.nll(phis, pair, q.plain)) * len(group) / samples
-        return total
-
-    def _create(self, tasks: CheckedTasks) -> None:
-        start = self.network.initial(self.relative_sigma)
-        targets = torch.cat([tasks.data_of(entry).y for entry in tasks.entries[:FIRST_TASKS]])
-        shared = SharedParameters({**start.plain, **self.likelihood.initial_parameters(targets)})
-        known = isinstance(self.hyperprior, WeightDistribution)
-        psi = HyperPosterior.known(self.hyperprior) if known else HyperPosterior.around(start)  # type: ignore[arg-type]
-        sums, given = PosteriorSums.nothing(start.mu), start.mu if known else None
-        state = State(psi, sums, shared, scalar_targets=tasks.scalar_targets, start=given)
-        tensors, description = self._content(state)
-        self.store.commit(tensors, description)
-
     @contextmanager
     def _writing(self, first: CheckedTasks | None = None) -> Iterator[State]:
         """The store's last commit, and nobody else writes; whatever goes wrong, the last commit is what is left.
@@ -362,7 +303,7 @@ class HierarchicalVI:
         """
         with self.store.locked():
             if first is not None and not self.store.exists:
-                self._create(first)
+                self._commit(self.model.first_state(first))
             self._state = self._taken_up()
             try:
                 yield self._state
@@ -389,13 +330,13 @@ class HierarchicalVI:
         return True
 
     def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
-        weights = self.network.initial(self.relative_sigma)._replace(plain=state.shared.detached())
+        weights = self.network.initial()._replace(plain=state.shared.detached())
         return Rounds(
             self.store,
             tasks.data_of,
-            LocalDescent(self.network, self.likelihood, Noise(self.seed)),
-            self.hyperprior,
-            lambda: self._start(state),
+            LocalDescent(self.network, self.model.likelihood, Noise(self.model.seed)),
+            self.model.hyperprior,
+            lambda: self.model.start(state),
             self.network.numbers_per_observation(weights, tasks.data_of(tasks.entries[0]).x),
         )
 
@@ -404,7 +345,7 @@ class HierarchicalVI:
         bar = tqdm(desc="hierarchy", initial=state.rounds, total=total, unit="round", disable=not progress, delay=1)
         with bar:
             while not state.finished:
-                rounds.run(state, Noise(self.seed))
+                rounds.run(state, Noise(self.model.seed))
                 bar.update()
                 if state.history:
                     bar.set_postfix(elbo=f"{state.history[-1].elbo:.4g}", refresh=False)
@@ -414,53 +355,14 @@ class HierarchicalVI:
                     saved = time.monotonic()
 
     def _commit(self, state: State) -> None:
-        self.store.commit(*self._content(state))
-
-    def _content(self, state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        centre = state.psi.centre()
-        tensors, description = saved_posterior.content(self._posterior(state, centre.mu, centre.rho), self.likelihood)
-        if isinstance(self.hyperprior, WeightDistribution):
-            tensors |= {"theta.mu": self.hyperprior.mu, "theta.rho": self.hyperprior.rho}
-        description |= {**state.description(), "settings": self._settings()}
-        return {**tensors, **state.tensors()}, description
-
-    def _settings(self) -> dict[str, Any]:
-        known = isinstance(self.hyperprior, WeightDistribution)
-        hyperprior = KNOWN_THETA if known else asdict(self.hyperprior)  # type: ignore[arg-type]
-        return {"hyperprior": hyperprior, "relative_sigma": self.relative_sigma, "seed": self.seed}
+        self.store.commit(*self.model.content(state))
 
     def _taken_up(self) -> State:
-        """The state of the store's last commit; what does not belong to this network and these settings is refused."""
-        tensors, description = checkpoint.read(self.store.folder, KIND)
+        """The state of the store's last commit."""
+        saved = self.model.saved_in(self.store.folder)
         with checkpoint.readable(self.store.folder):
-            posterior, likelihood = saved_posterior.rebuild(_of_network(tensors), description, self.network.module)
-            self._refuse_other_settings(likelihood, description, tensors)
-            self.network.constants = posterior.network.constants
-            self.store.take_up(description["tasks"])
-            here = {name: value.to(self.network.device) for name, value in tensors.items()}
-            return restored(here, description, posterior.weights.plain, posterior.scalar_targets)
-
-    def _refuse_other_settings(
-        self, likelihood: Likelihood, description: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> None:
-        saved = {**description["settings"], "likelihood": likelihood, "stochastic": description["stochastic"]}
-        given = {**self._settings(), "likelihood": self.likelihood, "stochastic": self.network.stochastic}
-        saved["network"], given["network"] = description["model"], models.describe(self.network.module)
-        other = [
-            f"{name} (saved {saved[name]}, given {value})" for name, value in given.items() if value != saved[name]
-        ]
-        if not other and isinstance(self.hyperprior, WeightDistribution):
-            pairs = ((tensors["theta.mu"], self.hyperprior.mu), (tensors["theta.rho"], self.hyperprior.rho))
-            other = [] if all(torch.equal(a, b.cpu()) for a, b in pairs) else ["the known theta has other numbers"]
-        if other:
-            raise CheckpointError(f"it was made with other settings: {'; '.join(other)}")
-
-
-_OWN = ("psi.", "sums.", "shared.", "theta.")
-
-
-def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in tensors.items() if not name.startswith(_OWN)}
+            self.store.take_up(saved.tasks)
+        return saved.state
 
 
 def _temporary_folder(owner: object) -> Path:
@@ -468,18 +370,3 @@ def _temporary_folder(owner: object) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="metaprior-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _checked(
-    hyperprior: GaussianHyperprior | WeightDistribution, network: BayesianNetwork
-) -> GaussianHyperprior | WeightDistribution:
-    if isinstance(hyperprior, GaussianHyperprior):
-        return hyperprior
-    if not isinstance(hyperprior, WeightDistribution):
-        raise TypeError(f"hyperprior is a GaussianHyperprior, or a theta (WeightDistribution), got {hyperprior!r}")
-    if hyperprior.mu.shape != (network.layout.dimension,):
-        raise ValueError(
-            f"the known theta has {tuple(hyperprior.mu.shape)} means, the network {network.layout.dimension} weights"
-        )
-    mu, rho = (value.detach().to(network.device, network.dtype) for value in (hyperprior.mu, hyperprior.rho))
-    return WeightDistribution(mu, rho, {})

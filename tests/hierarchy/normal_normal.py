@@ -109,4 +109,4 @@ def expected_elbo(model: NormalNormal, hvi: mp.HierarchicalVI) -> float:
     squares = torch.stack([((y - m) ** 2 + s**2).sum() for y, m, s in zip(model.y, mu, sigma, strict=True)]).sum()
     nll = float(0.5 * squares / model.noise**2) + sum(model.sizes) * math.log(model.noise * math.sqrt(2 * math.pi))
     kl = sum(float(hvi.psi_.kl_from(hvi.posterior(name).weights)) for name in hvi.task_names_)
-    return -(nll + kl + hvi.psi_.kl_to(hvi.hyperprior))
+    return -(nll + kl + hvi.psi_.kl_to(hvi.model.hyperprior))

@@ -114,7 +114,7 @@ def test_terms_of_the_history_are_the_bounds_own(settled: mp.HierarchicalVI) -> 
     last = hvi.history_[-1]
     assert last.elbo == -last.total == -(last.nll + last.kl + last.hyper_kl)
     assert last.elbo == pytest.approx(expected_elbo(model, hvi), abs=2.0)
-    assert last.hyper_kl == pytest.approx(hvi.psi_.kl_to(hvi.hyperprior), rel=1e-12)
+    assert last.hyper_kl == pytest.approx(hvi.psi_.kl_to(hvi.model.hyperprior), rel=1e-12)
 
 
 def test_a_new_task_is_learned_as_if_it_had_been_there(settled: mp.HierarchicalVI) -> None:
