@@ -72,13 +72,14 @@ def fit_within(
 
 
 def meta_train_within(learner: MetaLearner, tasks: Tasks, training: MetaTraining, *, seconds: float) -> Fitted:
-    """Meta-steps until the time is over, from the module's weights on; learning rates do not fall.
+    """Meta-steps until the time is over, but one at least, from the module's weights on; learning rates do not fall.
 
     For short trainings after a warm start, of which the search of first step sizes is a good part.
     """
     endless = replace(training, warm_start=0, epochs=1, tasks_per_epoch=10**9, schedule="constant", pretrained=True)
     started = time.process_time()
     trainer = learner.trainer(tasks, endless)
+    trainer.step()  # at least one: the first searches step sizes, and without them adaptation may do harm
     while time.process_time() - started < seconds:
         trainer.step()
     learner.theta_, learner.history_ = trainer.theta.detached(), []

@@ -45,7 +45,8 @@ def train(settings: Settings, world: World, *, meta_share: float, progress: bool
     if not meta_share:
         return learner, warm
     learner = new_learner(settings, world, plain_network(learner).module.state_dict())
-    meta = meta_train_within(learner, world.train, training, seconds=seconds - warm.seconds)
+    # Its whole share, also where the warm start took longer than its trial steps said: the rival's does, too.
+    meta = meta_train_within(learner, world.train, training, seconds=meta_share * seconds)
     return learner, Fitted(
         warm.seconds + meta.seconds, warm.warm_start, meta.meta_steps, warm.bad_tasks + meta.bad_tasks
     )

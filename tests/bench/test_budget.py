@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from metaprior.bench import budget
-from metaprior.bench.budget import fit_within, one_thread
+from metaprior.bench.budget import fit_within, meta_train_within, one_thread
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
@@ -38,3 +38,11 @@ def test_threads_are_as_before_also_after_an_error() -> None:
         fail()
     assert torch.get_num_threads() == 2
     torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("short_search")
+def test_without_any_time_there_is_still_the_step_that_searches_step_sizes() -> None:
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1, lr=10.0, learn_lr="per_tensor"))
+    fitted = meta_train_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=-3.0)
+    assert fitted.meta_steps == 1
+    assert bool((learner.theta_.plain["inner.log_lr"] != torch.tensor(10.0).log()).all())
