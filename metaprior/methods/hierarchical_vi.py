@@ -122,6 +122,8 @@ class HierarchicalVI:
             progress: show a progress bar.
         """
         plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
+        if not save_every >= 0:
+            raise ValueError(f"save_every are seconds, at least 0, got {save_every}")
         checked = CheckedTasks(tasks, self.problem, progress=progress)
         with self._writing(checked) as state:
             if self._begin(state, plan, checked, resume):

@@ -1,55 +1,12 @@
-import gc
-import hashlib
-import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.checkpoint import CheckpointError
 from metaprior.forecasts import GaussianForecast
-from metaprior.hierarchy.hyper_posterior import refitted
-from metaprior.objectives import TrainingDiverged
-
-FAST: dict[str, Any] = {"epochs": 2, "local_steps": 2, "progress": False}
-Data = dict[str, tuple[Tensor, Tensor]]
-
-
-def waves(count: int, size: int = 6) -> Data:
-    """The first ones of an endless row, in float64."""
-    made = {}
-    for number in range(count):
-        generator = torch.Generator().manual_seed(number)
-        x = torch.randn(size + number, 1, dtype=torch.float64, generator=generator)
-        made[f"wave {number}"] = (x, (x[:, 0] + number).sin())
-    return made
-
-
-def mlp(width: int = 4) -> nn.Module:
-    torch.manual_seed(0)
-    return mp.MLP(1, [width], 1).double()
-
-
-def inference(folder: Path, **other: Any) -> mp.HierarchicalVI:
-    settings: dict[str, Any] = {"module": mlp(), "likelihood": mp.Gaussian(), "store": folder, **other}
-    return mp.HierarchicalVI(settings.pop("module"), settings.pop("likelihood"), **settings)
-
-
-def fitted(folder: Path, tasks: int = 3, **other: Any) -> mp.HierarchicalVI:
-    return inference(folder, **other).fit(waves(tasks), **FAST)
-
-
-def contents(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-
-
-def known_theta(value: float = 0.0, size: int = 13) -> mp.WeightDistribution:
-    mu = torch.full((size,), value, dtype=torch.float64)
-    return mp.WeightDistribution(mu, torch.zeros_like(mu), {})
+from tests.methods.small_hierarchy import FAST, contents, fitted, inference, known_theta, mlp, waves
 
 
 def test_a_fit_predicts_for_its_tasks_for_new_ones_and_for_none(tmp_path: Path) -> None:
@@ -97,215 +54,6 @@ def test_a_new_task_starts_at_the_priors_centre_and_old_ones_go_on(tmp_path: Pat
     assert hvi._fitted().sums.tasks == 5
 
 
-def test_a_grown_fit_is_there_when_it_is_loaded(tmp_path: Path) -> None:
-    fitted(tmp_path / "store").fit(waves(5), **FAST)
-    hvi = mp.HierarchicalVI.load(tmp_path / "store")
-    assert hvi.task_names_ == [f"wave {number}" for number in range(5)]
-    hvi.fit(waves(6), **FAST)
-    assert len(hvi.task_names_) == 6
-
-
-def without_one() -> Data:
-    tasks = waves(4)
-    del tasks["wave 1"]
-    return tasks
-
-
-def changed() -> Data:
-    tasks = waves(4)
-    tasks["wave 1"][1][2] += 1e-9
-    return tasks
-
-
-def with_values(value: float) -> Data:
-    tasks = waves(4)
-    tasks["wave 3"][0][0] = value
-    return tasks
-
-
-def of_shape(*shape: int) -> Data:
-    return {**waves(4), "odd": (torch.zeros(*shape, dtype=torch.float64), torch.zeros(shape[0], dtype=torch.float64))}
-
-
-class Endless:
-    def __getitem__(self, index: int) -> mp.Task:
-        raise AssertionError("nobody may ask")
-
-
-def twice() -> list[mp.Task]:
-    tasks = [mp.Task(mp.Examples(*pair), mp.Examples(*pair), name) for name, pair in waves(3).items()]
-    return [*tasks, tasks[0]]
-
-
-@pytest.mark.parametrize(
-    ("tasks", "settings", "message"),
-    [
-        (without_one, {}, "1 of the 3 tasks in .* are not among the given ones, first 'wave 1'"),
-        (changed, {}, r"1 tasks have other data .*, first 'wave 1' \(7 observations then, 7 now\)"),
-        (lambda: with_values(math.nan), {}, "wave 3: x has 1 NaN or infinite values"),
-        (lambda: with_values(math.inf), {}, "wave 3: x has 1 NaN or infinite values"),
-        (lambda: of_shape(5, 2), {}, r"odd: the network cannot take an observation of shape \(2,\)"),
-        (lambda: of_shape(0, 1), {}, "odd: x is empty"),
-        (twice, {}, "two tasks are called 'wave 0'"),
-        (Endless, {}, "there has to be an end to them"),
-        (dict, {}, "there are no tasks"),
-        (lambda: waves(4), {"epochs": 0}, "epochs has to be a whole number"),
-        (lambda: waves(4), {"lr": math.inf}, "lr has to be a positive number"),
-        (lambda: waves(4), {"lr": 1e300, "local_steps": 20}, "wave"),
-    ],
-)
-def test_bad_input_is_refused_and_nothing_is_lost(
-    tasks: Callable[[], Any], settings: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    hvi = fitted(tmp_path / "store")
-    before, posterior = contents(tmp_path / "store"), hvi.posterior("wave 1").weights
-    with pytest.raises((ValueError, TypeError, TrainingDiverged), match=message):
-        hvi.fit(tasks(), **{**FAST, **settings})
-    after = contents(tmp_path / "store")
-    numbers = "posteriors.bin"  # may have been written to, in the slots that do not count
-    if settings.get("lr") != 1e300:
-        assert after.pop(numbers) == before.pop(numbers)
-    assert {**after, numbers: ""} == {**before, numbers: ""}
-    assert torch.equal(hvi.posterior("wave 1").weights.mu, posterior.mu)
-    assert torch.equal(mp.HierarchicalVI.load(tmp_path / "store").posterior("wave 1").weights.rho, posterior.rho)
-    hvi.fit(waves(4), **FAST)
-
-
-def test_a_first_fit_of_bad_input_makes_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        inference(tmp_path / "store").fit(with_values(math.nan), **FAST)
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(CheckpointError, match="holds other files"):
-        inference(tmp_path).fit(waves(2), **FAST)
-    assert list(tmp_path.iterdir()) == [tmp_path / "thesis.tex"]
-
-
-OTHERS: list[tuple[dict[str, Any], str]] = [
-    ({"module": mlp(5)}, "does not have the structure that was saved"),
-    ({"module": mlp().float()}, "saved from a torch.float64 network"),
-    ({"likelihood": mp.Gaussian(noise=0.1)}, "likelihood"),
-    ({"likelihood": mp.HeteroscedasticGaussian()}, "likelihood"),
-    ({"seed": 1}, r"seed \(saved 0, given 1\)"),
-    ({"hyperprior": mp.GaussianHyperprior(scale=0.2)}, "hyperprior"),
-    ({"hyperprior": known_theta()}, "hyperprior"),
-    ({"relative_sigma": 0.2}, r"relative_sigma \(saved 0.1, given 0.2\)"),
-    ({"stochastic": ".*weight"}, "stochastic"),
-]
-
-
-@pytest.mark.parametrize(("other", "message"), OTHERS)
-def test_a_store_of_another_model_is_refused(other: dict[str, Any], message: str, tmp_path: Path) -> None:
-    fitted(tmp_path / "store")
-    before = contents(tmp_path / "store")
-    with pytest.raises(CheckpointError, match=message) as error:
-        inference(tmp_path / "store", **other)
-    assert str(tmp_path / "store") in str(error.value)
-    assert contents(tmp_path / "store") == before
-    inference(tmp_path / "store").fit(waves(3), **FAST)  # the same model is welcome
-
-
-def test_a_store_that_another_model_made_meanwhile_is_refused(tmp_path: Path) -> None:
-    late = inference(tmp_path / "store", seed=1)
-    fitted(tmp_path / "store")
-    with pytest.raises(CheckpointError, match="seed"):
-        late.fit(waves(3), **FAST)
-
-
-def test_a_store_of_another_known_theta_is_refused(tmp_path: Path) -> None:
-    fitted(tmp_path / "store", hyperprior=known_theta())
-    inference(tmp_path / "store", hyperprior=known_theta())
-    with pytest.raises(CheckpointError, match="the known theta has other numbers"):
-        inference(tmp_path / "store", hyperprior=known_theta(0.1))
-    with pytest.raises(ValueError, match=r"the known theta has \(12,\) means, the network 13 weights"):
-        inference(tmp_path / "store", hyperprior=known_theta(size=12))
-
-
-def test_another_methods_checkpoint_is_refused(tmp_path: Path) -> None:
-    x, y = waves(1)["wave 0"]
-    mp.BayesByBackprop(mlp(), mp.Gaussian()).fit(x, y, epochs=1, progress=False).save(tmp_path / "bbb")
-    with pytest.raises(CheckpointError, match="holds a BayesByBackprop, not a HierarchicalVI"):
-        inference(tmp_path / "bbb")
-    with pytest.raises(CheckpointError, match="holds a BayesByBackprop, not a HierarchicalVI"):
-        mp.HierarchicalVI.load(tmp_path / "bbb")
-
-
-def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
-    fitted(tmp_path / "store")
-    numbers = tmp_path / "store" / "posteriors.bin"
-    content = numbers.read_bytes()
-    numbers.write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointError, match=r"posteriors\.bin is cut short"):
-        mp.HierarchicalVI.load(tmp_path / "store")
-    numbers.write_bytes(bytes(len(content)))
-    hvi = mp.HierarchicalVI.load(tmp_path / "store")
-    with pytest.raises(CheckpointError, match=r"posteriors\.bin: the posterior of 'wave 0' is not what was saved"):
-        hvi.posterior("wave 0")
-    before = contents(tmp_path / "store")
-    with pytest.raises(CheckpointError, match="is not what was saved"):
-        hvi.fit(waves(3), **FAST)
-    assert contents(tmp_path / "store") == before
-
-
-def test_two_cannot_fit_the_same_store_at_a_time(tmp_path: Path) -> None:
-    hvi, other = fitted(tmp_path / "store"), inference(tmp_path / "store")
-    with other.store.locked(), pytest.raises(CheckpointError, match="is being written by another process"):
-        hvi.fit(waves(3), **FAST)
-    hvi.fit(waves(3), **FAST)
-    other.fit(waves(3), **FAST)  # from what the first one left
-    assert {entry.steps for entry in other.store.entries} == {12}
-
-
-def test_loading_needs_a_module_only_for_ones_own_networks(tmp_path: Path) -> None:
-    own = lambda: nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1)).double()  # noqa: E731
-    saved = {"mlp": fitted(tmp_path / "mlp"), "own": fitted(tmp_path / "own", module=own())}
-    with pytest.raises(CheckpointError, match="from a network of your own"):
-        mp.HierarchicalVI.load(tmp_path / "own")
-    x = torch.zeros(2, 1, dtype=torch.float64)
-    for name, module in (("mlp", None), ("mlp", mlp()), ("own", own())):
-        hvi = mp.HierarchicalVI.load(tmp_path / name, module)
-        for task in hvi.task_names_:
-            expected = saved[name].posterior(task).predict(x, samples=5)
-            assert torch.equal(hvi.posterior(task).predict(x, samples=5).mean, expected.mean)
-        assert hvi.history_ == saved[name].history_
-        new = mp.Examples(*waves(4)["wave 3"])
-        assert torch.equal(hvi.adapt(new, 3).weights.mu, saved[name].adapt(new, 3).weights.mu)
-
-
-def test_under_a_known_theta_a_loaded_store_starts_where_the_saved_one_did(tmp_path: Path) -> None:
-    saved = fitted(tmp_path / "store", hyperprior=known_theta())
-    torch.manual_seed(99)
-    loaded, new = mp.HierarchicalVI.load(tmp_path / "store"), mp.Examples(*waves(4)["wave 3"])
-    assert torch.equal(loaded.adapt(new, 3).weights.mu, saved.adapt(new, 3).weights.mu)
-
-
-def test_a_forgotten_task_leaves_psi_and_may_come_back(tmp_path: Path) -> None:
-    hvi = fitted(tmp_path / "store")
-    expected = hvi._fitted().sums.without(hvi.posterior("wave 1").weights)
-    hvi.forget("wave 1")
-    for where in (hvi, mp.HierarchicalVI.load(tmp_path / "store")):
-        assert where.task_names_ == ["wave 0", "wave 2"]
-        with pytest.raises(KeyError, match="no task is called 'wave 1'; the 2 in the store are 'wave 0', 'wave 2'"):
-            where.posterior("wave 1")
-        with pytest.raises(KeyError, match="no task is called 'wave 1'"):
-            where.forget("wave 1")
-        for one, other in zip(where.psi_, refitted(hvi.psi_, expected, mp.GaussianHyperprior(), 200), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    hvi.fit(without_one(), **FAST)
-    assert hvi.task_names_ == ["wave 0", "wave 2", "wave 3"]
-    hvi.fit(waves(4), **FAST)
-    assert set(hvi.task_names_) == {"wave 0", "wave 1", "wave 2", "wave 3"}
-    assert hvi._fitted().sums.tasks == 4
-
-
-def test_a_forgotten_task_may_come_back_with_other_data(tmp_path: Path) -> None:
-    hvi = fitted(tmp_path / "store").forget("wave 1").fit(changed(), **FAST)
-    assert hvi.posterior("wave 1").weights.mu.isfinite().all()
-
-
 def test_the_bound_asks_for_all_data_and_known_tasks(tmp_path: Path) -> None:
     hvi = fitted(tmp_path / "store")
     terms = hvi.elbo(waves(3), samples=3)
@@ -328,22 +76,6 @@ def test_nothing_is_asked_of_what_was_not_fitted(tmp_path: Path) -> None:
             ask()
     with pytest.raises(CheckpointError, match=r"checkpoint\.json cannot be read"):
         mp.HierarchicalVI.load(tmp_path / "store")
-
-
-def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="hyperprior is a GaussianHyperprior, or a theta"):
-        inference(tmp_path, hyperprior=1.0)
-    with pytest.raises(ValueError, match="relative_sigma has to be a positive number"):
-        inference(tmp_path, relative_sigma=0.0)
-
-
-def test_a_temporary_store_is_gone_with_its_owner() -> None:
-    hvi = mp.HierarchicalVI(mlp(), mp.Gaussian()).fit(waves(2), **FAST)
-    folder = hvi.store.folder
-    assert (folder / "posteriors.bin").exists()
-    del hvi
-    gc.collect()
-    assert not folder.exists()
 
 
 def test_the_same_seed_gives_the_same_fit_and_the_module_is_left_as_it_is(tmp_path: Path) -> None:
@@ -389,20 +121,6 @@ def test_a_task_that_cannot_be_adapted_to_is_counted_and_the_others_are_scored(t
     assert "the nll of 'the new task' became inf" in result.failures[0].message
 
 
-def test_a_network_of_the_same_shapes_but_another_activation_is_refused(tmp_path: Path) -> None:
-    fitted(tmp_path / "store")
-    other = mp.MLP(1, [4], 1, activation="tanh").double()
-    with pytest.raises(CheckpointError, match=r"network .*relu.*tanh"):
-        inference(tmp_path / "store", module=other)
-
-
-def test_two_who_start_together_do_not_wipe_each_others_store(tmp_path: Path) -> None:
-    one, two = inference(tmp_path / "store"), inference(tmp_path / "store")
-    one.fit(waves(3), **FAST)
-    two.fit(waves(4), **FAST)  # made before there was a store, and takes up what is there now
-    assert two.task_names_ == ["wave 0", "wave 1", "wave 2", "wave 3"]
-
-
 def test_adaptation_is_as_the_fit_was_unless_told(tmp_path: Path) -> None:
     hvi = inference(tmp_path / "store").fit(waves(3), lr=1e-3, batch_size=2, samples=2, **FAST)
     new = mp.Examples(*waves(4)["wave 3"])
@@ -412,15 +130,6 @@ def test_adaptation_is_as_the_fit_was_unless_told(tmp_path: Path) -> None:
     tasks = [mp.Task(new, new, "new")]
     slow, fast = (hvi.evaluate(tasks, shots=(None,), lr=lr, progress=False).row()["mse"] for lr in (1e-9, 0.1))
     assert slow != fast
-
-
-def test_a_forgotten_task_leaves_no_number_and_no_name_behind(tmp_path: Path) -> None:
-    hvi = fitted(tmp_path / "store")
-    numbers = hvi.store.read(1).numpy().tobytes()
-    assert numbers in (tmp_path / "store" / "posteriors.bin").read_bytes()
-    hvi.forget("wave 1")
-    assert numbers not in (tmp_path / "store" / "posteriors.bin").read_bytes()
-    assert "wave 1" not in (tmp_path / "store" / "checkpoint.json").read_text()
 
 
 def test_a_known_theta_starts_new_posteriors_where_the_first_did_whatever_the_module(tmp_path: Path) -> None:
@@ -440,27 +149,3 @@ def test_history_is_near_the_bound_also_where_batches_are_of_unequal_size(tmp_pa
     assert sum(met) / len(met) == pytest.approx(truth, rel=0.05)
     assert min(met) > 0.5 * truth
     assert max(met) < 2 * truth
-
-
-@pytest.mark.parametrize(
-    ("tasks", "message"),
-    [
-        ([(torch.ones(3, 1), torch.ones(3))], "tasks are metaprior.Task"),
-        ({"a": ([[1.0]], [1.0])}, "a: x has to be a torch tensor or a NumPy array, got list"),
-        ({"a": (torch.ones(3, 1), torch.ones(3), torch.ones(3))}, r"a: examples are a pair \(x, y\).*got 3 things"),
-        ({"a": torch.ones(3, 1)}, r"a: examples are a pair \(x, y\).*got Tensor"),
-        (
-            [mp.Task(mp.Examples(torch.ones(3, 1), torch.ones(3)), mp.Examples(torch.ones(3, 2), torch.ones(3)), "t")],
-            "t: x of support and query set have shapes",
-        ),
-    ],
-)
-def test_what_are_no_tasks_is_said(tasks: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        inference(tmp_path / "store").fit(tasks, **FAST)
-
-
-def test_a_store_that_is_a_file_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("something")
-    with pytest.raises(NotADirectoryError, match="a store is a folder"):
-        inference(tmp_path / "file")
