@@ -33,6 +33,7 @@ bench: .venv
 	$(BIN)/metaprior bench solar $(BENCH_FLAGS) --json bench-results/solar.json
 	$(BIN)/metaprior bench permuted $(BENCH_FLAGS) --json bench-results/permuted.json
 	$(BIN)/metaprior bench hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
+	$(BIN)/metaprior bench scaling $(BENCH_FLAGS) --json bench-results/scaling.json
 
 .venv: .venv/installed
 

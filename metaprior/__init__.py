@@ -21,6 +21,7 @@ from metaprior.objectives import TrainingDiverged
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team, team_of_torchrun
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped
 from metaprior.weights import WeightDistribution, kl_divergence
@@ -58,6 +59,7 @@ __all__ = [
     "QueryLoss",
     "ScaleMixturePrior",
     "Task",
+    "Team",
     "TrainingDiverged",
     "UNet",
     "WeightDistribution",
@@ -65,4 +67,5 @@ __all__ = [
     "meta_evaluate",
     "meta_train_one_epoch",
     "metagrad",
+    "team_of_torchrun",
 ]

@@ -9,7 +9,8 @@ examples and scored on its query set; a row of the result is the mean over tasks
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,11 +23,13 @@ from metaprior.posterior import Posterior
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.source import Tasks, length_of
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team
 from metaprior.text_table import Row, known, text_table
 
 Adapt = Callable[[Examples | None, int], Posterior]
 """(support, or None for zero shots; adaptation steps) -> posterior. Raises FloatingPointError when it leaves the finite
 numbers."""
+T = TypeVar("T")
 
 FAILURES_SHOWN = 5
 """Failures that a table spells out; all are in ``Evaluation.failures``."""
@@ -124,6 +127,7 @@ def evaluate(
     samples: int = 20,
     examples_per_shot: int = 1,
     progress: bool = False,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
     """Score adapted posteriors on the query sets of tasks, for every number of shots and of steps.
 
@@ -134,22 +138,25 @@ def evaluate(
 
     A task that leaves the finite numbers is left out of that cell and listed in ``failures``. When nothing is left at
     all, FloatingPointError is raised.
+
+    The ranks of a ``team`` share the tasks, and all get the result, which is that of one process to the last bit. Tasks
+    by index are asked for by the rank that scores them alone; an iterator has to be gone through by every rank.
     """
     cells = _cells(shots, steps)
     _check_counts(samples, examples_per_shot)
+
+    def scored(index: int, task: Task) -> list[_Scored | Failure]:
+        check_task(task)
+        return [_in_cell(adapt, task, index, cell, samples, examples_per_shot) for cell in cells]
+
     gathered = {cell: _Gathered() for cell in cells}
     failures: list[Failure] = []
-    for index, task in enumerate(tqdm(_finite(tasks), desc="evaluation", unit="task", disable=not progress, delay=1)):
-        check_task(task)
-        for cell in cells:
-            support = _support(task, cell, examples_per_shot)
-            try:
-                score = _score(adapt(support, cell.steps), task.query, samples, index)
-            except FloatingPointError as error:
-                failures.append(Failure(task.name, index, cell, str(error)))
-                gathered[cell].failed += 1
-            else:
-                gathered[cell].add(score, task.name, index, support.size if support else 0, cell)
+    for one in chain(*_for_each(scored, tasks, progress, team)):
+        if isinstance(one, Failure):
+            failures.append(one)
+            gathered[one.cell].failed += 1
+        else:
+            gathered[one.cell].add(one)
     _check_something_left(gathered, failures)
     return Evaluation(
         rows=[counts.row(cell) for cell, counts in gathered.items()],
@@ -160,11 +167,59 @@ def evaluate(
     )
 
 
+def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool, team: Team) -> list[T]:
+    """``[function(i, task) for i, task in enumerate(tasks)]``, divided over the ranks."""
+    if isinstance(tasks, Sequence) or not isinstance(tasks, Iterable):
+        return map_tasks(lambda index: function(index, tasks[index]), _count(tasks), progress=progress, team=team)
+    passing = tqdm(tasks, desc="evaluation", unit="task", disable=not (progress and team.first), delay=1)
+    # How many will come is not known, so ranks take turns.
+    _, parts = team.attempt(
+        lambda: [(i, function(i, task)) for i, task in enumerate(passing) if i % team.size == team.rank],
+        lambda part: part,
+    )
+    return [result for _, result in sorted(chain(*parts), key=lambda numbered: numbered[0])]
+
+
+def map_tasks(
+    function: Callable[[int], T], count: int, *, label: str = "evaluation", progress: bool, team: Team
+) -> list[T]:
+    """``team.map`` with a progress bar on rank 0, which takes the others to be as far as itself."""
+    own = len(team.share(count))
+    with tqdm(total=count, desc=label, unit="task", disable=not (progress and team.first), delay=1) as bar:
+
+        def counted(index: int) -> T:
+            result = function(index)
+            bar.update((index + 1) * count // own - bar.n)  # rank 0 has the first ones
+            return result
+
+        return team.map(counted, count)
+
+
 class _Score(NamedTuple):
-    """One task in one cell."""
+    """Of one forecast."""
 
     measures: dict[str, float]
     reliability: Reliability | IntervalReliability
+
+
+class _Scored(NamedTuple):
+    """One task in one cell; ``row`` is what ``Evaluation.per_task`` has of it."""
+
+    cell: Cell
+    row: Row
+    score: _Score
+
+
+def _in_cell(
+    adapt: Adapt, task: Task, index: int, cell: Cell, samples: int, examples_per_shot: int
+) -> _Scored | Failure:
+    support = _support(task, cell, examples_per_shot)
+    try:
+        score = _score(adapt(support, cell.steps), task.query, samples, index)
+    except FloatingPointError as error:
+        return Failure(task.name, index, cell, str(error))
+    row = {"task": task.name, "index": index, **cell._asdict(), "support": support.size if support else 0}
+    return _Scored(cell, {**row, **score.measures}, score)
 
 
 @dataclass
@@ -176,17 +231,18 @@ class _Gathered:
     reliability: Reliability | IntervalReliability | None = None
     failed: int = 0
 
-    def add(self, score: _Score, name: str, index: int, support: int, cell: Cell) -> None:
+    def add(self, one: _Scored) -> None:
+        measures, reliability = one.score
         if self.reliability is None:
-            self.measures, self.reliability = tuple(score.measures), score.reliability
-        elif self.measures != tuple(score.measures):
+            self.measures, self.reliability = tuple(measures), reliability
+        elif self.measures != tuple(measures):
             raise ValueError(
-                f"task {name!r} has other measures ({', '.join(score.measures)}) than the tasks before it "
+                f"task {one.row['task']!r} has other measures ({', '.join(measures)}) than the tasks before it "
                 f"({', '.join(self.measures)}); evaluate real-valued targets and labels separately"
             )
         else:
-            self.reliability.merge(score.reliability)  # type: ignore[arg-type]  # the same measures, so the same kind
-        self.rows.append({"task": name, "index": index, **cell._asdict(), "support": support, **score.measures})
+            self.reliability.merge(reliability)  # type: ignore[arg-type]  # the same measures, so the same kind
+        self.rows.append(one.row)
 
     def row(self, cell: Cell) -> Row:
         """Means over tasks; of a cell in which every task failed nothing is known."""
@@ -318,17 +374,17 @@ def check_task(task: Task) -> Task:
     return task
 
 
-def _finite(tasks: Iterable[Task] | Tasks) -> Iterable[Task]:
-    """Tasks to go through. Those by index are counted first: an endless source would never raise IndexError."""
-    if isinstance(tasks, Iterable):
-        return tasks
+def _count(tasks: Tasks) -> int:
+    """How many there are; an endless source would never raise IndexError."""
+    if isinstance(tasks, Sequence):
+        return len(tasks)  # none is an error of its own
     count = length_of(tasks)
     if count is None:
         raise ValueError(
             f"{type(tasks).__name__} has no length, so there would be no end; evaluate on some of its tasks, "
             "as in [tasks[i] for i in range(100)]"
         )
-    return map(tasks.__getitem__, range(count))
+    return count
 
 
 def _check_something_left(gathered: Mapping[Cell, _Gathered], failures: Sequence[Failure]) -> None:

@@ -1,6 +1,6 @@
 """A distribution over the weights of one network, ready to predict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.scaling import TargetScale
 from metaprior.stages import first_stage_with
+from metaprior.team import Team
 from metaprior.weights import WeightDistribution
 
 NUMBERS_AT_ONCE = 2**23
@@ -42,10 +43,21 @@ class Posterior:
     scalar_targets: bool = False
     """Targets came without a channel axis, so forecasts are given without one."""
 
-    def predict(self, x: ArrayLike, *, samples: int = 100, seed: int = 0, batch_size: int | None = None) -> Forecast:
+    def predict(
+        self,
+        x: ArrayLike,
+        *,
+        samples: int = 100,
+        seed: int = 0,
+        batch_size: int | None = None,
+        team: Team = Team(),  # noqa: B008 (has no state)
+    ) -> Forecast:
         """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed.
 
         Without a ``batch_size`` it is chosen so that memory stays small whatever the size of x and of the network.
+
+        The ranks of a ``team`` share the samples, and all get the forecast, which is that of one process to the last
+        bit: what one process works on together is not divided, so a small network's samples are all on one rank.
         """
         if samples < 2:
             raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
@@ -57,7 +69,8 @@ class Posterior:
             raise ValueError(f"batch_size has to be at least 1, got {batch_size}")
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
-        outputs = self._outputs(inputs, Noise(seed).fork("predict"), samples, batch_size, numbers)
+        groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
+        outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size, team)
         checks.refuse_non_finite(
             outputs, "the network's output", remedy="look for inputs far outside of the training data"
         )
@@ -75,18 +88,27 @@ class Posterior:
         except (ValueError, TypeError, RuntimeError):  # a module whose stages() are not what we think; all of it, then
             return numbers
 
-    def _outputs(self, inputs: Tensor, noise: Noise, samples: int, batch_size: int, numbers: int) -> Tensor:
-        """Network outputs (S, N, ...), computed for a group of samples and a batch of inputs at a time."""
+    def _outputs(self, inputs: Tensor, noise: Noise, groups: Sequence[range], batch_size: int, team: Team) -> Tensor:
+        """Network outputs (S, N, ...) of all groups of samples, which are divided over the ranks."""
+        if team.size == 1:
+            return self._outputs_of(groups, inputs, noise, batch_size)
+        own = [groups[number] for number in team.share(len(groups))]
+        _, parts = team.attempt(lambda: self._outputs_of(own, inputs, noise, batch_size), lambda part: part.cpu())
+        return torch.cat([part for part in parts if len(part)]).to(inputs.device)
+
+    def _outputs_of(self, groups: Sequence[range], inputs: Tensor, noise: Noise, batch_size: int) -> Tensor:
+        """Of consecutive groups, computed for one of them and a batch of inputs at a time."""
         outputs = torch.empty(0)
         with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in sample_groups(samples, max(len(self.weights.mu), numbers)):
+            for group in groups:
                 phis = self._draw(noise, group)
                 for start in range(0, len(inputs), batch_size):
                     rows = slice(start, start + batch_size)
                     part = self.network.map_samples(partial(self._output, x=inputs[rows]), phis)
                     if not len(outputs):
+                        samples = groups[-1].stop - groups[0].start
                         outputs = part.new_empty(samples, len(inputs), *part.shape[2:])
-                    outputs[group.start : group.stop, rows] = part
+                    outputs[group.start - groups[0].start : group.stop - groups[0].start, rows] = part
         return outputs
 
     def _draw(self, noise: Noise, group: range) -> Tensor:

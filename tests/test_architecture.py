@@ -10,6 +10,7 @@ PACKAGE = Path(metaprior.__file__).parent
 FLOORS = [
     {"noise", "checks", "checkpoint", "data_folder", "objectives", "scaling", "stages", "text_table"},
     {"weights", "forecasts", "tasks"},
+    {"team"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
     {"saved_posterior", "evaluation", "training"},

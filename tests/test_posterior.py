@@ -7,8 +7,12 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior import posterior as module
+from metaprior.forecasts import GaussianForecast
+from metaprior.noise import Noise
 from metaprior.posterior import Posterior, sample_groups
 from metaprior.scaling import TargetScale
+from metaprior.team import Team
+from tests.team.fake import outcomes, together
 
 
 def make(inputs: int = 2) -> Posterior:
@@ -24,6 +28,41 @@ def test_prediction_does_not_depend_on_batches_or_groups_of_samples(monkeypatch:
     torch.testing.assert_close(q.predict(x, samples=7, batch_size=3).mean, whole)
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 1)
     torch.testing.assert_close(q.predict(x, samples=7).mean, whole)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_ranks_share_the_samples_and_get_the_forecast_of_one_process_to_the_last_bit(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, q = torch.randn(10, 2), make()
+    numbers = max(len(q.weights.mu), 10 * q.network.numbers_behind(0, x))
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 3 * numbers)  # seven samples are groups of 3, 3 and 1
+    alone = q.predict(x, samples=7).means
+    drawn: list[tuple[int, range]] = []
+
+    def predicted(team: Team) -> Tensor:
+        class Watched(Posterior):
+            def _draw(self, noise: Noise, group: range) -> Tensor:
+                drawn.append((team.rank, group))
+                return super()._draw(noise, group)
+
+        forecast = Watched(**vars(q)).predict(x, samples=7, team=team)
+        assert isinstance(forecast, GaussianForecast)
+        return forecast.means
+
+    for means in together(size, predicted):
+        assert torch.equal(means, alone)
+    assert sorted(group.start for _, group in drawn) == [0, 3, 6]
+    assert len({rank for rank, _ in drawn}) == min(size, 3)
+
+
+def test_outputs_of_one_rank_that_overflow_are_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = make()
+    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 1)
+    broken = replace(q, weights=q.weights._replace(mu=1e3 * q.weights.mu))
+    for error in outcomes(2, lambda team: broken.predict(torch.full((1, 2), 3e38), samples=2, team=team)):
+        assert isinstance(error, ValueError)
+        assert "NaN or infinite" in str(error)
 
 
 def test_prediction_is_replayed_by_its_seed() -> None:

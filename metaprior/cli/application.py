@@ -1,10 +1,14 @@
 """The application that commands are added to, and what happens to their errors."""
 
+import os
 import sys
+import time
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+
+from metaprior.team.team import LATER, OtherRankFailed, RankLost
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,12 +53,35 @@ def main() -> None:
     """Run the command line; an error that a user can mend is one message, not a traceback."""
     try:
         app()
+    except SystemExit as end:
+        _leave(end)
     except ModuleNotFoundError as error:
-        typer.echo(f"metaprior: {error}{_remedy(error)}", err=True)
-        sys.exit(1)
-    except (ValueError, TypeError, OSError, FloatingPointError) as error:
-        typer.echo(f"metaprior: {error}", err=True)
-        sys.exit(1)
+        _stop(f"{error}{_remedy(error)}")
+    except OtherRankFailed:
+        time.sleep(2 * LATER)  # torchrun ends all when one ends, and the other has something to say
+        _leave(SystemExit(1))
+    except (ValueError, TypeError, OSError, FloatingPointError, RankLost) as error:
+        _stop("\n".join([str(error), *getattr(error, "__notes__", [])]))
+
+
+def _stop(message: str) -> NoReturn:
+    if int(os.environ.get("RANK", "0")):
+        time.sleep(LATER)  # torchrun ends this process before it repeats what the first one says, too
+    typer.echo(f"metaprior: {message}", err=True)
+    _leave(SystemExit(1))
+
+
+def _leave(end: SystemExit) -> NoReturn:
+    """One of several processes leaves at once.
+
+    Threads of torch's process groups that are still there when the interpreter takes itself apart have been seen to
+    abort it, and torchrun would count that as a failure of a run of which everything is done and written.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+    raise end
 
 
 def _remedy(error: ModuleNotFoundError) -> str:

@@ -29,6 +29,7 @@ class Bench(StrEnum):
     SOLAR = "solar"
     HIERARCHY = "hierarchy"
     PERMUTED = "permuted"
+    SCALING = "scaling"
 
 
 BENCH_HELP = (
@@ -42,7 +43,8 @@ BENCH_HELP = (
     "maps of Himawari-9 and of the simulator, beside fine-tuned networks, an ensemble, MAML and persistence. "
     "hierarchy: what tasks learn from each other, with few and many data and tasks: plain, hierarchical and amortised "
     "inference (with --json also a picture), and the memory of 2,000 tasks; it needs nothing. permuted: digits with "
-    "permuted labels or pixels, new tasks of 2,000 images, beside a network from scratch and a warm start."
+    "permuted labels or pixels, new tasks of 2,000 images, beside a network from scratch and a warm start. scaling: "
+    "a training shared by two processes beside one, and a model of more; it needs nothing but a machine at rest."
 )
 
 
@@ -80,6 +82,7 @@ def bench(
         omniglot,
         permuted,
         robustness,
+        scaling,
         sinusoid,
         speed,
         uci,
@@ -104,6 +107,7 @@ def bench(
         Bench.SOLAR: lambda: _solar(data_folder(data), quick, workers),
         Bench.PERMUTED: lambda: permuted.run(data_folder(data), quick=quick, workers=workers),
         Bench.HIERARCHY: lambda: hierarchy.run(quick=quick, workers=workers),
+        Bench.SCALING: lambda: scaling.run(quick=quick),
     }
     result = benches[name]()
     typer.echo(result.table())

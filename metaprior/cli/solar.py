@@ -65,9 +65,13 @@ def predict(
     run's k_shot. The file has mean, std (and its parts), quantiles, valid and lead times, in the frames' own units.
 
     Example: metaprior predict runs/solar --support data/sim.nc --inputs data/sim.nc --at 2025-04-29T10:00 --out now.nc
+
+    Several processes divide the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All have to
+    see the run and the frames; the forecast is the same, to the last bit.
     """
     from metaprior.runs.predicting import Wanted
     from metaprior.runs.predicting import predict as run_forecast
+    from metaprior.team import team_of_torchrun
 
     corner = numbers("--place", place)
     if corner is not None and len(corner) != 2:
@@ -84,8 +88,9 @@ def predict(
         variable=variable,
         overwrite=overwrite,
     )
-    say_unfinished(run, "prior")
-    run_forecast(wanted, typer.echo)
+    with team_of_torchrun() as team:
+        team.on_first(lambda: say_unfinished(run, "prior"))
+        run_forecast(wanted, typer.echo if team.first else lambda _: None, team=team)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from metaprior.cli.application import app, numbers
+from metaprior.team.launch import HANG_AFTER
 
 
 class Checkpoint(StrEnum):
@@ -23,7 +24,15 @@ class Checkpoint(StrEnum):
 @app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file; configs/ has one for every kind of tasks.")],
-    run: Annotated[Path, typer.Option(help="Folder of the run, new or empty; it will tell everything.")],
+    run: Annotated[
+        Path,
+        typer.Option(
+            "--run",
+            "--run-dir",
+            help="Folder of the run, new or empty; it will tell everything. Behind torchrun write --run-dir: it takes "
+            "--run for the beginning of its own --run-path.",
+        ),
+    ],
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a key: --set meta.lr=3e-4 (as in TOML; may be repeated)."),
@@ -37,6 +46,12 @@ def train(
     memory: Annotated[
         str | None, typer.Option(help="Budget for the whole process (4GiB), or a fraction of what is free (0.5).")
     ] = None,
+    shard: Annotated[
+        bool, typer.Option("--shard", help="Of several processes each holds a part of the optimiser's state.")
+    ] = False,
+    hang_after: Annotated[
+        float, typer.Option(help="Seconds after which a process that does not answer is named, and all stop.")
+    ] = HANG_AFTER,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
 ) -> None:
     """Learn a prior over a network's weights from many tasks.
@@ -46,29 +61,40 @@ def train(
     Stopped (Ctrl-C), killed, or out of disk? The same command with --resume goes on, to the last bit.
 
     Example: metaprior train configs/sinusoid.toml --run runs/sinusoid --set meta.epochs=5
+
+    Several processes, on one machine or many: torchrun --nproc-per-node 2 --max-restarts 3 -m metaprior train CONFIG
+    --run-dir DIR. They divide the tasks of each step; the folder is needed by the first one alone.
     """
     from metaprior.runs.program import Request
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import read_config
+    from metaprior.team.launch import restarted, team_of_torchrun
     from metaprior.training.trainer import MetaTrainingStopped
 
     more = [] if memory is None else [f"run.memory={memory}"]
-    request = Request(
-        read_config(config, [*(changes or []), *more]),
-        config.read_text(encoding="utf-8"),
-        run,
-        shlex.join(["metaprior", *sys.argv[1:]]),
-        resume=resume or resume_from is not None,
-        resume_from="last" if resume_from is None else resume_from.value,
-        progress=not quiet,
-    )
-    try:
-        run_training(request, typer.echo)
-    except MetaTrainingStopped as error:
-        typer.echo(f"metaprior: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with team_of_torchrun(hang_after) as team:
+
+        def request() -> Request:
+            return Request(
+                read_config(config, [*(changes or []), *more]),
+                config.read_text(encoding="utf-8"),
+                run,
+                shlex.join(["metaprior", *sys.argv[1:]]),
+                resume=resume or resume_from is not None or restarted(),
+                resume_from="last" if resume_from is None else resume_from.value,
+                progress=not quiet and team.first,
+                shard=shard,
+            )
+
+        asked, _ = team.attempt(request, lambda _: None)
+        try:
+            run_training(asked, typer.echo if team.first else lambda _: None, team)
+        except MetaTrainingStopped as error:
+            if team.first:
+                typer.echo(f"metaprior: {error}", err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
 
 
 @app.command()
@@ -84,16 +110,26 @@ def evaluate(
     What is not given is as the run's configuration has it.
 
     Example: metaprior evaluate runs/sinusoid --shots 0,1,5 --steps 1,5,10 --tasks 200 --json evaluation.json
+
+    Several processes divide the tasks: torchrun --nproc-per-node 2 -m metaprior evaluate RUN. All have to see the
+    folder; the numbers are the same, to the last bit.
     """
     from metaprior import checkpoint
     from metaprior.runs.finish import evaluate_run
+    from metaprior.team import team_of_torchrun
 
-    say_unfinished(run, "prior")
-    found = evaluate_run(run, shots=numbers("--shots", shots), steps=numbers("--steps", steps), tasks=tasks)
-    typer.echo(found.table())
-    if json is not None:
-        checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
-        typer.echo(f"written: {json}")
+    wanted = {"shots": numbers("--shots", shots), "steps": numbers("--steps", steps)}
+    with team_of_torchrun() as team:
+        team.on_first(lambda: say_unfinished(run, "prior"))
+        found = evaluate_run(run, **wanted, tasks=tasks, team=team)
+
+        def tell() -> None:
+            typer.echo(found.table())
+            if json is not None:
+                checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
+                typer.echo(f"written: {json}")
+
+        team.on_first(tell)
 
 
 def say_unfinished(run: Path, name: Literal["prior", "scores"]) -> None:

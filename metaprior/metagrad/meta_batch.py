@@ -28,6 +28,29 @@ class MetaBatch:
     failures: tuple[NonFinite, ...] = ()
 
 
+@dataclass(frozen=True)
+class BatchSums:
+    """Sums over the tasks that were finite, which can be added to those of other tasks before means are taken."""
+
+    names: tuple[str, ...] = ()
+    """Of the tasks in the sums."""
+    weight: float = 0.0
+    """What a mean is these sums divided by: the number of tasks, or of observations."""
+    grads: WeightDistribution | None = None
+    """None if there is no task in the sums."""
+    terms: OuterTerms | None = None
+    failures: tuple[NonFinite, ...] = ()
+
+    def mean(self, theta: WeightDistribution) -> MetaBatch:
+        """The mean; the sums' own tensors are divided in place."""
+        if self.grads is None or self.terms is None:
+            return nothing(theta, self.failures)
+        for tensor in tensors_of(self.grads):
+            tensor /= self.weight
+        terms = OuterTerms(*(term / self.weight for term in self.terms))
+        return MetaBatch(terms.total, self.grads, terms, len(self.names), self.failures)
+
+
 def meta_gradient(
     problem: Problem,
     theta: WeightDistribution,
@@ -44,37 +67,40 @@ def meta_gradient(
     """
     if not tasks:
         raise ValueError("a meta-batch needs at least one task")
+    return meta_sums(problem, theta, tasks, noise, engine=engine, stacked=stacked).mean(theta)
+
+
+def meta_sums(
+    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, engine: Engine, stacked: bool
+) -> BatchSums:
+    """The same before the division, also for no tasks at all."""
     noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
-    if stacked:
+    if stacked and tasks:
         return _all_at_once(problem, theta, tasks, noises, engine)
     return _one_by_one(problem, theta, tasks, noises, engine)
 
 
 def _one_by_one(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
-) -> MetaBatch:
+) -> BatchSums:
     failures: list[NonFinite] = []
+    names: list[str] = []
     total: MetaGradient | None = None
     for task, noise in zip(tasks, noises, strict=True):
         value = engine(problem, theta, task, noise)
         if isinstance(value, NonFinite):
             failures.append(value)
-        elif total is None:
-            total = value
-        else:
-            total = _add_in_place(total, value)
+            continue
+        names.append(task.name)
+        total = value if total is None else _add_in_place(total, value)
         del value
-    count = len(tasks) - len(failures)
     if total is None:
-        return nothing(theta, failures)
-    for tensor in _tensors(total.grads):
-        tensor /= count
-    terms = OuterTerms(*(term / count for term in total.terms))
-    return MetaBatch(terms.total, total.grads, terms, count, tuple(failures))
+        return BatchSums(failures=tuple(failures))
+    return BatchSums(tuple(names), len(names), total.grads, total.terms, tuple(failures))
 
 
 def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
-    for tensor, other in zip(_tensors(total.grads), _tensors(value.grads), strict=True):
+    for tensor, other in zip(tensors_of(total.grads), tensors_of(value.grads), strict=True):
         tensor += other
     terms = OuterTerms(*(a + b for a, b in zip(total.terms, value.terms, strict=True)))
     return MetaGradient(terms.total, total.grads, terms, total.inner)
@@ -82,7 +108,7 @@ def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
 
 def _all_at_once(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
-) -> MetaBatch:
+) -> BatchSums:
     if not isinstance(engine, Sweep):
         raise ValueError(
             f"{engine.name} works on one task at a time; stacked tasks need a sweeping engine (mixed, ...)"
@@ -95,12 +121,15 @@ def _all_at_once(
         if "vmap" not in str(error):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    if not all(bool(t.isfinite().all()) for t in (*terms, *_tensors(grads))):
+    if not all(bool(t.isfinite().all()) for t in (*terms, *tensors_of(grads))):
         good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
         return _without_the_bad(problem, theta, tasks, noises, engine, good)
-    means = OuterTerms(*(term.mean(0) for term in terms))
-    plain = {name: value.mean(0) for name, value in grads.plain.items()}
-    return MetaBatch(means.total, WeightDistribution(grads.mu.mean(0), grads.rho.mean(0), plain), means, len(tasks))
+    sums = WeightDistribution(grads.mu.sum(0), grads.rho.sum(0), {name: g.sum(0) for name, g in grads.plain.items()})
+    return BatchSums(_names(tasks), len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
+
+
+def _names(tasks: Sequence[Task]) -> tuple[str, ...]:
+    return tuple(task.name for task in tasks)
 
 
 def _without_the_bad(
@@ -110,12 +139,12 @@ def _without_the_bad(
     noises: Sequence[Noise],
     engine: Engine,
     good: Sequence[bool],
-) -> MetaBatch:
+) -> BatchSums:
     """The good tasks of a stack, stacked again; the others one by one, which says what happened in which."""
     if 1 < sum(good) < len(good):
         bad = [not flag for flag in good]
         alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
-        if not alone.count:
+        if alone.grads is None:
             rest = _all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
             return replace(rest, failures=(*alone.failures, *rest.failures))
     return _one_by_one(problem, theta, tasks, noises, engine)
@@ -141,5 +170,6 @@ def nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBat
     return MetaBatch(unknown, grads, OuterTerms(unknown, unknown, unknown, unknown), 0, tuple(failures))
 
 
-def _tensors(grads: WeightDistribution) -> list[Tensor]:
+def tensors_of(grads: WeightDistribution) -> list[Tensor]:
+    """Means, scales and plain ones."""
     return [grads.mu, grads.rho, *grads.plain.values()]

@@ -328,19 +328,19 @@ def _rows(tensor: Tensor, count: int) -> Tensor:
     return tensor[:1].expand(count, *tensor.shape[1:]).contiguous()
 
 
-def bytes_of(memory: Memory) -> float:
-    """A budget in bytes."""
+def bytes_of(memory: Memory, *, processes: int = 1) -> float:
+    """A budget in bytes; ``processes`` on one machine share what is free."""
     if isinstance(memory, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", memory)
         if match and not match[2] and 0 < float(match[1]) <= 1:
-            return bytes_of(float(match[1]))
+            return bytes_of(float(match[1]), processes=processes)
         if not match or match[2].upper() not in UNITS:
             raise ValueError(
                 f"memory={memory!r} is not an amount; write it like '4GiB' or '500MB' ({', '.join(UNITS)})"
             )
         return float(match[1]) * UNITS[match[2].upper()]
     if isinstance(memory, float) and 0 < memory <= 1:
-        return in_use() + memory * available()
+        return in_use() + memory * available() / processes
     if memory <= 1:
         raise ValueError(
             f"memory has to be an amount ('4GiB', bytes) or a fraction of what is free (0.5), got {memory}"

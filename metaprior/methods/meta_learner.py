@@ -19,7 +19,7 @@ from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import adapt
-from metaprior.metagrad.planner import Memory
+from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import (
     LOG_LR,
     AmortizedELBO,
@@ -38,6 +38,7 @@ from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks, length_of, task_at
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, run_steps
 from metaprior.training.gradient_choice import choose_gradient
@@ -130,6 +131,8 @@ class MetaLearner:
         *,
         pooled: Tasks | None = None,
         progress: bool = True,
+        team: Team = Team(),  # noqa: B008 (has no state)
+        shard: bool = False,
         **changes: Any,
     ) -> Self:
         """Learn theta from tasks, from the module's parameters on; the warm start may have a source of its own.
@@ -139,9 +142,14 @@ class MetaLearner:
 
         Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
         can be stopped and resumed, with validation and logs, there is ``metaprior train``.
+
+        ``team``: the processes that share the work (``team_of_torchrun``). Each computes with its share of a
+        meta-batch's tasks, and all learn the same theta, up to rounding that of a single process. ``shard``: each holds
+        a part of the optimiser's moments, and not all.
         """
         settings = _changed(training, changes)
-        trainer = self.trainer(tasks, settings, pooled)
+        trainer = self.trainer(tasks, settings, pooled, team=team, shard=shard)
+        progress = progress and team.first
         history = []
         if settings.warm_start:
             history.append(run_steps(trainer, settings.warm_start, progress=progress))
@@ -151,12 +159,21 @@ class MetaLearner:
         self.theta_, self.history_ = trainer.theta.detached(), history
         return self
 
-    def trainer(self, tasks: Tasks, settings: MetaTraining, pooled: Tasks | None = None) -> Trainer:
+    def trainer(
+        self,
+        tasks: Tasks,
+        settings: MetaTraining,
+        pooled: Tasks | None = None,
+        *,
+        team: Team = Team(),  # noqa: B008 (has no state)
+        shard: bool = False,
+    ) -> Trainer:
         """The training as an object that takes one step at a time."""
         count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
         problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
         theta = problem.initial(_pooled_targets(first), self.relative_sigma)
-        choice = choose_gradient(problem, theta, first[: settings.meta_batch], self.memory, self.engine)
+        together = max(1, len(team.share(settings.meta_batch)))
+        choice = choose_gradient(problem, theta, first[:together], self._memory_on(team), self.engine)
         return Trainer(
             choice.problem,
             theta,
@@ -167,7 +184,16 @@ class MetaLearner:
             stacked=choice.stacked,
             relative_sigma=self.relative_sigma,
             seed=self.seed,
+            team=team,
+            sharded=shard,
         )
+
+    def _memory_on(self, team: Team) -> Memory:
+        """The budget of one process: several on a machine share what is free, and all plan with the smallest."""
+        if team.size == 1:
+            return self.memory
+        _, budgets = team.attempt(lambda: bytes_of(self.memory, processes=team.on_this_machine), lambda budget: budget)
+        return min(budgets)
 
     def _first_tasks(self, tasks: Tasks, least: int) -> list[Task]:
         door, first, numbers = Door(self.problem(1)), list[Task](), 0
@@ -219,8 +245,12 @@ class MetaLearner:
         samples: int = 20,
         examples_per_shot: int = 1,
         progress: bool = True,
+        team: Team = Team(),  # noqa: B008 (has no state)
     ) -> Evaluation:
-        """Forecasts of the query sets, before and after adaptation: by shots (None: all) and by steps."""
+        """Forecasts of the query sets, before and after adaptation: by shots (None: all) and by steps.
+
+        The ranks of a ``team`` share the tasks; all get the result, which is that of one process to the last bit.
+        """
 
         def adapted(support: Examples | None, count: int) -> Posterior:
             return self.prior if support is None else self.adapt(support, count)
@@ -233,6 +263,7 @@ class MetaLearner:
             samples=samples,
             examples_per_shot=examples_per_shot,
             progress=progress,
+            team=team,
         )
 
     def inner_loop_loss(self, posterior: Posterior, support: Examples, *, seed: int = 0) -> Terms:

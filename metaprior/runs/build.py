@@ -18,6 +18,7 @@ from metaprior.noise import Noise
 from metaprior.runs.config import KINDS, Config, OmniglotTasks
 from metaprior.tasks import DriftingBlobs, FewShotClasses, SineOrLine, Sinusoids, Task, Tasks, WheelTasks
 from metaprior.tasks.omniglot import omniglot
+from metaprior.team.launch import own_device
 
 Purpose = Literal["train", "val", "test"]
 
@@ -79,7 +80,7 @@ def learner_of(config: Config) -> MetaLearner:
     """The learner, before any training."""
     engine: Engine | None = None if config.inner.engine == "auto" else getattr(metagrad, config.inner.engine)
     return MetaLearner(
-        network_of(config),
+        network_of(config).to(own_device(config.run.device)),
         likelihood_of(config),
         inner=config.inner.loop,
         objective=config.meta.objective,

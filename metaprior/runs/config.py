@@ -110,12 +110,15 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Run:
-    """``[run]``: seed, threads, memory budget, and after how many steps a checkpoint is written within an epoch.
+    """``[run]``: seed, device, threads, memory budget, and how many steps there are between checkpoints.
 
-    At the end of an epoch there is always one. ``threads`` change the last bits of a sum, so they belong to the run.
+    At the end of an epoch there is always one, too. ``threads`` and ``device`` change the last bits of a sum (and the
+    device the noise), so they belong to the run. ``memory`` and ``threads`` are those of each process; a fraction of
+    the free memory is divided among the processes of a machine.
     """
 
     seed: int = 0
+    device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
     memory: Memory = 0.5
     checkpoint_every: int = 100
@@ -221,7 +224,7 @@ EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (st
 
 def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
     """Dotted keys whose values differ, with both values."""
-    before, after = _flat(old), _flat(new)
+    before, after = flat(old), flat(new)
     return [
         (key, before.get(key), after.get(key))
         for key in dict.fromkeys([*before, *after])
@@ -229,5 +232,6 @@ def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _flat(content: Resolved) -> dict[str, Any]:
+def flat(content: Resolved) -> dict[str, Any]:
+    """Values by dotted keys."""
     return {f"{section}.{key}": value for section, table in content.items() for key, value in table.items()}

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,13 +11,19 @@ from metaprior import checkpoint
 from metaprior.evaluation import Evaluation
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import examples_per_shot, unseen_tasks
-from metaprior.runs.config import Config
+from metaprior.runs.config import Config, flat
 from metaprior.runs.folder import RunFolder, Saved
 from metaprior.runs.opening import check_frames
 from metaprior.runs.reading import parse
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Polled
 from metaprior.scores import Reliability
+from metaprior.tasks import Task
+from metaprior.team import Team
+from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest, tensors_digest
+
+if TYPE_CHECKING:
+    from metaprior.runs.solar_scores import SolarScores
 
 Say = Callable[[str], None]
 FILES: dict[Saved, str] = {"prior": "prior", "scores": "scores.json"}
@@ -26,36 +33,69 @@ def finish(
     config: Config,
     learner: MetaLearner,
     run: RunFolder,
-    board: TensorBoard,
+    board: TensorBoard | None,
     step: int,
     *,
     poll: Callable[[], None],
     say: Say,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> None:
-    """Save the prior, evaluate it on test tasks, draw."""
+    """Save the prior, evaluate it on test tasks, draw.
+
+    The ranks of a team share what is computed. Only rank 0 looks at the folder, which others may not see.
+    """
+    best = team.on_first(lambda: _save_prior(learner, run, step))
+    found = evaluate_learner(config, learner, poll=poll, team=team)
+    pictures = team.on_first(lambda: _write_evaluation(found, run, say))
+    if config.is_solar:
+        pictures += finish_solar(config, learner, run, poll=poll, say=say, team=team)
+    team.on_first(lambda: _end(config, run, board, pictures, step, best))
+
+
+def _save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
+    """Steps before the best validation, which the prior is of."""
     best = run.best_step(step)
     learner.save(run.prior)
     run.note_saved("prior", best)
-    found = evaluate_learner(config, learner, poll=poll)
+    return best
+
+
+def _write_evaluation(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     run.write_json("evaluation.json", found.as_json())
     say(found.table())
-    pictures = draw(found, run, say)
+    return draw(found, run, say)
+
+
+def _end(
+    config: Config, run: RunFolder, board: TensorBoard | None, pictures: Sequence[Path], step: int, best: int
+) -> None:
     if config.is_solar:
-        pictures += finish_solar(config, learner, run, poll=poll, say=say)
         run.note_saved("scores", best)
-    for path in pictures:
-        board.add_picture(path.stem, path, step)
+    if board is not None:
+        for path in pictures:
+            board.add_picture(path.stem, path, step)
     run.note_finished()
 
 
 def finish_solar(
-    config: Config, learner: MetaLearner, run: RunFolder, *, poll: Callable[[], None], say: Say
+    config: Config,
+    learner: MetaLearner,
+    run: RunFolder,
+    *,
+    poll: Callable[[], None],
+    say: Say,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> list[Path]:
     """Scores by lead time and maps to look at; the picture of the first, where what draws is installed."""
-    from metaprior.runs.solar_examples import example_maps, write_examples  # only solar runs need the extra `solar`
-    from metaprior.runs.solar_scores import score_run
+    from metaprior.runs.solar_scores import score_run  # only solar runs need the extra `solar`
 
-    scores = score_run(config, learner, poll=poll)
+    scores = score_run(config, learner, poll=poll, team=team)
+    return team.on_first(lambda: _write_solar(config, learner, run, scores, say))
+
+
+def _write_solar(config: Config, learner: MetaLearner, run: RunFolder, scores: "SolarScores", say: Say) -> list[Path]:
+    from metaprior.runs.solar_examples import example_maps, write_examples
+
     run.write_json("scores.json", scores.as_json())
     say(scores.table())
     examples = example_maps(config, learner)
@@ -71,23 +111,61 @@ def finish_solar(
 
 
 def evaluate_run(
-    folder: Path, *, shots: Sequence[int] | None = None, steps: Sequence[int] | None = None, tasks: int | None = None
+    folder: Path,
+    *,
+    shots: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+    tasks: int | None = None,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
-    """The prior that a run has saved, on test tasks; what is not given is as configured."""
+    """The prior that a run has saved, on test tasks; what is not given is as configured.
+
+    The ranks of a team share the tasks. All of them have to see the folder.
+    """
     run = RunFolder(folder)
-    config, learner = learned(run)
+    config, learner = learned(run, team=team)
+    _, digests = team.attempt(lambda: _first_task(run, config, progress=team.first), task_digest)
+    team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
+    return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True, team=team)
+
+
+def _first_task(run: RunFolder, config: Config, *, progress: bool) -> Task:
+    """Of the test tasks, which are opened for it."""
     if config.is_solar:
+        config.open_solar(progress=progress)
         check_frames(run, config)
-    return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True)
+    return unseen_tasks(config, "test", 1)[0]
 
 
-def learned(run: RunFolder) -> tuple[Config, MetaLearner]:
-    """The configuration of a run, and the prior that it has saved."""
+def learned(
+    run: RunFolder,
+    *,
+    team: Team = Team(),  # noqa: B008 (has no state)
+) -> tuple[Config, MetaLearner]:
+    """The configuration of a run, and the prior that it has saved.
+
+    Every rank of a team reads the folder, so all have to see it, and to find the same in it.
+    """
+    if team.size == 1:
+        return _read(run)
+    found, facts = team.attempt(lambda: _read(run), lambda found: _facts(*found))
+    team.on_first(lambda: refuse_disagreement(facts))
+    return found
+
+
+def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
     config = parse(run.config(), str(run.path / "config.json"))
     torch.set_num_threads(config.run.threads)  # as in training: the same numbers, to the last bit
     if not run.prior.exists():
         raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
     return config, MetaLearner.load(run.prior)
+
+
+def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:
+    """What has to be the same on all ranks: one may have another copy of the folder, or read while it is written."""
+    theta = learner.theta_
+    plain = [theta.plain[name] for name in sorted(theta.plain)]  # a file gives them in any order
+    return {**flat(config.resolved()), **code_facts(), "prior": tensors_digest([theta.mu, theta.rho, *plain])}
 
 
 def unfinished_note(folder: Path, name: Saved) -> str | None:
@@ -124,17 +202,19 @@ def evaluate_learner(
     tasks: int | None = None,
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
     """By shots and by steps, on test tasks."""
-    unseen = unseen_tasks(config, "test", tasks or config.evaluate.tasks)
+    unseen, _ = team.attempt(lambda: unseen_tasks(config, "test", tasks or config.evaluate.tasks), lambda _: None)
     each = examples_per_shot(config)
     return learner.evaluate(
         Polled(unseen, poll),
-        shots=shots or possible_shots(config.evaluate.shots, unseen[0].support.size, each),
+        shots=shots or possible_shots(config.evaluate.shots, team.on_first(lambda: unseen[0].support.size), each),
         steps=steps or sorted({*config.evaluate.adaptation_steps, config.inner.steps}),
         samples=config.evaluate.samples,
         examples_per_shot=each,
         progress=progress,
+        team=team,
     )
 
 

@@ -105,13 +105,14 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy") from None
 
-    def note_start(self, config: Config, command: str, step: int) -> None:
+    def note_start(self, config: Config, command: str, step: int, processes: int = 1) -> None:
         """Add a start to ``run.json``."""
         before = self.read_json("run.json") if (self.path / "run.json").exists() else {}
         start = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": command,
             "from_step": step,
+            "processes": processes,
             "threads": config.run.threads,
             "cores": os.cpu_count(),
             "versions": {

@@ -5,11 +5,17 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from metaprior.team import Team
+
 
 class Interrupt:
-    """While it is entered, Ctrl-C only leaves a note, and ``check`` raises KeyboardInterrupt. The second is at once."""
+    """While it is entered, Ctrl-C only leaves a note, and ``check`` raises KeyboardInterrupt. The second is at once.
 
-    def __init__(self) -> None:
+    Of several processes all stop at the same ``check``, whichever was asked.
+    """
+
+    def __init__(self, team: Team = Team()) -> None:  # noqa: B008 (has no state)
+        self._team = team
         self.asked = False
         self.between_steps = False
         """Whether the KeyboardInterrupt came from ``check``, where everything is in order."""
@@ -25,10 +31,15 @@ class Interrupt:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
-        """Stop here, if somebody asked for it."""
-        if self.asked:
+        """Stop here, if somebody asked for it. All processes are here together."""
+        if self._team.any(self.asked):
             self.between_steps = True
             raise KeyboardInterrupt
+
+    def poll(self) -> None:
+        """The same where every process goes its own way, and several cannot decide: they stop at the next ``check``."""
+        if self._team.size == 1:
+            self.check()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

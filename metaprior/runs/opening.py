@@ -1,14 +1,19 @@
 """The beginning of a run: a new folder, or an earlier run to go on with, and never a mixture of two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from metaprior.checkpoint import DESCRIPTION
 from metaprior.evaluation import check_task
-from metaprior.runs.build import unseen_tasks
-from metaprior.runs.config import Config, differences
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.build import learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
 from metaprior.tasks.source import Tasks, task_at
+from metaprior.tasks.task import Task
+from metaprior.team import Team
+from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest
 
 Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
@@ -54,11 +59,42 @@ def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
     return key == MAY_GROW and grown and config.meta.schedule != "cosine"
 
 
-def look_at_later_tasks(config: Config, pooled: Tasks | None) -> None:
+@dataclass(frozen=True)
+class Sources:
+    """What a training is made of, before it begins."""
+
+    learner: MetaLearner
+    training: Tasks
+    pooled: Tasks | None
+    first_tasks: Mapping[str, Task]
+    """The first one of every kind, for a look."""
+
+
+def opened(config: Config, options: Mapping[str, object], team: Team, *, progress: bool) -> Sources:
+    """Open everything on every rank, and raise if they do not all see the same configuration, code and data."""
+
+    def open_all() -> Sources:
+        if config.is_solar:
+            config.open_solar(progress=progress)
+        learner, training, pooled = learner_of(config), training_tasks(config), pooled_tasks(config)
+        return Sources(learner, training, pooled, _first_tasks(config, training, pooled))
+
+    sources, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
+    team.on_first(lambda: refuse_disagreement(facts))
+    return sources
+
+
+def _first_tasks(config: Config, training: Tasks, pooled: Tasks | None) -> dict[str, Task]:
     """Raise now, and not in the warm start or after hours of training, if tasks that are needed then cannot be had."""
-    if pooled is not None:
-        task_at(pooled, 0, config.run.seed)
-    check_task(unseen_tasks(config, "test", 1)[0])
+    tasks = {"training": task_at(training, 0, config.run.seed), "test": check_task(unseen_tasks(config, "test", 1)[0])}
+    return tasks if pooled is None else {**tasks, "warm start": task_at(pooled, 0, config.run.seed)}
+
+
+def _facts(config: Config, options: Mapping[str, object], sources: Sources) -> dict[str, object]:
+    """What the ranks have to agree on."""
+    frames = {f"frames: {key}": value for key, value in config.solar.description().items()} if config.is_solar else {}
+    tasks = {f"data of the first {kind} task": task_digest(task) for kind, task in sources.first_tasks.items()}
+    return {**flat(config.resolved()), **options, **code_facts(), **frames, **tasks}
 
 
 def note_frames(run: RunFolder, config: Config, say: Say) -> None:
@@ -82,7 +118,7 @@ def check_frames(run: RunFolder, config: Config) -> None:
 
 def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
     """Where the run stands: at its beginning, or where a checkpoint was made. Nothing is written yet."""
-    if not any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
+    if not keeper.team.on_first(lambda: any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH)):
         return Position()
     position, computed = keeper.restore(which)
     say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
@@ -96,8 +132,12 @@ def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position
 
 def begin(run: RunFolder, keeper: Keeper, which: Which, position: Position) -> None:
     """Bring the folder to where the run stands: later metrics are cut off, and there is a ``last`` checkpoint of it."""
-    if which != "last":
-        keeper.put_aside_damaged_last()
-    run.write_metrics(run.metrics()[: position.epochs])
-    if which != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists():
+
+    def is_to_be_saved() -> bool:
+        if which != "last":
+            keeper.put_aside_damaged_last()
+        run.write_metrics(run.metrics()[: position.epochs])
+        return which != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists()
+
+    if keeper.team.on_first(is_to_be_saved):
         keeper.save(position)

@@ -9,7 +9,7 @@ Nothing later than the issue time is looked at, also where the archives go on.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from metaprior.solar.tasks import is_bright, lowest_sun
 from metaprior.solar.units import ClearSkyIndex, Place, Units, Values
 from metaprior.solar.windows import Times, gapless_starts
 from metaprior.tasks.task import Examples
+from metaprior.team import Team
+from metaprior.team.agreement import refuse_disagreement, tensors_digest
 
 Say = Callable[[str], None]
 
@@ -78,33 +80,50 @@ class Forecaster:
         return int(self.tasks["input_len"] + self.tasks["target_len"])
 
 
-def predict(wanted: Wanted, say: Say) -> None:
-    """Adapt the run's prior to the support frames, forecast what follows the input frames, write it."""
-    _check_out(wanted)
-    forecaster = _loaded(wanted.run)
-    inputs = _patch(_opened(forecaster, wanted.inputs, "inputs", wanted.variable), forecaster, wanted.place)
-    _check_size(inputs, forecaster.config)
-    issued = issue_time(inputs, forecaster, wanted.at)
-    support = _patch(_opened(forecaster, wanted.support, "support", wanted.variable), forecaster, wanted.place)
-    _check_same_place(support, inputs)
-    starts = support_starts(support, forecaster, issued)
-    posterior = _adapted(forecaster, support, starts, wanted.steps, wanted.seed)
-    forecast = _forecast(forecaster, posterior, inputs, issued, wanted.samples, wanted.seed)
+@dataclass(frozen=True)
+class Given:
+    """The frames that a forecast is made of; ``starts`` are the first ones of the windows to adapt to."""
+
+    inputs: xr.DataArray
+    issued: np.datetime64
+    support: xr.DataArray
+    starts: list[int]
+
+
+def predict(
+    wanted: Wanted,
+    say: Say,
+    *,
+    team: Team = Team(),  # noqa: B008 (has no state)
+) -> None:
+    """Adapt the run's prior to the support frames, forecast what follows the input frames, write it.
+
+    The ranks of a team share the weight samples, and rank 0 writes. All have to see the run's folder and the frames.
+    """
+    team.on_first(lambda: _check_out(wanted))
+    forecaster = _loaded(wanted.run, team)
+    given = _given_to_all(forecaster, wanted, team)
+    posterior, _ = team.attempt(lambda: _adapted(forecaster, given, wanted), lambda _: None)
+    forecast = _forecast(forecaster, posterior, given, wanted, team)
+    team.on_first(lambda: _write(forecaster, forecast, given, wanted))
+    for line in _said(forecaster, given, wanted):
+        say(line)
+
+
+def _write(forecaster: Forecaster, forecast: GaussianForecast, given: Given, wanted: Wanted) -> None:
     about: dict[str, str | float | int] = {
-        "support_windows": len(starts),
-        "comment": _comment(forecaster, support, starts, wanted.steps),
+        "support_windows": len(given.starts),
+        "comment": _comment(forecaster, given, wanted.steps),
     }
     write_forecast(
         wanted.out,
         forecast,
-        issued=np.array([issued]),
+        issued=np.array([given.issued]),
         cadence=forecaster.cadence,
-        like=inputs,
+        like=given.inputs,
         attrs=about,
         overwrite=wanted.overwrite,
     )
-    for line in _said(forecaster, support, starts, issued, inputs, wanted):
-        say(line)
 
 
 def _check_out(wanted: Wanted) -> None:
@@ -119,23 +138,58 @@ def _check_out(wanted: Wanted) -> None:
         raise ValueError(f"--samples has to be at least 2 (a spread is told from them), got {wanted.samples}")
 
 
-def _loaded(folder: Path) -> Forecaster:
+def _loaded(folder: Path, team: Team) -> Forecaster:
     run = RunFolder(folder)
-    config, learner = learned(run)
+    config, learner = learned(run, team=team)
     if not config.is_solar:
         raise ValueError(
             f"{folder} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
             '("frames" or "simulated")'
         )
-    content = run.read_json(SOLAR)
+    content = team.on_first(lambda: run.read_json(SOLAR))
     return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"], content)
 
 
-def _opened(forecaster: Forecaster, path: Path, which: str, variable: str | None) -> xr.DataArray:
-    variable = variable or (None if path.is_dir() and path.suffix != ".zarr" else forecaster.tasks.get("variable"))
+def _given_to_all(forecaster: Forecaster, wanted: Wanted, team: Team) -> Given:
+    """Every rank reads the frames; raises if they are not the same for all."""
+    if team.size == 1:
+        return _given(forecaster, wanted, progress=True)
+    given, digests = team.attempt(
+        lambda: _given(forecaster, wanted, progress=team.first), lambda given: _digests(forecaster, given)
+    )
+    team.on_first(lambda: refuse_disagreement(digests))
+    return given
+
+
+def _digests(forecaster: Forecaster, given: Given) -> dict[str, str]:
+    """The same for the same frames."""
+    windows = [_read(given.support, start, forecaster.length) for start in given.starts]
+    seen = _read(given.inputs, _first_input(forecaster, given), forecaster.tasks["input_len"])
+    return {
+        "frames of --support": tensors_digest(map(torch.from_numpy, windows)),
+        "frames of --inputs": tensors_digest([torch.from_numpy(seen)]),
+    }
+
+
+def _given(forecaster: Forecaster, wanted: Wanted, *, progress: bool) -> Given:
+    inputs = _patch(_opened(forecaster, wanted, "inputs", progress), forecaster, wanted.place)
+    _check_size(inputs, forecaster.config)
+    issued = issue_time(inputs, forecaster, wanted.at)
+    support = _patch(_opened(forecaster, wanted, "support", progress), forecaster, wanted.place)
+    _check_same_place(support, inputs)
+    return Given(inputs, issued, support, support_starts(support, forecaster, issued))
+
+
+def _opened(
+    forecaster: Forecaster, wanted: Wanted, which: Literal["inputs", "support"], progress: bool
+) -> xr.DataArray:
+    path = wanted.inputs if which == "inputs" else wanted.support
+    variable = wanted.variable or (
+        None if path.is_dir() and path.suffix != ".zarr" else forecaster.tasks.get("variable")
+    )
     try:
         on_bad = forecaster.tasks.get("on_bad", "raise")
-        frames = open_frames(path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad)
+        frames = open_frames(path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad, progress=progress)
         if isinstance(forecaster.units, ClearSkyIndex):
             check_irradiance(frames)
         _check_units(frames, forecaster.trained_on["value_units"])
@@ -293,13 +347,11 @@ def _is_usable(support: xr.DataArray, start: int, forecaster: Forecaster) -> boo
     return bool(np.isfinite(values).all()) and (lowest is not None or is_bright(values, support))
 
 
-def _adapted(
-    forecaster: Forecaster, support: xr.DataArray, starts: list[int], steps: int | None, seed: int
-) -> Posterior:
-    if not starts:
+def _adapted(forecaster: Forecaster, given: Given, wanted: Wanted) -> Posterior:
+    if not given.starts:
         return forecaster.learner.prior
-    x, y = zip(*(_example(forecaster, support, start) for start in starts), strict=True)
-    return forecaster.learner.adapt(Examples(torch.stack(x), torch.stack(y)), steps, seed=seed)
+    x, y = zip(*(_example(forecaster, given.support, start) for start in given.starts), strict=True)
+    return forecaster.learner.adapt(Examples(torch.stack(x), torch.stack(y)), wanted.steps, seed=wanted.seed)
 
 
 def _example(forecaster: Forecaster, frames: xr.DataArray, start: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -315,45 +367,43 @@ def _with_known(forecaster: Forecaster, frames: xr.DataArray, seen: Values, targ
     return torch.from_numpy(np.concatenate([seen, known]))
 
 
+def _first_input(forecaster: Forecaster, given: Given) -> int:
+    times = given.inputs["time"].values
+    return int(np.flatnonzero(times == given.issued)[0]) + 1 - int(forecaster.tasks["input_len"])
+
+
 def _forecast(
-    forecaster: Forecaster, posterior: Posterior, inputs: xr.DataArray, issued: np.datetime64, samples: int, seed: int
+    forecaster: Forecaster, posterior: Posterior, given: Given, wanted: Wanted, team: Team
 ) -> GaussianForecast:
     """Of one window, in the frames' own units: means (S, 1, L, Y, X)."""
-    count, times = forecaster.tasks["input_len"], inputs["time"].values
-    first = int(np.flatnonzero(times == issued)[0]) + 1 - count
-    valid = _valid_times(issued, forecaster)
-    seen = forecaster.units.encode(_read(inputs, first, count), times[first : first + count], _place(inputs))
+    inputs, first, count = given.inputs, _first_input(forecaster, given), forecaster.tasks["input_len"]
+    times, valid = inputs["time"].values[first : first + count], _valid_times(given.issued, forecaster)
+    seen = forecaster.units.encode(_read(inputs, first, count), times, _place(inputs))
     x = _with_known(forecaster, inputs, seen, valid)
-    forecast = posterior.predict(x[None], samples=samples, seed=seed)
+    forecast = posterior.predict(x[None], samples=wanted.samples, seed=wanted.seed, team=team)
     if not isinstance(forecast, GaussianForecast):
         raise TypeError(f"maps are forecast with a Gaussian likelihood; got a {type(forecast).__name__}")
     loc, scale = (torch.from_numpy(part) for part in forecaster.units.decoding(valid, _place(inputs)))
     return forecast.rescaled(loc, scale)
 
 
-def _comment(forecaster: Forecaster, support: xr.DataArray, starts: list[int], steps: int | None) -> str:
-    if not starts:
+def _comment(forecaster: Forecaster, given: Given, steps: int | None) -> str:
+    if not given.starts:
         return "forecast of the prior itself: there was no window to adapt to"
-    times = support["time"].values
+    times = given.support["time"].values
     count = forecaster.config.inner.steps if steps is None else steps
-    first, last = _text(times[starts[0]]), _text(times[starts[-1] + forecaster.length - 1])
-    return f"adapted to {len(starts)} windows from {first} to {last} with {count} steps"
+    first, last = _text(times[given.starts[0]]), _text(times[given.starts[-1] + forecaster.length - 1])
+    return f"adapted to {len(given.starts)} windows from {first} to {last} with {count} steps"
 
 
-def _said(
-    forecaster: Forecaster,
-    support: xr.DataArray,
-    starts: list[int],
-    issued: np.datetime64,
-    inputs: xr.DataArray,
-    wanted: Wanted,
-) -> list[str]:
-    valid = [_text(time) for time in _valid_times(issued, forecaster)]
-    few = f" ({forecaster.tasks['k_shot']} were wanted)" if 0 < len(starts) < forecaster.tasks["k_shot"] else ""
+def _said(forecaster: Forecaster, given: Given, wanted: Wanted) -> list[str]:
+    valid = [_text(time) for time in _valid_times(given.issued, forecaster)]
+    found, k_shot, inputs = len(given.starts), forecaster.tasks["k_shot"], given.inputs
+    few = f" ({k_shot} were wanted)" if 0 < found < k_shot else ""
     none = f"; no window of {forecaster.length} frames without a gap, in daylight and over by the issue time"
     return [
-        f"support: {_comment(forecaster, support, starts, wanted.steps)}{few if starts else none}",
-        f"issued:  {_text(issued)}, from {forecaster.tasks['input_len']} frames of {_where(inputs)}",
+        f"support: {_comment(forecaster, given, wanted.steps)}{few if found else none}",
+        f"issued:  {_text(given.issued)}, from {forecaster.tasks['input_len']} frames of {_where(inputs)}",
         f"valid:   {', '.join(valid)}",
         f"written: {wanted.out} (mean, std, epistemic, aleatoric and quantiles in {inputs.attrs.get('units', '1')})",
     ]

@@ -2,21 +2,23 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from metaprior.runs.build import learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.build import unseen_tasks
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import begin, check_frames, is_to_do, look_at_later_tasks, note_frames, restored
+from metaprior.runs.opening import begin, check_frames, is_to_do, note_frames, opened, restored
 from metaprior.runs.state import Keeper, Position, Which
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
+from metaprior.team import Team
 from metaprior.text_table import known
 from metaprior.training.epoch import Summary, peak_memory
 from metaprior.training.settings import MetaTraining
@@ -37,49 +39,72 @@ class Request:
     resume: bool = False
     resume_from: Which = "last"
     progress: bool = True
+    shard: bool = False
+    """Of several processes each holds a part of the optimiser's state."""
+
+    @property
+    def options(self) -> dict[str, object]:
+        """What all processes have to be told alike, besides the configuration."""
+        return {"--resume": self.resume, "--resume-from": self.resume_from, "--shard": self.shard}
 
 
-def train(request: Request, say: Say) -> None:
-    """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was."""
-    config, run = request.config, RunFolder(request.folder)
+def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B008 (has no state)
+    """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was.
+
+    Every process of ``team`` calls this. The first one has the folder and the user (``say`` and ``progress`` of the
+    others are silent); what is computed is divided.
+    """
+    config, run, interrupt = request.config, RunFolder(request.folder), Interrupt(team)
     torch.set_num_threads(config.run.threads)
-    if not is_to_do(run, config, resume=request.resume, say=say):
+    if not team.on_first(lambda: is_to_do(run, config, resume=request.resume, say=say)):
         return
-    if config.is_solar:
-        config.open_solar(progress=request.progress)
-        check_frames(run, config)
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
-    learner, pooled, interrupt = learner_of(config), pooled_tasks(config), Interrupt()
-    trainer = learner.trainer(training_tasks(config), config.meta, pooled)
-    validate = Validator(learner, unseen_tasks(config, "val", config.evaluate.tasks), config.evaluate, interrupt.check)
-    look_at_later_tasks(config, pooled)
+    sources = opened(config, request.options, team, progress=request.progress)
+    if config.is_solar:
+        team.on_first(lambda: check_frames(run, config))
+    learner = sources.learner
+    trainer = learner.trainer(sources.training, config.meta, sources.pooled, team=team, shard=request.shard)
+    unseen = unseen_tasks(config, "val", config.evaluate.tasks)
+    validate = Validator(learner, unseen, config.evaluate, interrupt.poll, team=team)
     keeper = Keeper(run.checkpoints, trainer, config.digest)
-    with run.locked(), interrupt:
+    with ExitStack() as open_things, interrupt:
+        team.on_first(lambda: open_things.enter_context(run.locked()))
         position = restored(run, keeper, request.resume_from, say)
-        run.write_config(request.text, config)
-        if config.is_solar:
-            note_frames(run, config, say)
+        team.on_first(lambda: note_beginning(request, run, trainer, say))
         begin(run, keeper, request.resume_from, position)
-        run.note_start(config, request.command, trainer.progress.step)
-        with TensorBoard(run.tensorboard, trainer.progress.step) as board:
-            loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
-            try:
-                while not loop.over:
-                    loop.take_steps()
-                    board.add_epoch(loop.end_epoch())
-                learner.theta_ = keeper.best_theta()
-                finish(config, learner, run, board, trainer.progress.step, poll=interrupt.check, say=say)
-            except (KeyboardInterrupt, MetaTrainingStopped) as reason:
-                if interrupt.between_steps or isinstance(reason, MetaTrainingStopped):  # else in the middle of a step
-                    keeper.save(position)
-                say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
-                raise
-            except OSError as error:
-                raise OSError(
-                    f"writing failed at step {trainer.progress.step}: {error}. What was written before is whole: make "
-                    "room, then give the same command with --resume"
-                ) from error
+        board = open_things.enter_context(TensorBoard(run.tensorboard, trainer.progress.step)) if team.first else None
+        loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
+        try:
+            while not loop.over:
+                loop.take_steps()
+                line = loop.end_epoch()
+                if board is not None:
+                    board.add_epoch(line)
+            learner.theta_ = keeper.best_theta()
+            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say, team=team)
+        except (KeyboardInterrupt, MetaTrainingStopped) as reason:
+            if interrupt.between_steps or isinstance(reason, MetaTrainingStopped):  # else in the middle of a step
+                keeper.save(position)
+            say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
+            raise
+        except OSError as error:
+            error.add_note(
+                f"This was at step {trainer.progress.step}. What was written before is whole: mend it (a full disk: "
+                "make room), then give the same command with --resume"
+            )
+            raise
     say(f"done: {run.path}")
+
+
+def note_beginning(request: Request, run: RunFolder, trainer: Trainer, say: Say) -> None:
+    """Write down what is begun, or gone on with."""
+    config, size, tasks = request.config, trainer.team.size, trainer.settings.meta_batch
+    run.write_config(request.text, config)
+    if config.is_solar:
+        note_frames(run, config, say)
+    run.note_start(config, request.command, trainer.progress.step, size)
+    if size > 1:
+        say(f"{size} processes, {tasks} tasks a step{f': {size - tasks} have nothing to do' if size > tasks else ''}")
 
 
 @dataclass
@@ -107,7 +132,7 @@ class Loop:
         """Up to the end of the epoch, with a checkpoint now and then."""
         trainer, settings, position = self.trainer, self.config.meta, self.position
         start, stop = epoch_range(settings, position.epochs)
-        skill = self._last_skill()
+        skill = self._last_skill() if self.progress else {}
         with tqdm(
             total=(stop - start) * settings.meta_batch,
             initial=(trainer.progress.step - start) * settings.meta_batch,
@@ -135,7 +160,7 @@ class Loop:
         is_best = found is not None and self.trainer.note_score(found.score)
         self.position.seconds += time.perf_counter() - began
         line = self._line(found, is_best)
-        self.run.write_metrics([*self.run.metrics(), line])
+        self.trainer.team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
         self.position.epochs, self.position.summary, self.position.seconds = self.position.epochs + 1, Summary(), 0.0
         if is_best:
             self.keeper.save_best(self.position)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from tqdm import tqdm
 
+from metaprior.evaluation import map_tasks
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import unseen_seed
@@ -19,6 +19,7 @@ from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE, context_of, 
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team
 from metaprior.text_table import Row, text_table
 
 PRIOR, ADAPTED = "prior (not adapted)", "adapted"
@@ -85,46 +86,62 @@ def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:
 
 
 def score_run(
-    config: Config, learner: MetaLearner, *, poll: Callable[[], None] = lambda: None, progress: bool = False
+    config: Config,
+    learner: MetaLearner,
+    *,
+    poll: Callable[[], None] = lambda: None,
+    progress: bool = False,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> SolarScores:
-    """Score the learned prior on the test tasks, before and after adaptation, and by shots."""
-    dataset = unseen_dataset(config)
-    methods = _forecasters(config, learner)
-    points = _points(dataset)
-    found = {name: empty_scores(dataset) for name in (*points, *methods)}
-    failures: list[str] = []
-    for index in tqdm(range(config.evaluate.tasks), desc="scores", unit="task", disable=not progress, delay=1):
+    """Score the learned prior on the test tasks, before and after adaptation, and by shots.
+
+    The ranks of a team share the tasks; all get the scores, which are those of one process to the last bit.
+    """
+    dataset, count = unseen_dataset(config), config.evaluate.tasks
+    methods, points = _forecasters(config, learner), _points(dataset)
+
+    def scored(index: int) -> dict[str, LeadTimeScores] | str:
         poll()
         task = dataset[index]
         try:
-            _add(found, points, methods, dataset, task, index)
+            return _scores_of_task(points, methods, dataset, task, index)
         except FloatingPointError as error:
-            failures.append(f"{task.name}: {error}")
-    if len(failures) == config.evaluate.tasks:
+            return f"{task.name}: {error}"
+
+    found = {name: empty_scores(dataset) for name in (*points, *methods)}
+    failures: list[str] = []
+    for one in map_tasks(scored, count, label="scores", progress=progress, team=team):
+        if isinstance(one, str):
+            failures.append(one)
+        else:
+            for name, scores in one.items():
+                found[name].merge(scores)
+    if len(failures) == count:
         raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
     fewer = {shots: found.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in found}
     units = str(dataset.frames.attrs.get("units", "1"))
     return SolarScores(units, dataset.k_shot, found, fewer, failures)
 
 
-def _add(
-    found: Mapping[str, LeadTimeScores],
+def _scores_of_task(
     points: Mapping[str, PointForecaster],
     methods: Mapping[str, Forecaster],
     dataset: MetaSolarPredictionDataset,
     task: Task,
     index: int,
-) -> None:
-    """All forecasts are made before any is counted: a task is in the scores of all methods or of none."""
+) -> dict[str, LeadTimeScores]:
+    """By method: of all, or FloatingPointError. So a task is in the scores of all methods or of none."""
     context = context_of(dataset, dataset.windows(index).query)
     forecasts: dict[str, GaussianForecast | Tensor] = {
         **{name: point(context) for name, point in points.items()},
         **{name: context.decoded(method(task, index)) for name, method in methods.items()},
     }
+    found = {name: empty_scores(dataset) for name in forecasts}
     for name, forecast in forecasts.items():
         found[name].add(
             forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
         )
+    return found
 
 
 def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:

@@ -5,16 +5,18 @@ is the one with the lowest validation score.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
 from metaprior import checkpoint
 from metaprior.checkpoint import CheckpointError
+from metaprior.team import Team
+from metaprior.team.agreement import refuse_disagreement, tensors_digest
 from metaprior.training.epoch import Summary
+from metaprior.training.optimizer import named_tensors
 from metaprior.training.trainer import Progress, Trainer
 from metaprior.weights import WeightDistribution
 
@@ -34,21 +36,34 @@ class Position:
 
 
 class Keeper:
-    """Writes and reads the checkpoints of one run; ``digest`` says which configuration they belong to."""
+    """Writes and reads the checkpoints of one run; ``digest`` says which configuration they belong to.
+
+    Rank 0 has the files. A checkpoint is the same for any number of ranks.
+    """
 
     def __init__(self, folder: Path, trainer: Trainer, digest: str) -> None:
         self.folder, self.trainer, self.digest = folder, trainer, digest
+        self.team = trainer.team
 
     def save(self, position: Position) -> None:
         """Write ``last``; the one that was there becomes ``previous``."""
-        last = self.folder / "last"
-        if (last / checkpoint.DESCRIPTION).exists():
-            checkpoint.duplicate(last, self.folder / "previous")
-        checkpoint.write(last, KIND, self.trainer.tensors(), self._description(position))
+        self._write("last", position, keep_as="previous")
 
     def save_best(self, position: Position) -> None:
         """Write ``best``."""
-        checkpoint.write(self.folder / "best", KIND, self.trainer.tensors(), self._description(position))
+        self._write("best", position)
+
+    def _write(self, which: Which, position: Position, keep_as: Which | None = None) -> None:
+        tensors = self.trainer.tensors()
+        refuse_drift(self.team, self.trainer.theta)
+
+        def write() -> None:
+            folder = self.folder / which
+            if keep_as is not None and (folder / checkpoint.DESCRIPTION).exists():
+                checkpoint.duplicate(folder, self.folder / keep_as)
+            checkpoint.write(folder, KIND, tensors, self._description(position))
+
+        self.team.on_first(write)
 
     def _description(self, position: Position) -> dict[str, Any]:
         progress = asdict(self.trainer.progress)
@@ -64,16 +79,16 @@ class Keeper:
 
     def restore(self, which: Which) -> tuple[Position, str]:
         """Bring the trainer to where a checkpoint was made; also how its gradients were computed."""
-        folder = self.folder / which
         try:
-            tensors, description = checkpoint.read(folder, KIND)
-            return self._restored(folder, tensors, description)
+            tensors, state = self.team.read_on_first(lambda: self._read(which))
+            self.team.attempt(lambda: self._put_back(which, tensors, state.progress), lambda _: None)
         except CheckpointError as error:
             raise CheckpointError(f"{error}.{self._others(which)}") from None
+        return state.position, state.gradients
 
-    def _restored(
-        self, folder: Path, tensors: dict[str, Tensor], description: Mapping[str, Any]
-    ) -> tuple[Position, str]:
+    def _read(self, which: Which) -> tuple[dict[str, Tensor], "_State"]:
+        folder = self.folder / which
+        tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
             if description["config"] != self.digest:
                 raise ValueError("it belongs to a run with another configuration")
@@ -82,8 +97,11 @@ class Keeper:
             summary = dict(description["summary"])
             summary["sums"] = {name: float(value) for name, value in summary["sums"].items()}
             position = Position(int(description["epochs"]), Summary(**summary), float(description["seconds"]))
+            return tensors, _State(position, progress, str(description["gradients"]))
+
+    def _put_back(self, which: Which, tensors: dict[str, Tensor], progress: Progress) -> None:
+        with checkpoint.readable(self.folder / which):
             self.trainer.restore(tensors, progress)
-            return position, str(description["gradients"])
 
     def _others(self, which: Which) -> str:
         """What else there is to go on from."""
@@ -108,18 +126,39 @@ class Keeper:
 
     def best_theta(self) -> WeightDistribution:
         """Theta of the best validation, or the present one if there never was any."""
-        if not (self.folder / "best").exists():
+        tensors, _ = self.team.read_on_first(self._best)
+        if not tensors:
             return self.trainer.theta.detached()
-        tensors, _ = checkpoint.read(self.folder / "best", KIND)
-        theta = {name.removeprefix("theta/"): value for name, value in tensors.items() if name.startswith("theta/")}
+        device = self.trainer.theta.mu.device
+        found = {name: value.to(device) for name, value in tensors.items() if name.startswith("theta/")}
+        theta = {name.removeprefix("theta/"): value for name, value in found.items()}
         plain = {name.removeprefix("plain."): value for name, value in theta.items() if name.startswith("plain.")}
         return WeightDistribution(theta["mu"], theta["rho"], plain)
+
+    def _best(self) -> tuple[dict[str, Tensor], None]:
+        return (checkpoint.read(self.folder / "best", KIND)[0] if (self.folder / "best").exists() else {}), None
+
+
+class _State(NamedTuple):
+    """What a checkpoint holds besides tensors."""
+
+    position: Position
+    progress: Progress
+    gradients: str
 
 
 def gradients(trainer: Trainer) -> str:
     """How gradients are computed. Another way gives the same ones up to rounding, but not to the last bit."""
     batch = trainer.problem.micro_batch
-    return f"{trainer.engine.name}, {'stacked' if trainer.stacked else 'one by one'}, micro-batch {batch}"
+    ranks = f", {trainer.team.size} processes" if trainer.team.size > 1 else ""
+    return f"{trainer.engine.name}, {'stacked' if trainer.stacked else 'one by one'}, micro-batch {batch}{ranks}"
+
+
+def refuse_drift(team: Team, theta: WeightDistribution) -> None:
+    """Raise if the ranks' thetas are no longer the same: machines that compute differently, or memory that errs."""
+    if team.size > 1:
+        _, digests = team.attempt(lambda: tensors_digest(named_tensors(theta).values()), lambda digest: digest)
+        refuse_disagreement([{"theta": digest} for digest in digests])
 
 
 def _text(value: float) -> float | str:

@@ -3,15 +3,18 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
-import torch
+from torch import Tensor
 
 from metaprior.evaluation import Evaluation, check_task
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
 from metaprior.tasks import Task
+from metaprior.team import Team
 from metaprior.text_table import Row, known
 from metaprior.weights import WeightDistribution
 
@@ -44,17 +47,25 @@ class Polled:
 
 
 class Validator:
-    """Fixed tasks to judge every theta by."""
+    """Fixed tasks to judge every theta by. The ranks of a team share them, and come to the same judgement."""
 
-    def __init__(self, learner: MetaLearner, tasks: FirstTasks, settings: Evaluate, poll: Callable[[], None]) -> None:
-        self.learner, self.settings, self.tasks = learner, settings, Polled(tasks, poll)
-        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
+    def __init__(
+        self,
+        learner: MetaLearner,
+        tasks: FirstTasks,
+        settings: Evaluate,
+        poll: Callable[[], None],
+        *,
+        team: Team = Team(),  # noqa: B008 (has no state)
+    ) -> None:
+        self.learner, self.settings, self.tasks, self.team = learner, settings, Polled(tasks, poll), team
+        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous, team=team)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
         """Adapt theta to every task with ``inner.steps`` steps, and score the forecasts of its query set."""
         self.learner.theta_ = theta
         try:
-            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False)
+            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False, team=self.team)
         except FloatingPointError as error:  # nothing could be scored at all
             return Validation(math.inf, -math.inf, {"before": None, "after": None, "failed": str(error)})
         before, after = found.row(shots=0), found.row()
@@ -76,10 +87,43 @@ def _score(found: Evaluation) -> float:
     return math.fsum([*nll, *failed]) / len([*nll, *failed])
 
 
-def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
+class _Spread(NamedTuple):
+    """Of some values: how many, their mean, and the sum of squared deviations from it."""
+
+    number: int
+    mean: float
+    squares: float
+
+    @classmethod
+    def of(cls, values: Tensor) -> "_Spread":
+        values = values.double()
+        mean = values.mean()
+        return cls(values.numel(), float(mean), float((values - mean).square().sum()))
+
+    def with_(self, other: "_Spread") -> "_Spread":
+        """Of both together (Chan et al. 1983)."""
+        number, apart = self.number + other.number, other.mean - self.mean
+        part = other.number / number
+        squares = self.squares + other.squares + apart**2 * self.number * part
+        return _Spread(number, self.mean + apart * part, squares)
+
+
+def error_of_a_constant(
+    tasks: FirstTasks,
+    *,
+    continuous: bool,
+    team: Team = Team(),  # noqa: B008 (has no state)
+) -> float:
     """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
-    # Damaged tasks are refused here, before training, and not after an epoch of it.
-    targets = torch.cat([check_task(tasks[i]).query.y.flatten() for i in range(len(tasks))])
+
+    def targets(index: int) -> Tensor:
+        # Damaged tasks are refused here, before training, and not after an epoch of it.
+        return check_task(tasks[index]).query.y.flatten()
+
     if continuous:
-        return float(targets.double().std(correction=0))
-    return 1 - float(targets.long().bincount().max()) / len(targets)
+        # Put together in the order of the tasks: the same for any number of ranks, to the last bit.
+        spread = reduce(_Spread.with_, team.map(lambda index: _Spread.of(targets(index)), len(tasks)))
+        return math.sqrt(spread.squares / spread.number)
+    counts = team.map(lambda index: targets(index).long().bincount().tolist(), len(tasks))
+    by_label: list[int] = [sum(of_tasks) for of_tasks in zip_longest(*counts, fillvalue=0)]
+    return 1 - max(by_label) / sum(by_label)

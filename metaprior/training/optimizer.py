@@ -1,6 +1,6 @@
 """AdamW on theta: means and plain parameters in one group, everything that is a scale in the other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from metaprior.metagrad.problem import LOG_LR, Problem
 from metaprior.training.settings import MetaTraining
+from metaprior.training.shards import Whole
 from metaprior.weights import WeightDistribution
 
 MEANS, SCALES = "means", "scales"
@@ -34,56 +35,61 @@ def groups_of(problem: Problem, theta: WeightDistribution) -> dict[str, list[str
     return {MEANS: means, SCALES: [*rest, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
 
 
-def make_optimizer(problem: Problem, theta: WeightDistribution, settings: MetaTraining) -> torch.optim.AdamW:
+class ThetaOptimizer:
     """Fresh AdamW. Scales are not decayed: a decayed rho or log step size would drift to a value nobody chose."""
-    tensors, groups = named_tensors(theta), groups_of(problem, theta)
-    decay = {MEANS: settings.weight_decay, SCALES: 0.0}
-    named: list[dict[str, Any]] = [
-        {"params": [tensors[n] for n in names], "name": group, "weight_decay": decay[group]}
-        for group, names in groups.items()
-        if names
-    ]
-    return torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
+
+    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Whole) -> None:
+        groups = groups_of(problem, theta)
+        learned = {name for names in groups.values() for name in names}
+        self._theta = {name: tensor for name, tensor in named_tensors(theta).items() if name in learned}
+        self._shards = shards
+        self._held = {name: shards.part(tensor) for name, tensor in self._theta.items()}
+        decay = {MEANS: settings.weight_decay, SCALES: 0.0}
+        named: list[dict[str, Any]] = [
+            {"params": [self._held[n] for n in names], "name": group, "names": names, "weight_decay": decay[group]}
+            for group, names in groups.items()
+            if names
+        ]
+        self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
+
+    def descend(self, grads: WeightDistribution, learning_rates: Mapping[str, float], clip: float) -> dict[str, float]:
+        """One step along the gradients, each group's norm clipped; returns the norms before clipping.
+
+        A group without a learning rate is left alone, and so are its moments.
+        """
+        of_theta, norms = named_tensors(grads), {}
+        for group in self._adam.param_groups:
+            group["lr"] = learning_rates.get(group["name"], 0.0)
+            if group["name"] in learning_rates:
+                norms[group["name"]] = _clip([of_theta[name] for name in group["names"]], clip)
+                for name in group["names"]:
+                    self._held[name].grad = self._shards.part(of_theta[name])
+        self._adam.step()
+        for name, part in self._held.items():
+            if part.grad is not None:
+                self._shards.join(part, self._theta[name])
+            part.grad = None
+        return norms
+
+    def moments(self) -> Iterator[tuple[str, Tensor]]:
+        """The optimiser's own tensors, named after theta's, whole."""
+        for name, tensor in self._held.items():
+            for part, value in self._adam.state.get(tensor, {}).items():
+                yield f"{name}/{part}", self._shards.whole(value)
+
+    def restore_moments(self, saved: Mapping[str, Tensor]) -> None:
+        """Put back what ``moments`` gave."""
+        for key, value in saved.items():
+            name, part = key.rsplit("/", 1)
+            here = value.to(self._theta[name].device)
+            own = here if part == "step" else self._shards.part(here)
+            self._adam.state[self._held[name]][part] = own.clone()
 
 
-def descend(
-    optimizer: torch.optim.AdamW,
-    theta: WeightDistribution,
-    grads: WeightDistribution,
-    learning_rates: Mapping[str, float],
-    clip: float,
-) -> dict[str, float]:
-    """One step along the gradients, each group's norm clipped; returns the norms before clipping.
-
-    A group without a learning rate is left alone, and so are its moments.
-    """
-    of_theta = named_tensors(theta)
-    for name, grad in named_tensors(grads).items():
-        of_theta[name].grad = grad
-    norms = {}
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rates.get(group["name"], 0.0)
-        if group["name"] in learning_rates:
-            norms[group["name"]] = float(torch.nn.utils.clip_grad_norm_(group["params"], clip))
-        else:
-            for tensor in group["params"]:
-                tensor.grad = None
-    optimizer.step()
-    for tensor in of_theta.values():
-        tensor.grad = None
-    return norms
-
-
-def moments(optimizer: torch.optim.AdamW, theta: WeightDistribution) -> Iterator[tuple[str, Tensor]]:
-    """The optimiser's own tensors, named after theta's."""
-    for name, tensor in named_tensors(theta).items():
-        for part, value in optimizer.state.get(tensor, {}).items():
-            yield f"{name}/{part}", value
-
-
-def restore_moments(optimizer: torch.optim.AdamW, theta: WeightDistribution, saved: dict[str, Tensor]) -> None:
-    """Put back what ``moments`` gave."""
-    tensors = named_tensors(theta)
-    for key, value in saved.items():
-        name, part = key.rsplit("/", 1)
-        optimizer.state[tensors[name]][part] = value.to(tensors[name].device, copy=True)
+def _clip(grads: Sequence[Tensor], clip: float) -> float:
+    """Shrink gradients in place to a norm of ``clip``, if theirs is larger; returns what it was."""
+    norm = torch.nn.utils.get_total_norm(grads)
+    factor = (clip / (norm + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad *= factor
+    return float(norm)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import first_non_finite
-from metaprior.metagrad.meta_batch import MetaBatch, nothing
+from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, nothing
 from metaprior.metagrad.problem import NonFinite, OuterTerms, Problem
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
@@ -21,10 +21,16 @@ def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence
 
     A task whose data are not finite is left out, and named among the failures.
     """
-    damaged = [failure for task in tasks if (failure := _damage(task))]
+    return mean_of_pool(pooled_sums(problem, theta, tasks), theta)
+
+
+def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
+    """The same, summed over observations and not yet looked at: whether a pool is finite is known when all of it is
+    there."""
+    damaged = tuple(failure for task in tasks if (failure := _damage(task)))
     tasks = [task for task in tasks if not _damage(task)]
     if not tasks:
-        return nothing(theta, damaged)
+        return BatchSums(failures=damaged)
     x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
     y = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
     mu = theta.mu.detach().requires_grad_()
@@ -35,15 +41,24 @@ def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence
         rows = slice(start, start + size)
         with torch.enable_grad():
             outputs = problem.network(mu, plain, x[rows])
-            loss = problem.likelihood.nll(outputs, y[rows], plain).sum() / len(x)
+            loss = problem.likelihood.nll(outputs, y[rows], plain).sum()
         loss.backward()
         total += loss.detach()
     grads = WeightDistribution(_grad(mu), torch.zeros_like(theta.rho), {name: _grad(p) for name, p in plain.items()})
     zero = torch.zeros_like(total)
-    named = {"pooled nll": total, "gradient by mu": grads.mu, **{f"gradient by {n}": g for n, g in grads.plain.items()}}
-    if failure := first_non_finite(named, f"{tasks[0].name} and {len(tasks) - 1} others", "outer"):
-        return nothing(theta, [*damaged, *[failure] * len(tasks)])
-    return MetaBatch(total, grads, OuterTerms(zero, total, zero, zero), len(tasks), tuple(damaged))
+    return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)
+
+
+def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
+    """The mean over observations. If it is not finite all tasks failed, because nobody knows which one it was."""
+    batch = sums.mean(theta)
+    if not batch.count:
+        return batch
+    grads = {"gradient by mu": batch.grads.mu, **{f"gradient by {n}": g for n, g in batch.grads.plain.items()}}
+    named = {"pooled nll": batch.loss, **grads}
+    if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
+        return nothing(theta, [*batch.failures, *[failure] * batch.count])
+    return batch
 
 
 def _damage(task: Task) -> NonFinite | None:

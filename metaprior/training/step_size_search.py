@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from types import EllipsisType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team
 from metaprior.weights import WeightDistribution
 
 LOWEST, HIGHEST = 1e-9, 10.0
@@ -24,6 +25,7 @@ WORSE_IN_A_ROW = 2
 SAME = 1e-4
 """Share of the loss by which losses have to differ: the shortest steps change nothing but its rounding."""
 
+Value = TypeVar("Value")
 Places = list[int] | EllipsisType
 """Entries of ``inner.log_lr``; ``...`` is all of them."""
 
@@ -36,36 +38,37 @@ def searched_step_sizes(
     *,
     share: float,
     balanced: bool = False,
+    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> WeightDistribution:
     """Theta with a common step size out of ``inner.lr`` times powers of 10 (and the best one's neighbours halfway): the
     smallest of those that win at least a ``share`` of what the best one wins over no adaptation.
 
     Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is searched
     first, for itself, with weights at rest: it is no weight, and the size that suits it may be a thousand times
-    another. ``balanced``: the weights' step sizes differ from the common one as ``_balance`` says. Step sizes at which
-    a task is not finite are out. Where none wins anything, the least harmful is taken, of equals the one next to
-    ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out.
+    another. ``balanced``: the weights' step sizes differ from the common one as ``_Search.balance`` says. Step sizes at
+    which a task is not finite are out. Where none wins anything, the least harmful is taken, of equals the one next to
+    ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out. On several ranks
+    ``tasks`` are the rank's own, ``noise`` that of its first one, and all find the same.
     """
-    tasks = [
-        task for task in tasks if all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
-    ]
-    if not tasks:
+    trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if _is_finite(task)]
+    if not team.any(bool(trials)):
         return theta
     own = _places_of_likelihood(problem)
     weights = [place for place in range(theta.plain[LOG_LR].numel()) if place not in own] if own else ...
-    search = _Search(problem, tasks, noise, share)
+    search = _Search(problem, trials, share, team)
     if own:
         resting = search.best(_with_step_size(theta, weights, -math.inf), own)
         theta = _with_step_size(theta, own, resting.plain[LOG_LR][own])
-    offsets = _balance(problem, theta, tasks, noise)[weights] if balanced else 0.0
+    offsets = search.balance(theta, noise.at(task=0))[weights] if balanced else 0.0
     return search.best(theta, weights, offsets)
 
 
 class _Search(NamedTuple):
     problem: Problem
-    tasks: Sequence[Task]
-    noise: Noise
+    trials: Sequence[tuple[Task, Noise]]
+    """This rank's tasks, and the noise of each."""
     share: float
+    team: Team
 
     def best(self, theta: WeightDistribution, places: Places, offsets: Tensor | float = 0.0) -> WeightDistribution:
         """Theta with a good step size at some places of ``inner.log_lr``, to which their ``offsets`` are added."""
@@ -92,9 +95,35 @@ class _Search(NamedTuple):
         return stepping(min(log_lr for log_lr, loss in losses.items() if loss <= enough))
 
     def _loss(self, theta: WeightDistribution) -> float:
-        noises = (self.noise.at(task=self.noise.task + index) for index in range(len(self.tasks)))
-        losses = [_task_loss(self.problem, theta, *pair) for pair in zip(self.tasks, noises, strict=True)]
+        """Mean over all ranks' tasks, the same on every rank."""
+        losses = self._each(lambda task, noise: _task_loss(self.problem, theta, task, noise))
         return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
+
+    def balance(self, theta: WeightDistribution, noise: Noise) -> Tensor:
+        r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a
+        tensor's gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
+
+        A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
+        nothing to balance: its logarithm is zero. Tasks whose gradient is not finite say nothing and are left out.
+        """
+        problem = self.problem
+        each = torch.stack(self._each(lambda task, _: _mean_squares(problem, theta, task, noise))).to(theta.mu.device)
+        squares = each[each.isfinite().all(1)].sum(0)  # of no task at all: zeros, and nothing is balanced
+        present = squares > 0
+        logs = -0.5 * torch.where(present, squares, 1.0).log()
+        counted = present.clone()
+        count = len(problem.network.layout.names)
+        counted[count : 2 * count] = False  # scales have their means' gradients, which count once
+        return torch.where(present, logs - logs[counted].mean(), 0.0)
+
+    def _each(self, function: Callable[[Task, Noise], Value]) -> list[Value]:
+        """Of every task of every rank."""
+        _, parts = self.team.attempt(lambda: [function(*trial) for trial in self.trials], lambda part: part)
+        return [value for part in parts for value in part]
+
+
+def _is_finite(task: Task) -> bool:
+    return all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
 
 
 def _places_of_likelihood(problem: Problem) -> list[int]:
@@ -104,23 +133,6 @@ def _places_of_likelihood(problem: Problem) -> list[int]:
     first = 2 * len(problem.network.layout.names)
     names = problem.likelihood.parameter_names
     return [first + place for place, name in enumerate(problem.adapted_names) if name in names]
-
-
-def _balance(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise) -> Tensor:
-    r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a tensor's
-    gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
-
-    A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
-    nothing to balance: its logarithm is zero. Tasks whose gradient is not finite say nothing and are left out.
-    """
-    each = torch.stack([_mean_squares(problem, theta, task, noise) for task in tasks])
-    squares = each[each.isfinite().all(1)].sum(0)  # of no task at all: zeros, and nothing is balanced
-    present = squares > 0
-    logs = -0.5 * torch.where(present, squares, 1.0).log()
-    counted = present.clone()
-    count = len(problem.network.layout.names)
-    counted[count : 2 * count] = False  # scales have their means' gradients, which count once
-    return torch.where(present, logs - logs[counted].mean(), 0.0)
 
 
 def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:

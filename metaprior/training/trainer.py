@@ -1,32 +1,27 @@
 """The training of theta, one step at a time. Everything that a later step depends on is in ``Progress`` and theta."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
+from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, meta_sums
 from metaprior.metagrad.problem import LOG_LR, Engine, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
+from metaprior.team import Team
+from metaprior.training.divided_batch import summed
 from metaprior.training.door import Door
 from metaprior.training.gradient_choice import Stacker
-from metaprior.training.optimizer import (
-    MEANS,
-    SCALES,
-    descend,
-    leaves_of,
-    make_optimizer,
-    moments,
-    named_tensors,
-    restore_moments,
-)
+from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, leaves_of, named_tensors
 from metaprior.training.phases import Phase, annealed, learning_rate_factor, phase_at
-from metaprior.training.pooled import pooled_gradient
+from metaprior.training.pooled import mean_of_pool, pooled_sums
+from metaprior.training.read_ahead import ReadAhead
 from metaprior.training.settings import MetaTraining
+from metaprior.training.shards import Sharded, Whole
 from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
 
@@ -73,9 +68,20 @@ class StepReport:
     grad_norms: dict[str, float] = field(default_factory=dict)
 
 
+class Reading(NamedTuple):
+    """Tasks to be read: of which source, and which."""
+
+    pooled: bool
+    positions: range
+
+
 class Trainer:
     """Theta, its optimiser, and the next step. ``engine`` and ``stacked`` say how gradients are computed; ``pooled`` is
-    the warm start's own source of tasks, if it has one."""
+    the warm start's own source of tasks, if it has one.
+
+    The tasks of a step are divided over the ranks of ``team``; theta and everything that decides about the next step
+    are the same on all of them. ``sharded``: each holds a part of the optimiser's moments.
+    """
 
     def __init__(
         self,
@@ -89,6 +95,8 @@ class Trainer:
         stacked: bool,
         relative_sigma: float,
         seed: int,
+        team: Team = Team(),  # noqa: B008 (has no state)
+        sharded: bool = False,
     ) -> None:
         if settings.balance_step_sizes and problem.inner.learn_lr != "per_tensor":
             raise ValueError(
@@ -98,10 +106,16 @@ class Trainer:
         self.problem, self.tasks, self.settings = problem, tasks, settings
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
-        self.theta = leaves_of(theta)
-        self.optimizer = make_optimizer(problem, self.theta, settings)
+        self.team = team
+        self._shards = Sharded(theta.mu.device, team.rank, team.size) if sharded and team.size > 1 else Whole()
+        self._hold(theta)
         self.progress = Progress()
-        self._door, self._stacker = Door(problem), Stacker(problem, engine)
+        self._door, self._stacker, self._read = Door(problem), Stacker(problem, engine), ReadAhead(self._tasks_at)
+
+    def _hold(self, theta: WeightDistribution) -> None:
+        """Take theta over, with a fresh optimiser."""
+        self.theta = leaves_of(theta)
+        self.optimizer = ThetaOptimizer(self.problem, self.theta, self.settings, self._shards)
 
     @property
     def done(self) -> bool:
@@ -113,22 +127,39 @@ class Trainer:
         phase = phase_at(self.settings, self.progress.step)
         if self.progress.step == self.settings.warm_start:
             self._begin_meta_training()
-        tasks = self._draw(self.pooled if phase.pooled else self.tasks, self.settings.meta_batch)
-        batch = self._gradient(phase, tasks)
+        batch = self._gradient(phase)
         norms = self._descend(phase, batch) if batch.count else {}
-        self._count(phase, tasks, batch)
+        self._count(phase, batch)
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
 
-    def _draw(self, source: Tasks, count: int) -> list[Task]:
-        return [self._door(task_at(source, self.progress.position + i, self.seed)) for i in range(count)]
-
-    def _gradient(self, phase: Phase, tasks: Sequence[Task]) -> MetaBatch:
+    def _gradient(self, phase: Phase) -> MetaBatch:
+        """Every rank has its share of the meta-batch; with one rank that is all of it."""
+        own = self.team.share(self.settings.meta_batch)
         if phase.pooled:
-            return pooled_gradient(self.problem, self.theta, tasks)
+            sums = summed(self.team, self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
+            return mean_of_pool(sums, self.theta)
+        return summed(self.team, self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
+
+    def _meta_sums(self, phase: Phase, own: range) -> BatchSums:
         problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
-        noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position)
+        noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position + own.start)
+        tasks = self._draw(own)
         stacked = self.stacked and self._stacker(tasks)
-        return meta_gradient(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
+        return meta_sums(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
+
+    def _draw(self, own: range) -> list[Task]:
+        """Of this step's tasks the own ones, while those of the next step may be on their way."""
+        now, last = self.progress.step, self.settings.steps - 1
+        following = self._reading(now + 1, own) if now < last else None
+        return [self._door(task) for task in self._read(self._reading(now, own), following)]
+
+    def _reading(self, step: int, own: range) -> Reading:
+        first = self.progress.position + (step - self.progress.step) * self.settings.meta_batch
+        return Reading(step < self.settings.warm_start, range(first + own.start, first + own.stop))
+
+    def _tasks_at(self, reading: Reading) -> list[Task]:
+        source = self.pooled if reading.pooled else self.tasks
+        return [task_at(source, position, self.seed) for position in reading.positions]
 
     def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
         settings, step = self.settings, self.progress.step
@@ -139,17 +170,17 @@ class Trainer:
         rates = {SCALES: rate(settings.scale_lr, 0 if phase.pooled else settings.warm_start)}
         if phase.moves_means:
             rates[MEANS] = rate(settings.warm_start_lr if phase.pooled else settings.lr, phase.start)
-        return descend(self.optimizer, self.theta, batch.grads, rates, self.settings.grad_clip_norm)
+        return self.optimizer.descend(batch.grads, rates, self.settings.grad_clip_norm)
 
-    def _count(self, phase: Phase, tasks: Sequence[Task], batch: MetaBatch) -> None:
-        progress = self.progress
+    def _count(self, phase: Phase, batch: MetaBatch) -> None:
+        progress, size = self.progress, self.settings.meta_batch
         progress.step += 1
-        progress.position += len(tasks)
+        progress.position += size
         progress.bad_tasks += len(batch.failures)
         if batch.count:
             progress.bad_in_a_row = 0
             return
-        progress.bad_in_a_row += len(tasks)
+        progress.bad_in_a_row += size
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
             raise MetaTrainingStopped(self._why_stopped(batch.failures[-1]))
         if LOG_LR in self.theta.plain and not phase.pooled:
@@ -170,13 +201,22 @@ class Trainer:
         if self.settings.warm_start:
             theta = theta._replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
         if LOG_LR in theta.plain and self.settings.search_step_size:
-            noise = Noise(self.seed).fork("step size search")
-            share = SHARE_WARM if self.settings.starts_warm else SHARE
-            tasks = self._draw(self.tasks, SEARCH_TASKS)
-            balanced = self.settings.balance_step_sizes
-            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share, balanced=balanced)
-        self.theta = leaves_of(theta)
-        self.optimizer = make_optimizer(self.problem, self.theta, self.settings)
+            theta = self._with_searched_step_sizes(theta)
+        self._hold(theta)
+
+    def _with_searched_step_sizes(self, theta: WeightDistribution) -> WeightDistribution:
+        own = self.team.share(SEARCH_TASKS)
+        first = self.progress.position + own.start
+        reading = Reading(pooled=False, positions=range(first, first + len(own)))
+        return searched_step_sizes(
+            self.problem,
+            theta,
+            [self._door(task) for task in self._tasks_at(reading)],
+            Noise(self.seed).fork("step size search").at(task=own.start),
+            share=SHARE_WARM if self.settings.starts_warm else SHARE,
+            balanced=self.settings.balance_step_sizes,
+            team=self.team,
+        )
 
     def note_score(self, score: float) -> bool:
         """Take note of a validation score (lower is better); true if it is the best so far."""
@@ -190,16 +230,16 @@ class Trainer:
         return False
 
     def tensors(self) -> dict[str, Tensor]:
-        """Theta and the optimiser's moments, by name."""
+        """Theta and the optimiser's moments, by name and whole, however many ranks there are."""
         theta = {f"theta/{name}": value.detach() for name, value in named_tensors(self.theta).items()}
-        return theta | {f"adam/{name}": value for name, value in moments(self.optimizer, self.theta)}
+        return theta | {f"adam/{name}": value for name, value in self.optimizer.moments()}
 
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """Stand where another trainer stood when it gave its ``tensors`` and its ``progress``."""
         with torch.no_grad():
             for name, value in named_tensors(self.theta).items():
                 value.copy_(tensors[f"theta/{name}"])
-        self.optimizer = make_optimizer(self.problem, self.theta, self.settings)
+        self._hold(self.theta)
         saved = {name.removeprefix("adam/"): value for name, value in tensors.items() if name.startswith("adam/")}
-        restore_moments(self.optimizer, self.theta, saved)
+        self.optimizer.restore_moments(saved)
         self.progress = replace(progress)

@@ -22,7 +22,6 @@ from metaprior.metagrad import (
     twice_reverse,
     unrolled,
 )
-from metaprior.metagrad.meta_batch import MetaBatch
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -140,7 +139,7 @@ def test_only_the_bad_tasks_of_a_stack_are_looked_at_one_by_one(monkeypatch: pyt
     alone = []
     real = meta_batch._one_by_one
 
-    def watched(problem: Problem, theta: WeightDistribution, tasks: list[Task], *rest: object) -> MetaBatch:
+    def watched(problem: Problem, theta: WeightDistribution, tasks: list[Task], *rest: object) -> meta_batch.BatchSums:
         alone.append([task.name for task in tasks])
         return real(problem, theta, tasks, *rest)  # type: ignore[arg-type]
 

@@ -9,8 +9,10 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
-from metaprior.runs.validation import Validator, error_of_a_constant
+from metaprior.runs.validation import Validation, Validator, error_of_a_constant
 from metaprior.tasks import Examples, Sinusoids, Task
+from metaprior.team import Team
+from tests.team.fake import together
 
 SETTINGS = Evaluate(tasks=3, samples=2)
 
@@ -76,3 +78,62 @@ def test_a_damaged_validation_task_is_refused_before_training_begins() -> None:
     learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0))
     with pytest.raises(ValueError, match="query y of task 'broken' has 10 NaN"):
         Validator(learner, FirstTasks([task, damaged], 2), SETTINGS, lambda: None)
+
+
+class Asked:
+    """Tasks that remember which of them were asked for."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks, self.indices = tasks, list[int]()
+
+    def __getitem__(self, index: int) -> Task:
+        self.indices.append(index)
+        return self.tasks[index]
+
+
+def far_from_zero(count: int) -> list[Task]:
+    """Of different sizes, with a mean that is large beside the spread: squares of values would lose all digits."""
+    generator = torch.Generator().manual_seed(0)
+    sizes = [3 + 2 * number for number in range(count)]
+    values = [1e7 + number + torch.randn(size, 1, generator=generator).double() for number, size in enumerate(sizes)]
+    return [Task(Examples(y, y), Examples(y, y)) for y in values]
+
+
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_the_error_of_a_constant_is_put_together_from_tasks_to_the_same_bits(size: int) -> None:
+    for tasks, continuous in ((far_from_zero(5), True), ([labels(0, 2), labels(1, 1, 5), labels(0, 1)], False)):
+        alone = error_of_a_constant(FirstTasks(tasks, len(tasks)), continuous=continuous)
+        if continuous:
+            pooled = torch.cat([task.query.y for task in tasks])
+            assert alone == pytest.approx(float(pooled.std(correction=0)), rel=1e-9)
+        else:
+            assert alone == 4 / 7
+
+        def work(team: Team, tasks: list[Task] = tasks, continuous: bool = continuous) -> tuple[float, bool]:
+            asked = Asked(tasks)
+            found = error_of_a_constant(FirstTasks(asked, len(tasks)), continuous=continuous, team=team)
+            return found, asked.indices == list(team.share(len(tasks)))
+
+        assert together(size, work) == [(alone, True)] * size
+
+
+def test_all_ranks_come_to_the_same_judgement() -> None:
+    tasks = [Sinusoids()[number] for number in range(5)]
+    wild = tasks[3]._replace(support=Examples(tasks[3].support.x * 1e18, tasks[3].support.y * 1e18))
+    tasks[3] = wild
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0))
+    theta = learner.problem(1).network.initial(0.01)
+    alone = Validator(learner, FirstTasks(tasks, 5), SETTINGS, lambda: None)(theta)
+    assert alone.measures["after"]["failed"] == 1
+
+    def work(team: Team) -> tuple[Validation, bool]:
+        asked = Asked(tasks)
+        found = Validator(learner, FirstTasks(asked, 5), SETTINGS, lambda: None, team=team)(theta)
+        return found, asked.indices == 2 * list(team.share(5))  # for the error of a constant, and for the scores
+
+    assert together(3, work) == [(alone, True)] * 3
+
+    def nothing(team: Team) -> Validation:
+        return Validator(learner, FirstTasks([wild] * 3, 3), SETTINGS, lambda: None, team=team)(theta)
+
+    assert [found.score for found in together(2, nothing)] == [math.inf] * 2

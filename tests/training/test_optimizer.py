@@ -5,10 +5,15 @@ from torch import nn
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import InnerLoop
 from metaprior.metagrad.problem import LOG_LR
-from metaprior.training.optimizer import descend, groups_of, leaves_of, make_optimizer, moments, named_tensors
+from metaprior.training.optimizer import ThetaOptimizer, groups_of, leaves_of, named_tensors
 from metaprior.training.settings import MetaTraining
+from metaprior.training.shards import Whole
 from metaprior.weights import WeightDistribution
 from tests.training.lines import make_problem
+
+
+def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTraining()) -> ThetaOptimizer:  # noqa: B008
+    return ThetaOptimizer(make_problem(), theta, settings, Whole())
 
 
 def make_theta(relative_sigma: float = 0.2) -> WeightDistribution:
@@ -36,7 +41,8 @@ def test_a_points_scales_are_not_learned() -> None:
         InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
     )
     theta = leaves_of(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
-    assert [group["name"] for group in make_optimizer(bare, theta, MetaTraining()).param_groups] == ["means"]
+    optimizer = ThetaOptimizer(bare, theta, MetaTraining(), Whole())
+    assert [group["name"] for group in optimizer._adam.param_groups] == ["means"]
 
 
 RATES = {"means": 0.1, "scales": 0.1}
@@ -56,8 +62,8 @@ def test_only_means_decay() -> None:
     after = {}
     for decay in (0.0, 0.5):
         theta = make_theta()
-        optimizer = make_optimizer(make_problem(), theta, MetaTraining(lr=0.1, weight_decay=decay))
-        descend(optimizer, theta, gradients_like(theta), RATES, clip=1e9)
+        optimizer = make_optimizer(theta, MetaTraining(lr=0.1, weight_decay=decay))
+        optimizer.descend(gradients_like(theta), RATES, clip=1e9)
         after[decay] = named_tensors(theta)
     for name, start in named_tensors(make_theta()).items():
         lost = after[0.0][name] - after[0.5][name]
@@ -75,14 +81,14 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
         "means": torch.cat([grads.mu, *(grads.plain[n].flatten() for n in ("0.weight", "0.bias"))]).norm(),
         "scales": torch.cat([grads.rho, grads.plain[NOISE].flatten(), grads.plain[LOG_LR]]).norm(),
     }
-    optimizer, seen = make_optimizer(make_problem(), theta, MetaTraining()), {}
+    optimizer, seen = make_optimizer(theta), {}
 
     def look(*_: object) -> None:
-        for group in optimizer.param_groups:
+        for group in optimizer._adam.param_groups:
             seen[group["name"]] = torch.cat([p.grad.flatten() for p in group["params"]]).norm()
 
-    optimizer.register_step_pre_hook(look)
-    norms = descend(optimizer, theta, grads, RATES, clip=0.5)
+    optimizer._adam.register_step_pre_hook(look)
+    norms = optimizer.descend(grads, RATES, clip=0.5)
     for name, norm in expected.items():
         assert norms[name] == pytest.approx(float(norm), rel=1e-9), "what is reported is the norm before clipping"
         assert float(seen[name]) == pytest.approx(min(0.5, float(norm)), rel=1e-5)
@@ -91,26 +97,24 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
 
 def test_a_group_without_a_learning_rate_is_left_alone_and_starts_afresh_later() -> None:
     theta = make_theta()
-    optimizer = make_optimizer(make_problem(), theta, MetaTraining(weight_decay=0.5))
-    norms = descend(optimizer, theta, gradients_like(theta), {"scales": 0.1}, clip=1e9)
+    optimizer = make_optimizer(theta, MetaTraining(weight_decay=0.5))
+    norms = optimizer.descend(gradients_like(theta), {"scales": 0.1}, clip=1e9)
     assert set(norms) == {"scales"}
     before = named_tensors(make_theta())
     moved = {name for name, value in named_tensors(theta).items() if not torch.equal(value, before[name])}
     assert moved == {"rho", f"plain.{NOISE}", f"plain.{LOG_LR}"}
-    assert {name.rsplit("/", 1)[0] for name, _ in moments(optimizer, theta)} == moved
-    descend(optimizer, theta, gradients_like(theta), RATES, clip=1e9)
-    steps = {
-        name.rsplit("/", 1)[0]: float(value) for name, value in moments(optimizer, theta) if name.endswith("/step")
-    }
+    assert {name.rsplit("/", 1)[0] for name, _ in optimizer.moments()} == moved
+    optimizer.descend(gradients_like(theta), RATES, clip=1e9)
+    steps = {name.rsplit("/", 1)[0]: float(value) for name, value in optimizer.moments() if name.endswith("/step")}
     assert {name: 2.0 if name in moved else 1.0 for name in before} == steps
 
 
 def test_moments_are_named_after_theta() -> None:
     theta = make_theta()
-    optimizer = make_optimizer(make_problem(), theta, MetaTraining())
-    assert dict(moments(optimizer, theta)) == {}
+    optimizer = make_optimizer(theta)
+    assert dict(optimizer.moments()) == {}
     grads = gradients_like(theta)
-    descend(optimizer, theta, grads, RATES, clip=1e9)
-    found = dict(moments(optimizer, theta))
+    optimizer.descend(grads, RATES, clip=1e9)
+    found = dict(optimizer.moments())
     assert {name.rsplit("/", 1)[1] for name in found} == {"step", "exp_avg", "exp_avg_sq"}
     torch.testing.assert_close(found[f"plain.{LOG_LR}/exp_avg"], 0.1 * grads.plain[LOG_LR])

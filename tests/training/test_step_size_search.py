@@ -10,6 +10,7 @@ from metaprior.metagrad.problem import LOG_LR
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import Team
 from metaprior.training import step_size_search as search
 from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.weights import WeightDistribution
@@ -30,6 +31,10 @@ def problem_with(lr: float, steps: int = 3, relative_sigma: float = 1e-12) -> tu
     inner = InnerLoop(steps=steps, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
     problem = Problem(BayesianNetwork(module), Gaussian(noise=1.0), inner)
     return problem, problem.initial(torch.ones(1, 1, dtype=torch.float64), relative_sigma)
+
+
+def balance(problem: Problem, theta: WeightDistribution, tasks: list[Task], noise: Noise) -> Tensor:
+    return search._Search(problem, [(task, noise) for task in tasks], SHARE, Team()).balance(theta, noise)
 
 
 def found_for(lr: float, tasks: list[Task]) -> float:
@@ -190,7 +195,7 @@ def test_balanced_step_sizes_move_all_tensors_by_the_same(lr: float) -> None:
 def test_scales_are_balanced_as_their_means_whatever_sigma_is() -> None:
     problem, theta = steep_problem(1e-2, 0.5)
     theta = theta._replace(rho=torch.tensor([-3.0, 0.7], dtype=torch.float64))
-    found = search._balance(problem, theta, [quadratic(), quadratic(1.0)], Noise(3))
+    found = balance(problem, theta, [quadratic(), quadratic(1.0)], Noise(3))
     ten = math.log(10)
     expected = torch.tensor([-ten, ten, -ten, ten, 0.0], dtype=torch.float64)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
@@ -198,7 +203,7 @@ def test_scales_are_balanced_as_their_means_whatever_sigma_is() -> None:
 
 def test_nothing_is_balanced_where_nothing_has_a_gradient() -> None:
     problem, theta = steep_problem(0.2)
-    assert not search._balance(problem, theta, [quadratic(0.0)], Noise()).any()
+    assert not balance(problem, theta, [quadratic(0.0)], Noise()).any()
     found = searched_step_sizes(problem, theta, [quadratic(0.0)], Noise(), share=SHARE, balanced=True).plain[LOG_LR]
     torch.testing.assert_close(found.exp(), torch.full_like(found, 0.2))
 
@@ -209,10 +214,10 @@ def test_a_task_whose_gradient_is_not_finite_is_left_out_of_the_balance(size: fl
     problem, theta = steep_problem(1e-2)
     huge = Task(*(Examples(size * part.x, part.y) for part in quadratic()[:2]))
     assert not search._mean_squares(problem, theta, huge, Noise()).isfinite().all()
-    alone = search._balance(problem, theta, [quadratic()], Noise())
+    alone = balance(problem, theta, [quadratic()], Noise())
     assert float(alone[1] - alone[0]) == pytest.approx(math.log(100))
-    assert torch.equal(search._balance(problem, theta, [huge, quadratic()], Noise()), alone)
-    assert not search._balance(problem, theta, [huge], Noise()).any(), "of no task at all, nothing is balanced"
+    assert torch.equal(balance(problem, theta, [huge, quadratic()], Noise()), alone)
+    assert not balance(problem, theta, [huge], Noise()).any(), "of no task at all, nothing is balanced"
 
 
 def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, twice_reverse
-from metaprior.metagrad.meta_batch import MetaBatch
+from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import LOG_LR, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.source import task_at
@@ -96,7 +96,7 @@ def test_learning_rates_are_those_of_the_phase() -> None:
     rates = []
     for _ in range(5):
         trainer.step()
-        rates.append([group["lr"] for group in trainer.optimizer.param_groups])
+        rates.append([group["lr"] for group in trainer.optimizer._adam.param_groups])
     rise = [(1 + step) / FIRST_STEPS for step in range(4)]
     expected = [[0.07, 0.005], [0.0, rise[0] * 0.05], [0.0, rise[1] * 0.05]]
     expected += [[rise[0] * 0.3, rise[2] * 0.05], [rise[1] * 0.3, rise[3] * 0.05]]  # means rise from their own start
@@ -173,13 +173,13 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
 
 def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[str], Noise]] = []
-    real = trainer_module.meta_gradient
+    real = trainer_module.meta_sums
 
     def spy(problem: Any, theta: Any, tasks: Any, noise: Noise, **how: Any) -> Any:
         seen.append(([task.name for task in tasks], noise))
         return real(problem, theta, tasks, noise, **how)
 
-    monkeypatch.setattr(trainer_module, "meta_gradient", spy)
+    monkeypatch.setattr(trainer_module, "meta_sums", spy)
     tasks = lines(5)
     trainer = make_trainer(tasks, epochs=1, meta_batch=3, seed=4, engine=twice_reverse)
     for _ in range(3):
@@ -193,13 +193,13 @@ def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.Mo
 
 def test_the_kl_is_annealed_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     weights: list[tuple[float, float]] = []
-    real = trainer_module.meta_gradient
+    real = trainer_module.meta_sums
 
     def spy(problem: Any, *rest: Any, **how: Any) -> Any:
         weights.append((problem.inner.kl_weight, problem.objective.kl_weight))
         return real(problem, *rest, **how)
 
-    monkeypatch.setattr(trainer_module, "meta_gradient", spy)
+    monkeypatch.setattr(trainer_module, "meta_sums", spy)
     trainer = make_trainer(
         lines(5), make_problem(LEARNED, AmortizedELBO(5)), epochs=1, tasks_per_epoch=16, warm_start=1, kl_warmup=0.5
     )
@@ -215,7 +215,7 @@ def test_a_plateau_halves_the_learning_rates() -> None:
     assert trainer.progress.plateau_factor == 1 / 8
     assert (trainer.progress.best, trainer.progress.since_best) == (1.0, 4)
     trainer.step()
-    assert trainer.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 / FIRST_STEPS / 8)
+    assert trainer.optimizer._adam.param_groups[0]["lr"] == pytest.approx(1e-3 / FIRST_STEPS / 8)
     constant = make_trainer(lines(5), schedule="constant", plateau_patience=1)
     constant.note_score(1.0)
     constant.note_score(2.0)
@@ -224,13 +224,13 @@ def test_a_plateau_halves_the_learning_rates() -> None:
 
 def test_the_trunk_has_no_gradient_while_only_scales_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    real = trainer_module.meta_gradient
+    real = trainer_module.meta_sums
 
-    def watched(problem: Problem, *arguments: Any, **options: Any) -> MetaBatch:
+    def watched(problem: Problem, *arguments: Any, **options: Any) -> BatchSums:
         asked.append(problem.learn_trunk)
         return real(problem, *arguments, **options)
 
-    monkeypatch.setattr(trainer_module, "meta_gradient", watched)
+    monkeypatch.setattr(trainer_module, "meta_sums", watched)
     problem = make_problem(replace(LEARNED, adapt="likelihood.*"))
     trainer = make_trainer(lines(8), problem, epochs=1, tasks_per_epoch=16, meta_batch=4, scales_first=0.5)
     assert trainer.problem.trunk_stages > 0
@@ -261,13 +261,13 @@ def test_a_meta_batch_of_larger_tasks_is_not_stacked(monkeypatch: pytest.MonkeyP
     """The choice is made on the first tasks; what fits together is asked again for every shape."""
     monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 3000)
     stacks = []
-    real = trainer_module.meta_gradient
+    real = trainer_module.meta_sums
 
-    def watched(*arguments: Any, stacked: bool, **options: Any) -> MetaBatch:
+    def watched(*arguments: Any, stacked: bool, **options: Any) -> BatchSums:
         stacks.append(stacked)
         return real(*arguments, stacked=stacked, **options)
 
-    monkeypatch.setattr(trainer_module, "meta_gradient", watched)
+    monkeypatch.setattr(trainer_module, "meta_sums", watched)
 
     class Growing:
         def __getitem__(self, index: int) -> Task:
@@ -306,7 +306,7 @@ def test_the_warm_start_draws_from_its_own_source_and_meta_steps_from_the_tasks(
 
         monkeypatch.setattr(trainer_module, name, watched)
 
-    for name in ("pooled_gradient", "searched_step_sizes", "meta_gradient"):
+    for name in ("pooled_sums", "searched_step_sizes", "meta_sums"):
         watch(name)
     trainer = make_trainer(
         Named("task"), pooled=Named("pooled"), epochs=1, tasks_per_epoch=4, meta_batch=2, warm_start=2, scales_first=0.0
@@ -314,11 +314,11 @@ def test_the_warm_start_draws_from_its_own_source_and_meta_steps_from_the_tasks(
     while not trainer.done:
         trainer.step()
     assert seen == [
-        ["pooled_gradient", "pooled 0", "pooled 1"],
-        ["pooled_gradient", "pooled 2", "pooled 3"],
+        ["pooled_sums", "pooled 0", "pooled 1"],
+        ["pooled_sums", "pooled 2", "pooled 3"],
         ["searched_step_sizes", "task 4"],
-        ["meta_gradient", "task 4", "task 5"],
-        ["meta_gradient", "task 6", "task 7"],
+        ["meta_sums", "task 4", "task 5"],
+        ["meta_sums", "task 6", "task 7"],
     ]
 
 
@@ -337,7 +337,8 @@ def test_the_search_is_told_whether_to_balance(balanced: bool, monkeypatch: pyte
 
     monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
     make_trainer(lines(4), epochs=1, balance_step_sizes=balanced, pretrained=True).step()
-    assert asked == [{"share": 0.9, "balanced": balanced}], "a module that came trained is as after a warm start"
+    assert asked[0]["balanced"] is balanced
+    assert asked[0]["share"] == 0.9, "a module that came trained is as after a warm start"
 
 
 @pytest.mark.parametrize("learn", ["one", "no"])

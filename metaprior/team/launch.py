@@ -1,0 +1,80 @@
+"""The team that torchrun started, or a single process where it did not."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+
+from metaprior.team.team import Team
+
+HANG_AFTER = 600.0
+"""Seconds without an answer after which a process counts as hanging."""
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextmanager
+def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
+    """The processes that share the work; without torchrun this one alone, and no process group.
+
+        torchrun --nproc-per-node 4 script.py
+
+        with metaprior.team_of_torchrun() as team:
+            learner.fit(tasks, team=team)
+
+    ``hang_after``: seconds after which a process that does not answer is named, and the others stop.
+    """
+    if not hang_after > 0:
+        raise ValueError(f"hang_after has to be a positive number of seconds, got {hang_after}")
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Team()
+        return
+    _check_environment()
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    from metaprior.team.meeting import meeting_place
+    from metaprior.team.ranks import Ranks
+
+    timeout = timedelta(seconds=hang_after)
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    own = dist.PrefixStore(meeting_place(store, rank, size), store)  # type: ignore[attr-defined]
+    dist.init_process_group(backend(), store=own, rank=rank, world_size=size, timeout=timeout)
+    yield Ranks(hang_after)
+    dist.destroy_process_group()  # not after an error: the others may not be there to say goodbye to
+
+
+def _check_environment() -> None:
+    if missing := [name for name in NEEDED if name not in os.environ]:
+        raise ValueError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} is not set; start the processes with "
+            "torchrun, which sets them all"
+        )
+
+
+def backend() -> str:
+    """How tensors travel."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def own_device(kind: str) -> torch.device:
+    """The device of this process: of several GPUs the one with its number on this machine."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError(f'run.device is "{kind}", but torch finds no GPU here; use run.device = "cpu"')
+    number = int(os.environ.get("LOCAL_RANK", "0"))
+    if number >= torch.cuda.device_count():
+        raise ValueError(
+            f"there are {torch.cuda.device_count()} GPUs here, and this is process {number} (from 0) of this machine; "
+            "start one process for each GPU with torchrun --nproc-per-node"
+        )
+    device = torch.device("cuda", number)
+    torch.cuda.set_device(device)
+    return device
+
+
+def restarted() -> bool:
+    """Whether torchrun started these processes anew, after one of them had ended."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

@@ -1,0 +1,147 @@
+"""Several processes, by torch.distributed: objects and CPU tensors through gloo, CUDA tensors through NCCL."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team
+
+T = TypeVar("T")
+Note = TypeVar("Note")
+LARGE = 2**18
+"""Numbers from which a tensor is sent by itself; smaller ones are sent together."""
+GRACE = 10.0
+"""Seconds that ranks have to answer when all are asked who is there."""
+
+
+@dataclass(frozen=True)
+class _Part(Generic[Note]):
+    """What a rank lets the others know: a note, or why there is none."""
+
+    note: Sequence[Note] = ()
+    failure: str | None = None
+
+
+class Ranks(Team):
+    """The processes of an initialised process group."""
+
+    def __init__(self, hang_after: float) -> None:
+        self.rank, self.size, self.hang_after = dist.get_rank(), dist.get_world_size(), hang_after
+        self.on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        # Asked who is missing: a group in which something went wrong answers nothing any more.
+        self._spare = dist.new_group(backend="gloo", timeout=timedelta(seconds=hang_after))
+        self.names = [f"rank {rank}" for rank in range(self.size)]
+        found = self._gather(f"host {socket.gethostname()}, process {os.getpid()}")
+        self.names = [f"rank {rank} ({where})" for rank, where in enumerate(found)]
+
+    def attempt(self, work: Callable[[], T], note: Callable[[T], Note]) -> tuple[T, list[Note]]:
+        """See ``Team``. What happens in ``work`` and ``note`` must not need the other ranks."""
+        own: Exception | None = None
+        try:
+            result = work()
+            part = _Part[Note](note=[note(result)])
+        except Exception as error:
+            own, part = error, _Part(failure=f"{type(error).__name__}: {error}")
+        parts = self._gather(part)
+        failures = {rank: part.failure for rank, part in enumerate(parts) if part.failure is not None}
+        if failures:
+            raise self._one_voice(own, failures)
+        return result, [note for part in parts for note in part.note]
+
+    def _one_voice(self, own: Exception | None, failures: Mapping[int, str]) -> Exception:
+        """The error that this rank raises: its own if it is the first that failed, else a note that another did."""
+        speaker = min(failures)
+        if own is None or self.rank != speaker:
+            return OtherRankFailed(f"{self.names[speaker]} failed: {failures[speaker]}")
+        if len(set(failures.values())) > 1 or len(failures) < self.size:
+            own.add_note(
+                f"({self.names[self.rank]}; ranks that failed: {', '.join(map(str, failures))} of {self.size})"
+            )
+        return own
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """See ``Team``."""
+        _, found = self.attempt(lambda: work() if self.first else None, lambda result: result)
+        return found[0]  # type: ignore[return-value]
+
+    def any(self, flag: bool) -> bool:
+        """See ``Team``."""
+        found = torch.tensor(int(flag))
+        with self._waiting():
+            dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found)
+
+    def sum_(self, tensors: Sequence[Tensor]) -> None:
+        """See ``Team``. The ranks' sums are the same to the last bit."""
+        small = [tensor for tensor in tensors if tensor.numel() < LARGE]
+        joined = [torch.cat([tensor.flatten() for tensor in small])] if small else []
+        with self._waiting():
+            large = [tensor for tensor in tensors if tensor.numel() >= LARGE]
+            for sent in [dist.all_reduce(tensor, async_op=True) for tensor in [*large, *joined]]:
+                sent.wait()
+        for total in joined:
+            for tensor, part in zip(small, total.split([tensor.numel() for tensor in small]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
+        """See ``Team``. Tensors arrive on the CPU."""
+        tensors: dict[str, Tensor] = {}
+
+        def shapes_and_rest() -> tuple[dict[str, tuple[torch.Size, torch.dtype]], T]:
+            found, rest = read()
+            tensors.update({name: value.cpu().contiguous() for name, value in found.items()})
+            return {name: (value.shape, value.dtype) for name, value in tensors.items()}, rest
+
+        shapes, rest = self.on_first(shapes_and_rest)
+        if not self.first:
+            tensors = {name: torch.empty(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        with self._waiting():
+            for name in shapes:
+                dist.broadcast(tensors[name], src=0)
+        return tensors, rest
+
+    def _gather(self, own: T) -> list[T]:
+        parts: list[T | None] = [None] * self.size
+        with self._waiting():
+            dist.all_gather_object(parts, own)
+        return parts  # type: ignore[return-value]
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Turn what torch says when a rank hangs or has died into a message that names it."""
+        began = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            if "Timed out" not in str(error):
+                time.sleep(LATER)
+                raise RankLost(
+                    f"{self.names[self.rank]} lost the connection to another process, which has ended; its own "
+                    f"message, or the table of torchrun, says why ({str(error).splitlines()[0]})"
+                ) from error
+            raise RankLost(
+                f"{self._missing()} did not answer for {time.monotonic() - began:.0f} s (--hang-after "
+                f"{self.hang_after:g}): {self.names[self.rank]} gives up. If it was only slow, give it more time; "
+                "where it hangs, `py-spy dump --pid PROCESS` on its host shows"
+            ) from error
+
+    def _missing(self) -> str:
+        """Names of the ranks that do not come when all are called."""
+        try:
+            dist.monitored_barrier(self._spare, timeout=timedelta(seconds=GRACE), wait_all_ranks=True)
+        except RuntimeError as error:
+            found = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
+            if found:
+                return ", ".join(self.names[int(rank)] for rank in found[1].split(","))
+            return self.names[0] if not self.first else "another process"
+        return "another process (it answers again)"

@@ -1,0 +1,35 @@
+"""A meta-batch that several processes work on: each sums over its own tasks, and then all sums are added."""
+
+from collections.abc import Callable
+
+import torch
+
+from metaprior.metagrad.meta_batch import BatchSums, tensors_of
+from metaprior.metagrad.problem import OuterTerms
+from metaprior.team import Team
+from metaprior.weights import WeightDistribution
+
+
+def summed(team: Team, theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
+    """Sums over all ranks' tasks, the same on every rank to the last bit, with all failures in the tasks' order."""
+    own, notes = team.attempt(own_part, lambda sums: (sums.names, sums.weight, sums.failures))
+    if team.size == 1:
+        return own
+    names = tuple(name for part, _, _ in notes for name in part)
+    failures = tuple(failure for _, _, part in notes for failure in part)
+    if not names:
+        return BatchSums(failures=failures)
+    grads, terms = _dense(theta, own)
+    team.sum_([*tensors_of(grads), *terms])
+    return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)
+
+
+def _dense(theta: WeightDistribution, own: BatchSums) -> tuple[WeightDistribution, OuterTerms]:
+    """Tensors that can be added in place: zeros where this rank has nothing, and no views."""
+    if own.grads is None or own.terms is None:
+        zeros = {name: torch.zeros_like(value) for name, value in theta.plain.items()}
+        terms = OuterTerms(*(torch.zeros_like(theta.mu[0]) for _ in OuterTerms._fields))
+        return WeightDistribution(torch.zeros_like(theta.mu), torch.zeros_like(theta.rho), zeros), terms
+    plain = {name: value.contiguous() for name, value in own.grads.plain.items()}
+    grads = WeightDistribution(own.grads.mu.contiguous(), own.grads.rho.contiguous(), plain)
+    return grads, OuterTerms(*(term.clone() for term in own.terms))

@@ -1,0 +1,143 @@
+"""``metaprior train`` under torchrun, with two real processes: what it ends with, and what happens when one fails."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from metaprior import checkpoint
+from metaprior.runs import finish
+from metaprior.runs.state import KIND
+from tests.runs.tiny import TEXT, assert_readable, assert_same_run, run
+from tests.team.test_equality import assert_same_run_to_rounding
+from tests.team.torchrun import Ended, torchrun
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config") / "tiny.toml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+
+
+def altered(what: str, config: Path, folder: Path, *options: str, restarts: int = 0) -> Ended:
+    return torchrun("tests.runs.altered", what, "train", config, "--run-dir", folder, *options, restarts=restarts)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
+    folder = tmp_path_factory.mktemp("two") / "run"
+    ended = torchrun("metaprior", "train", config, "--run-dir", folder)
+    assert ended.code == 0, ended.said()
+    return folder, ended
+
+
+def test_two_processes_end_where_one_does_and_one_of_them_talks(
+    undisturbed: tuple[Path, Ended], tmp_path: Path
+) -> None:
+    folder, ended = undisturbed
+    said = run(tmp_path / "one")
+    assert_same_run_to_rounding(folder, tmp_path / "one")
+    lines = ended.out.splitlines()
+    assert lines[0] == "2 processes, 2 tasks a step"
+    assert [line.split("  ")[0] for line in lines[1:6]] == [line.split("  ")[0] for line in said[:5]]
+    for line in (*lines[:6], f"done: {folder}"):
+        assert lines.count(line) == 1
+    assert len(list((folder / "tensorboard").glob("events.*"))) == 1
+    assert json.loads((folder / "run.json").read_text())["starts"][0]["processes"] == 2
+    assert_readable(folder)
+
+
+def test_dead_ranks_are_started_again_and_the_run_ends_as_if_nothing_had_been(
+    undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    ended = altered("no_pictures,ranks_die", config, folder, restarts=2)
+    assert ended.code == 0, ended.said()
+    assert_same_run(folder, undisturbed[0])
+    assert_readable(folder)
+    starts = json.loads((folder / "run.json").read_text())["starts"]
+    assert [start["from_step"] for start in starts] == [0, 4, 10], ended.said()
+    assert "another way" not in ended.out
+
+
+@pytest.mark.slow
+def test_rank_0_dies_with_a_checkpoint_half_written(
+    undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    ended = altered("no_pictures,dies_writing", config, folder, restarts=1)
+    assert ended.code == 0, ended.said()
+    assert len(json.loads((folder / "run.json").read_text())["starts"]) == 2
+    assert_same_run(folder, undisturbed[0])
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ended = altered("no_pictures,ctrl_c", config, folder)
+    assert ended.code != 0
+    assert ended.out.splitlines()[-1] == "stopped at step 7; to go on, give the same command with --resume", ended.said()
+    assert not ended.messages()
+    assert checkpoint.read(folder / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 7
+    said = run(folder, resume=True)
+    assert said[0] == "resuming from checkpoints/last, step 7"
+    run(tmp_path / "one")
+    assert_same_run_to_rounding(folder, tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_ctrl_c_and_the_same_command_with_resume(
+    undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path
+) -> None:
+    altered("no_pictures,ctrl_c", config, tmp_path / "run")
+    ended = altered("no_pictures", config, tmp_path / "run", "--resume")
+    assert ended.code == 0, ended.said()
+    assert_same_run(tmp_path / "run", undisturbed[0])
+
+
+def test_too_many_bad_tasks_stop_the_run_with_one_message(config: Path, tmp_path: Path) -> None:
+    changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
+    options = [word for change in changes for word in ("--set", change)]
+    ended = torchrun("metaprior", "train", config, "--run-dir", tmp_path / "run", *options)
+    assert ended.code == 1
+    (message,) = ended.messages()
+    assert message.startswith("metaprior: 4 tasks in a row had no finite gradient (step 2); the last was sinusoid 3")
+    assert ended.out.count("stopped at step 2") == 1
+    tensors, description = checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)
+    first, _ = checkpoint.read(tmp_path / "run" / "checkpoints" / "previous", KIND)
+    assert description["progress"]["bad_tasks"] == 4
+    assert tensors["theta/mu"].equal(first["theta/mu"])
+
+
+def test_ranks_that_were_told_different_things_stop_with_both_values(config: Path, tmp_path: Path) -> None:
+    ended = altered("other_learning_rate", config, tmp_path / "run")
+    assert ended.code != 0
+    assert ended.messages() == ["metaprior: the processes do not agree:"], ended.said()
+    assert ended.err.count("  meta.lr: rank 0 has 0.001, rank 1 has 0.5\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_hangs_is_named_and_all_stop(config: Path, tmp_path: Path) -> None:
+    ended = altered("hangs", config, tmp_path / "run", "--hang-after", "8")
+    assert ended.code != 0
+    assert ended.seconds < 60
+    (message,) = ended.messages()
+    assert re.search(r"rank 1 \(host \S+, process \d+\) did not answer for \d+ s \(--hang-after 8\): rank 0 ", message)
+    assert_readable(tmp_path / "run")
+    assert checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 10
+
+
+def test_a_rank_that_cannot_read_is_named_and_says_why_once(config: Path, tmp_path: Path) -> None:
+    ended = altered("cannot_read", config, tmp_path / "run")
+    assert ended.code != 0
+    assert ended.err.count("the archive is on a disk that is gone") == 1, ended.said()
+    (message,) = ended.messages()
+    assert re.search(r"\(rank 1 \(host \S+, process \d+\); ranks that failed: 1 of 2\)", ended.err), ended.said()
+    assert "OtherRankFailed" not in ended.err
