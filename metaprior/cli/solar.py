@@ -69,8 +69,8 @@ def predict(
     Several processes divide the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All have to
     see the run and the frames; the forecast is the same, to the last bit.
     """
-    from metaprior.runs.predicting import Wanted
     from metaprior.runs.predicting import predict as run_forecast
+    from metaprior.runs.recent_frames import Wanted
     from metaprior.team import team_of_torchrun
 
     corner = numbers("--place", place)

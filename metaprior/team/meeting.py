@@ -6,15 +6,26 @@ number of restarts is no name for a start: on several machines each counts its o
 
 import time
 import uuid
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.distributed import Store
+from collections.abc import Sequence
+from typing import Protocol
 
 PAUSE = 0.02
 
 
-def meeting_place(store: "Store", rank: int, size: int) -> str:
+class Store(Protocol):
+    """What is needed of ``torch.distributed.Store``. ``get`` waits until there is something."""
+
+    def set(self, key: str, value: str, /) -> None:
+        """Put something there."""
+
+    def get(self, key: str, /) -> bytes:
+        """What somebody put there."""
+
+    def check(self, keys: Sequence[str], /) -> bool:
+        """Whether something is there."""
+
+
+def meeting_place(store: Store, rank: int, size: int) -> str:
     """A name that rank 0 has made up, and told to the ranks that are here now.
 
     A rank says who it is by a name of its own, new in every start, and waits for an answer to that; rank 0 answers

@@ -19,7 +19,8 @@ from metaprior.runs import finish
 from metaprior.runs.config import Config
 from metaprior.runs.finish import evaluate_run, learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.predicting import Wanted, predict
+from metaprior.runs.predicting import predict
+from metaprior.runs.recent_frames import Wanted
 from metaprior.runs.solar_scores import score_run
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.solar.tasks import MetaSolarPredictionDataset

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from metaprior import cli
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.predicting import Forecaster, Wanted, predict, support_starts
+from metaprior.runs.predicting import predict
+from metaprior.runs.recent_frames import Forecaster, Wanted, support_starts
 from metaprior.solar.forecast_file import read_forecast
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.solar.units import ClearSkyIndex, Place

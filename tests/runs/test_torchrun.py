@@ -83,7 +83,9 @@ def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(config: Path, 
     folder = tmp_path / "run"
     ended = altered("no_pictures,ctrl_c", config, folder)
     assert ended.code != 0
-    assert ended.out.splitlines()[-1] == "stopped at step 7; to go on, give the same command with --resume", ended.said()
+    assert ended.out.splitlines()[-1] == "stopped at step 7; to go on, give the same command with --resume", (
+        ended.said()
+    )
     assert not ended.messages()
     assert checkpoint.read(folder / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 7
     said = run(folder, resume=True)
@@ -93,9 +95,7 @@ def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(config: Path, 
 
 
 @pytest.mark.slow
-def test_ctrl_c_and_the_same_command_with_resume(
-    undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_and_the_same_command_with_resume(undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path) -> None:
     altered("no_pictures,ctrl_c", config, tmp_path / "run")
     ended = altered("no_pictures", config, tmp_path / "run", "--resume")
     assert ended.code == 0, ended.said()
