@@ -30,8 +30,9 @@ from metaprior.bench.scaling_model import (
 )
 from metaprior.bench.scaling_worker import ALONE, CONSTANTS, COUNT, PARTS, SIZES, TEAM, WATCHED, Job, by_torchrun
 
-ONE, TWO, APART, SHARDED, LOOKED_AT = (
+ONE, THREADS, TWO, APART, SHARDED, LOOKED_AT = (
     "1 process",
+    "1 process, 2 threads",
     "2 processes",
     "2 independent at once",
     "2 processes, sharded",
@@ -39,12 +40,15 @@ ONE, TWO, APART, SHARDED, LOOKED_AT = (
 )
 KINDS: Mapping[str, tuple[int, Job]] = {
     ONE: (1, Job(WATCHED)),  # with one process the clocks cost nothing
+    THREADS: (1, Job(TEAM, threads=2)),
     TWO: (2, Job(TEAM)),
     APART: (2, Job(ALONE)),
     SHARDED: (2, Job(TEAM, shard=1)),
     LOOKED_AT: (2, Job(WATCHED)),
 }
 """Processes and what they do, of every round in this order."""
+FOR_THE_MODEL = (ONE, TWO, APART)
+"""What other widths are measured with."""
 MEMORY = "memory"
 
 Runner = Callable[[int, Job], Row]
@@ -64,9 +68,9 @@ class Settings:
     k_query: int = 10
     inner_steps: int = 5
     meta_batch: int = 8
-    steps: int = 2
-    rounds: int = 7
-    other_rounds: int = 3
+    steps: int = 3
+    rounds: int = 5
+    other_rounds: int = 2
     exchange_ranks: tuple[int, ...] = (2, 3, 4)
     largest: int = SIZES[-1]
     wide: int = 64
@@ -158,11 +162,11 @@ def _jobs(settings: Settings) -> Iterator[tuple[str, int, Job]]:
     for processes in settings.exchange_ranks:
         largest = settings.largest if processes == 2 else SIZES[0]
         yield CONSTANTS, processes, Job(CONSTANTS, meta_batch=settings.meta_batch, largest=largest)
-    widths = [settings.width] * settings.rounds + [
-        w for w in settings.other_widths for _ in range(settings.other_rounds)
-    ]
-    for width in widths:
-        for kind, (processes, job) in KINDS.items():
+    rounds = [(settings.width, tuple(KINDS))] * settings.rounds
+    rounds += [(width, FOR_THE_MODEL) for width in settings.other_widths for _ in range(settings.other_rounds)]
+    for width, kinds in rounds:
+        for kind in kinds:
+            processes, job = KINDS[kind]
             yield kind, processes, settings.job(job, width)
     smallest = Job(TEAM, settings.wide, SMALLEST, k_shot=1, k_query=1, inner_steps=1, meta_batch=2, steps=1)
     for processes, shard in ((1, 0), (2, 0), (2, 1)):
@@ -189,11 +193,9 @@ class ScalingResult(BenchResult):
 
 def _step_rows(measured: Sequence[Measured]) -> Iterator[Row]:
     for found in measured:
-        for kind, (processes, job) in KINDS.items():
-            if kind == LOOKED_AT:
-                continue
+        for kind in (kind for kind in KINDS if kind != LOOKED_AT and found.rounds[kind]):
             row, by_round = found.rounds[kind][0], found.ratios(ONE, kind)
-            each = processes if job.what != ALONE else 1
+            cores = 1 if kind == APART else KINDS[kind][0] * KINDS[kind][1].threads
             yield {
                 "part": "steps",
                 "width": found.width,
@@ -202,16 +204,17 @@ def _step_rows(measured: Sequence[Measured]) -> Iterator[Row]:
                 "rounds": len(by_round),
                 "step_s": statistics.median(found.seconds(kind)),
                 "speedup": statistics.median(by_round),
-                "efficiency": statistics.median(by_round) / each,
-                "lowest": min(by_round) / each,
-                "highest": max(by_round) / each,
+                "efficiency": statistics.median(by_round) / cores,
+                "lowest": min(by_round) / cores,
+                "highest": max(by_round) / cores,
+                "on_cpu": statistics.median(row["on_cpu"] for row in found.rounds[kind]),
                 "gradients": row["gradients"],
             }
 
 
 def _part_rows(measured: Sequence[Measured]) -> Iterator[Row]:
     for found in measured:
-        for kind in (ONE, LOOKED_AT):
+        for kind in (kind for kind in (ONE, LOOKED_AT) if found.rounds[kind]):
             parts = found.parts(kind)
             yield {
                 "part": "where the time of a step goes (ms, mean over ranks)",
@@ -282,22 +285,25 @@ def _memory_rows(answers: Sequence[tuple[int, Job, Row]]) -> Iterator[Row]:
 def _paper_rows(settings: Settings, counts: Sequence[Row]) -> Iterator[Row]:
     """The model for GPUs that are not here. Operations were counted at small frames; arithmetic is by the pixel."""
     pixels = (settings.paper_frame / SMALLEST) ** 2
-    networks = [gpu_network(row["flops"] * pixels, row["operations"], row["numbers"]) for row in counts]
-    named = list(zip((f"width {width}" for width in settings.paper_widths), networks, strict=True))
-    for row, (name, network) in zip(counts, named, strict=True):
+    named = dict[str, Network]()
+    for width, row in zip(settings.paper_widths, counts, strict=True):
+        flops, operations, numbers = row["flops"] * pixels, row["operations"], row["numbers"]
+        started, arithmetic = (gpu_network(flops, started, numbers) for started in (operations, 0))
+        named |= {f"width {width}": started, f"width {width}, arithmetic alone": arithmetic}
         yield {
             "part": "counted: one task",
-            "network": name,
+            "network": f"width {width}",
             "frame": settings.paper_frame,
-            "gflop": row["flops"] * pixels / 1e9,
-            "operations": row["operations"],
-            "numbers": network.numbers,
-            "gpu_task_ms": 1e3 * network.task_seconds,
-            "gpu_rest_ms": 1e3 * network.rest_seconds,
+            "gflop": flops / 1e9,
+            "operations": operations,
+            "numbers": numbers,
+            "gpu_task_ms": 1e3 * started.task_seconds,
+            "gpu_arithmetic_ms": 1e3 * arithmetic.task_seconds,
+            "gpu_rest_ms": 1e3 * started.rest_seconds,
         }
-    for name, network in named:
+    for name, network in named.items():
         yield from ({"part": "on paper: efficiency of N GPUs, 8 a node", **row} for row in paper_rows(name, network))
-    for name, network in named:
+    for name, network in named.items():
         yield from ({"part": "on paper: a step of 128 GPUs, one task each", **row} for row in limit_rows(name, network))
 
 
@@ -311,6 +317,7 @@ def _headline(found: Measured, predictions: Sequence[Row], constants: Mapping[in
         "efficiency_over_machine_2": statistics.median(
             t / 2 / a for t, a in zip(found.ratios(ONE, TWO), found.ratios(ONE, APART), strict=True)
         ),
+        "two_threads_over_two_processes": found.ratio(THREADS, TWO),
         "sharded_2": found.ratio(TWO, SHARDED),
         "waiting_share": parts["waiting"] / parts["step"],
         "sending_share": (parts["exchange"] + parts["sum"]) / parts["step"],
@@ -324,17 +331,20 @@ def _notes(settings: Settings, load: float, quick: bool) -> list[str]:
     return [
         f"meta-steps of the trainer: U-Net with all weights random, {settings.meta_batch} tasks of drifting blobs in a "
         f"step, frames of {settings.frame} x {settings.frame}, k_shot {settings.k_shot}, k_query {settings.k_query}, "
-        f"{settings.inner_steps} inner steps, float32, gloo over loopback, one thread a process; headline: width "
-        f"{settings.width}",
+        f"{settings.inner_steps} inner steps, float32, gloo over loopback, one thread a process unless it says 2; "
+        f"headline: width {settings.width}",
         "efficiency_2 = T1 / (2 T2); machine_2 = T1 / T1 of two independent processes at once: what the machine "
-        "allows; efficiency_over_machine_2: their ratio; sharded_2 = T2 / T2 sharded; all are medians of ratios within "
-        "a round, lowest and highest their range",
+        "allows; efficiency_over_machine_2: their ratio; two_threads_over_two_processes: a step of one process with "
+        "two threads over T2; sharded_2 = T2 / T2 sharded; all are medians of ratios within a round, lowest and "
+        "highest their range; on_cpu: CPU time over wall time of a process, less than 1 where others are at work or it "
+        "waits",
         "waiting: until the slower rank has done its tasks; exchange and sum: sending after that; rest: division, "
         "clipping, AdamW",
         "predicted: T(2) from one process (task, rest), two independent ones (crowding) and the small things",
-        f"on paper (nothing measured but the counts): {GPU_FLOPS / 1e12:g} TFLOP/s and {GPU_START * 1e6:g} us to start "
-        f"an operation; NVLink {GPUS.inside.bandwidth / 1e9:g} GB/s; of 100 and 400 Gbit/s four fifths; exchange of "
-        f"notes {GPUS.exchange * 1e3:g} ms and {GPUS.exchange_more * 1e3:g} ms a further rank, {GPUS.exchanges} a step",
+        f"on paper (nothing measured but the counts): {GPU_FLOPS / 1e12:g} TFLOP/s or {GPU_START * 1e6:g} us to start "
+        "an operation, whichever takes longer (arithmetic alone: the first); NVLink "
+        f"{GPUS.inside.bandwidth / 1e9:g} GB/s; of 100 and 400 Gbit/s four fifths; exchange of notes "
+        f"{GPUS.exchange * 1e3:g} ms and {GPUS.exchange_more * 1e3:g} ms a further rank, {GPUS.exchanges} a step",
         f"load of the machine before it began: {load:.2f}",
         *["--quick: so small that starting operations is all that is measured; the ratios say nothing"] * quick,
     ]

@@ -58,7 +58,7 @@ class Machines:
     per_node: int = 1_000_000
     between: Link = NOTHING_BETWEEN
     exchanges: int = 1
-    """In a step. ``metaprior train`` has two: it also asks whether anybody pressed Ctrl-C."""
+    """In a step. ``metaprior train`` has two: it also asks whether anybody pressed Ctrl-C, by as many hops."""
     bytes_per_number: int = FLOAT32
 
     def all_reduce(self, ranks: int, numbers: int) -> float:
@@ -104,12 +104,12 @@ def efficiency(ranks: int, meta_batch: int, network: Network, machines: Machines
 
 
 def fitted_link(sums: Sequence[tuple[int, float]], numbers: int) -> Link:
-    """The link between two by the seconds of sums by their numbers: bandwidth by the size next to ``numbers``, which is
-    what has to be sent, latency by the smallest."""
-    ordered = sorted(sums)
-    (small, least), (size, seconds) = ordered[0], min(ordered[1:], key=lambda pair: abs(math.log(pair[0] / numbers)))
-    bandwidth = FLOAT32 * (size - small) / (seconds - least)
-    return Link((least - FLOAT32 * small / bandwidth) / 2, bandwidth)
+    """The link between two by the seconds of sums by their numbers: latency by the fastest, bandwidth by the one whose
+    size is next to ``numbers``, which is what has to be sent."""
+    fastest = min(seconds for _, seconds in sums)
+    slower = [(size, seconds) for size, seconds in sums if seconds > fastest]
+    size, seconds = min(slower, key=lambda pair: abs(math.log(pair[0] / numbers)))
+    return Link(fastest / 2, FLOAT32 * size / (seconds - fastest))
 
 
 # --- On paper: nothing below was measured but the operations of a task. ---

@@ -67,6 +67,7 @@ class Job:
     meta_batch: int = 8
     steps: int = 2
     shard: int = 0
+    threads: int = 1
     largest: int = SIZES[-1]
     """Of "constants": numbers in the largest sum."""
 
@@ -181,20 +182,23 @@ def steps_alone(job: Job, team: Team) -> Row:
 
 def timed_steps(job: Job, trainer: Trainer, team: Team, begin: Callable[[], None] = lambda: None) -> Row:
     """Steps that all ranks begin together; ``begin`` is called before the first that counts."""
-    own = list[float]()
+    own, cpu = list[float](), list[float]()
     for number in range(WARM_UP + job.steps):
         team.any(False)
         if number == WARM_UP:
             begin()
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         report = trainer.step()
         own.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - worked)
         if report.failures:  # it would have cost less than a good one
             raise ValueError(str(report.failures[0]))
     _, seconds = team.attempt(lambda: own[WARM_UP:], lambda found: found)
+    _, busy = team.attempt(lambda: sum(cpu[WARM_UP:]) / sum(own[WARM_UP:]), lambda share: share)
     _, peaks = team.attempt(peak_gib, lambda peak: peak)
     return {
         "seconds": seconds,
+        "on_cpu": statistics.mean(busy),
         "weights": len(trainer.theta.mu),
         "numbers": sum(tensor.numel() for tensor in named_tensors(trainer.theta).values()),
         "moments_bytes": held_bytes(trainer),
@@ -220,7 +224,7 @@ def constants(job: Job, team: Team) -> Row:
     sums = {}
     for size in (size for size in SIZES if size <= job.largest):
         tensor = torch.ones(size)
-        repeats = 50 if size <= 2**18 else 10
+        repeats = 200 if size <= 2**18 else 20
         sums[size] = median_seconds(lambda tensor=tensor: team.sum_([tensor]), repeats)  # type: ignore[misc]
     return {"exchange": median_seconds(exchange, EXCHANGES), "sums": sums}
 
@@ -275,11 +279,11 @@ ENDING = 30.0
 
 
 def by_torchrun(processes: int, job: Job) -> Row:
-    """Start the processes, each with one thread, and read what rank 0 says."""
+    """Start the processes, and read what rank 0 says."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     command += ["-m", "metaprior.bench.scaling_worker", *job.arguments()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(job.threads)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as started:
@@ -305,8 +309,8 @@ def free_port() -> int:
 def main(arguments: Sequence[str]) -> None:
     """Do the job; rank 0 tells."""
     fail_alone(None)
-    torch.set_num_threads(1)
     job = parse(arguments)
+    torch.set_num_threads(job.threads)
     with team_of_torchrun() as team:
         row = DO[job.what](job, team)
         if team.first:

@@ -10,7 +10,10 @@ from typing import Annotated, Literal
 import typer
 
 from metaprior.cli.application import app, numbers
+from metaprior.team import OtherRankFailed, Team
 from metaprior.team.launch import HANG_AFTER
+
+OVER = "over"
 
 
 class Checkpoint(StrEnum):
@@ -68,7 +71,7 @@ def train(
     from metaprior.runs.program import Request
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import read_config
-    from metaprior.team.launch import restarted, team_of_torchrun
+    from metaprior.team.launch import team_of_torchrun
     from metaprior.training.trainer import MetaTrainingStopped
 
     more = [] if memory is None else [f"run.memory={memory}"]
@@ -80,21 +83,33 @@ def train(
                 config.read_text(encoding="utf-8"),
                 run,
                 shlex.join(["metaprior", *sys.argv[1:]]),
-                resume=resume or resume_from is not None or restarted(),
+                resume=resume or resume_from is not None,
                 resume_from="last" if resume_from is None else resume_from.value,
                 progress=not quiet and team.first,
                 shard=shard,
             )
 
-        asked, _ = team.attempt(request, lambda _: None)
         try:
+            _refuse_again(team)
+            asked, _ = team.attempt(request, lambda _: None)
             run_training(asked, typer.echo if team.first else lambda _: None, team)
         except MetaTrainingStopped as error:
-            if team.first:
-                typer.echo(f"metaprior: {error}", err=True)
+            team.keep(OVER)
+            if not team.first:
+                raise OtherRankFailed from None  # which says the same
+            typer.echo(f"metaprior: {error}", err=True)
             raise typer.Exit(1) from None
+        except ValueError:
+            team.keep(OVER)
+            raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+
+
+def _refuse_again(team: Team) -> None:
+    """What no restart by torchrun can mend is not tried, and told, again."""
+    if team.kept() == OVER:
+        raise OtherRankFailed("an earlier start has told why")
 
 
 @app.command()

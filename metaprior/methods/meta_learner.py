@@ -39,10 +39,11 @@ from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks, length_of, task_at
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team
+from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, run_steps
-from metaprior.training.gradient_choice import choose_gradient
-from metaprior.training.optimizer import leaves_of
+from metaprior.training.gradient_choice import GradientChoice, choose_gradient
+from metaprior.training.optimizer import leaves_of, named_tensors
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
@@ -169,11 +170,18 @@ class MetaLearner:
         shard: bool = False,
     ) -> Trainer:
         """The training as an object that takes one step at a time."""
-        count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
-        problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
-        theta = problem.initial(_pooled_targets(first), self.relative_sigma)
-        together = max(1, len(team.share(settings.meta_batch)))
-        choice = choose_gradient(problem, theta, first[:together], self._memory_on(team), self.engine)
+        memory, together = self._memory_on(team), max(1, len(team.share(settings.meta_batch)))
+
+        def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
+            count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
+            problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
+            theta = problem.initial(_pooled_targets(first), self.relative_sigma)
+            return theta, choose_gradient(problem, theta, first[:together], memory, self.engine), first
+
+        (theta, choice, _), facts = team.attempt(
+            begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2][0]) if team.size > 1 else {}
+        )
+        team.on_first(lambda: refuse_disagreement(facts))
         return Trainer(
             choice.problem,
             theta,
@@ -326,6 +334,16 @@ class MetaLearner:
 
 
 _SETTINGS = ("objective", "outer_samples", "relative_sigma", "memory", "seed")
+
+
+def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: Task) -> dict[str, object]:
+    """What ranks have to agree on to train together."""
+    return {
+        **asdict(settings),
+        "seed": seed,
+        "data of the first task": task_digest(first),
+        "first theta (seed torch before the module is made)": tensors_digest(named_tensors(theta).values()),
+    }
 
 
 def _pooled_targets(tasks: Sequence[Task]) -> Tensor:

@@ -1,8 +1,9 @@
 """The end of a run, and ``metaprior evaluate``: how good the learned prior is on tasks that nothing has seen yet."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -123,7 +124,8 @@ def evaluate_run(
     The ranks of a team share the tasks. All of them have to see the folder.
     """
     run = RunFolder(folder)
-    config, learner = learned(run, team=team)
+    asked = {"--shots": shots, "--steps": steps, "--tasks": tasks}
+    config, learner = learned(run, options=asked, team=team)
     _, digests = team.attempt(lambda: _first_task(run, config, progress=team.first), task_digest)
     team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
     return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True, team=team)
@@ -140,15 +142,17 @@ def _first_task(run: RunFolder, config: Config, *, progress: bool) -> Task:
 def learned(
     run: RunFolder,
     *,
+    options: Mapping[str, object] = MappingProxyType({}),
     team: Team = Team(),  # noqa: B008 (has no state)
 ) -> tuple[Config, MetaLearner]:
     """The configuration of a run, and the prior that it has saved.
 
-    Every rank of a team reads the folder, so all have to see it, and to find the same in it.
+    Every rank of a team reads the folder, so all have to see it, and to find the same in it; also ``options``, what
+    is asked for beside it, have to be the same on all of them.
     """
     if team.size == 1:
         return _read(run)
-    found, facts = team.attempt(lambda: _read(run), lambda found: _facts(*found))
+    found, facts = team.attempt(lambda: _read(run), lambda found: {**_facts(*found), **options})
     team.on_first(lambda: refuse_disagreement(facts))
     return found
 

@@ -37,9 +37,10 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def poll(self) -> None:
-        """The same where every process goes its own way, and several cannot decide: they stop at the next ``check``."""
-        if self._team.size == 1:
-            self.check()
+        """The same where every process goes its own way, within ``Team.attempt``: it lets the others know."""
+        if self.asked:
+            self.between_steps = True
+            raise KeyboardInterrupt
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

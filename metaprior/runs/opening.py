@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from metaprior.checkpoint import DESCRIPTION
 from metaprior.evaluation import check_task
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs.build import learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.build import FirstTasks, learner_of, pooled_tasks, training_tasks, unseen_tasks
 from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
@@ -66,6 +66,7 @@ class Sources:
     learner: MetaLearner
     training: Tasks
     pooled: Tasks | None
+    validation: FirstTasks
     first_tasks: Mapping[str, Task]
     """The first one of every kind, for a look."""
 
@@ -77,7 +78,8 @@ def opened(config: Config, options: Mapping[str, object], team: Team, *, progres
         if config.is_solar:
             config.open_solar(progress=progress)
         learner, training, pooled = learner_of(config), training_tasks(config), pooled_tasks(config)
-        return Sources(learner, training, pooled, _first_tasks(config, training, pooled))
+        validation = unseen_tasks(config, "val", config.evaluate.tasks)
+        return Sources(learner, training, pooled, validation, _first_tasks(config, training, pooled))
 
     sources, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
     team.on_first(lambda: refuse_disagreement(facts))

@@ -6,7 +6,7 @@
 Nothing later than the issue time is looked at, also where the archives go on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +51,7 @@ def predict(
     The ranks of a team share the weight samples, and rank 0 writes. All have to see the run's folder and the frames.
     """
     team.on_first(lambda: _check_out(wanted))
-    forecaster = _loaded(wanted.run, team)
+    forecaster = _loaded(wanted.run, wanted.options, team)
     given = _given_to_all(forecaster, wanted, team)
     posterior, _ = team.attempt(lambda: _adapted(forecaster, given, wanted), lambda _: None)
     forecast = _forecast(forecaster, posterior, given, wanted, team)
@@ -88,9 +88,9 @@ def _check_out(wanted: Wanted) -> None:
         raise ValueError(f"--samples has to be at least 2 (a spread is told from them), got {wanted.samples}")
 
 
-def _loaded(folder: Path, team: Team) -> Forecaster:
+def _loaded(folder: Path, options: Mapping[str, object], team: Team) -> Forecaster:
     run = RunFolder(folder)
-    config, learner = learned(run, team=team)
+    config, learner = learned(run, options=options, team=team)
     if not config.is_solar:
         raise ValueError(
             f"{folder} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from metaprior.runs.build import unseen_tasks
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish
 from metaprior.runs.folder import Line, RunFolder
@@ -25,6 +24,8 @@ from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped, Trainer
 
 Say = Callable[[str], None]
+STARTED, SAVED = "started", "saved"
+"""For processes that are started again: whether the folder is theirs, and whether ``last`` is where they were."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
     """
     config, run, interrupt = request.config, RunFolder(request.folder), Interrupt(team)
     torch.set_num_threads(config.run.threads)
-    if not team.on_first(lambda: is_to_do(run, config, resume=request.resume, say=say)):
+    before = team.kept()  # by processes that ended, and that torchrun started again as these
+    if not team.on_first(lambda: is_to_do(run, config, resume=request.resume or bool(before), say=say)):
         return
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
     sources = opened(config, request.options, team, progress=request.progress)
@@ -64,14 +66,15 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
         team.on_first(lambda: check_frames(run, config))
     learner = sources.learner
     trainer = learner.trainer(sources.training, config.meta, sources.pooled, team=team, shard=request.shard)
-    unseen = unseen_tasks(config, "val", config.evaluate.tasks)
-    validate = Validator(learner, unseen, config.evaluate, interrupt.poll, team=team)
-    keeper = Keeper(run.checkpoints, trainer, config.digest)
+    validate = Validator(learner, sources.validation, config.evaluate, interrupt.poll, team=team)
+    keeper, which = Keeper(run.checkpoints, trainer, config.digest), "last" if before == SAVED else request.resume_from
     with ExitStack() as open_things, interrupt:
         team.on_first(lambda: open_things.enter_context(run.locked()))
-        position = restored(run, keeper, request.resume_from, say)
+        position = restored(run, keeper, which, say)
+        team.keep(STARTED)
         team.on_first(lambda: note_beginning(request, run, trainer, say))
-        begin(run, keeper, request.resume_from, position)
+        begin(run, keeper, which, position)
+        team.keep(SAVED)
         board = open_things.enter_context(TensorBoard(run.tensorboard, trainer.progress.step)) if team.first else None
         loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
         try:
@@ -83,7 +86,8 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
             learner.theta_ = keeper.best_theta()
             finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say, team=team)
         except (KeyboardInterrupt, MetaTrainingStopped) as reason:
-            if interrupt.between_steps or isinstance(reason, MetaTrainingStopped):  # else in the middle of a step
+            between_steps = isinstance(reason, MetaTrainingStopped) or team.any(interrupt.between_steps)
+            if between_steps:  # else in the middle of one
                 keeper.save(position)
             say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
             raise
@@ -103,6 +107,8 @@ def note_beginning(request: Request, run: RunFolder, trainer: Trainer, say: Say)
     if config.is_solar:
         note_frames(run, config, say)
     run.note_start(config, request.command, trainer.progress.step, size)
+    if request.shard and size == 1:
+        say("note: there is one process, so --shard divides nothing")
     if size > 1:
         say(f"{size} processes, {tasks} tasks a step{f': {size - tasks} have nothing to do' if size > tasks else ''}")
 

@@ -41,6 +41,12 @@ class Wanted:
     overwrite: bool = False
     seed: int = 0
 
+    @property
+    def options(self) -> dict[str, object]:
+        """What decides about the forecast besides frames."""
+        names = ("samples", "steps", "place", "at", "variable", "seed")
+        return {f"--{name}": getattr(self, name) for name in names}
+
 
 @dataclass(frozen=True)
 class Forecaster:

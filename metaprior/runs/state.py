@@ -158,7 +158,9 @@ def refuse_drift(team: Team, theta: WeightDistribution) -> None:
     """Raise if the ranks' thetas are no longer the same: machines that compute differently, or memory that errs."""
     if team.size > 1:
         _, digests = team.attempt(lambda: tensors_digest(named_tensors(theta).values()), lambda digest: digest)
-        refuse_disagreement([{"theta": digest} for digest in digests])
+        refuse_disagreement(
+            [{"theta, which was the same at the start (unlike processors, or faulty memory)": d} for d in digests]
+        )
 
 
 def _text(value: float) -> float | str:

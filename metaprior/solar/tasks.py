@@ -5,7 +5,7 @@ the past of what is forecast.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -62,6 +62,7 @@ class MetaSolarPredictionDataset:
     sun where coordinates are known, otherwise by the patch's mean brightness. Windows with missing values are left out.
     """
 
+    thread_safe: ClassVar[bool] = True
     frames: xr.DataArray
     days: Days | None = None
     input_len: int = 4

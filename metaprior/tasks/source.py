@@ -14,6 +14,9 @@ class Tasks(Protocol):
     One with a length is finite, and training goes through it in shuffled passes; one without (or whose ``len`` raises
     TypeError) is endless, and every position is another task. Asking twice for an index has to give the same task: that
     is what lets a stopped training go on as if nothing had happened, and lets several processes share the work.
+
+    A source that reads from a disk may say ``thread_safe = True``: the next tasks are then read by a second thread
+    while these are computed with, also while others are asked for. Without it all happens in the caller's thread.
     """
 
     def __getitem__(self, index: int, /) -> Task:

@@ -39,9 +39,9 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
 
     timeout = timedelta(seconds=hang_after)
     store, rank, size = next(rendezvous("env://", timeout=timeout))
-    own = dist.PrefixStore(meeting_place(store, rank, size), store)  # type: ignore[attr-defined]
+    own = dist.PrefixStore(meeting_place(store, rank, size, hang_after), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend(), store=own, rank=rank, world_size=size, timeout=timeout)
-    yield Ranks(hang_after)
+    yield Ranks(hang_after, own, store)
     dist.destroy_process_group()  # not after an error: the others may not be there to say goodbye to
 
 
@@ -64,7 +64,7 @@ def own_device(kind: str) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ValueError(f'run.device is "{kind}", but torch finds no GPU here; use run.device = "cpu"')
-    number = int(os.environ.get("LOCAL_RANK", "0"))
+    number = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.device_count() > 1 else 0  # it may see its own alone
     if number >= torch.cuda.device_count():
         raise ValueError(
             f"there are {torch.cuda.device_count()} GPUs here, and this is process {number} (from 0) of this machine; "
@@ -73,8 +73,3 @@ def own_device(kind: str) -> torch.device:
     device = torch.device("cuda", number)
     torch.cuda.set_device(device)
     return device
-
-
-def restarted() -> bool:
-    """Whether torchrun started these processes anew, after one of them had ended."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

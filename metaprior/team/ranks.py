@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from metaprior.team.meeting import Store
 from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ LARGE = 2**18
 """Numbers from which a tensor is sent by itself; smaller ones are sent together."""
 GRACE = 10.0
 """Seconds that ranks have to answer when all are asked who is there."""
+KEPT, MISSING = "metaprior/kept", "metaprior/missing"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,18 @@ class _Part(Generic[Note]):
 
     note: Sequence[Note] = ()
     failure: str | None = None
+    interrupted: bool = False
 
 
 class Ranks(Team):
-    """The processes of an initialised process group."""
+    """The processes of an initialised process group.
 
-    def __init__(self, hang_after: float) -> None:
+    ``store`` is theirs alone; ``lasting`` is torchrun's, which survives them.
+    """
+
+    def __init__(self, hang_after: float, store: Store, lasting: Store) -> None:
         self.rank, self.size, self.hang_after = dist.get_rank(), dist.get_world_size(), hang_after
+        self._store, self._lasting = store, lasting
         self.on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         # Asked who is missing: a group in which something went wrong answers nothing any more.
         self._spare = dist.new_group(backend="gloo", timeout=timedelta(seconds=hang_after))
@@ -50,9 +57,13 @@ class Ranks(Team):
         try:
             result = work()
             part = _Part[Note](note=[note(result)])
+        except KeyboardInterrupt:
+            part = _Part(interrupted=True)
         except Exception as error:
             own, part = error, _Part(failure=f"{type(error).__name__}: {error}")
         parts = self._gather(part)
+        if any(part.interrupted for part in parts):
+            raise KeyboardInterrupt
         failures = {rank: part.failure for rank, part in enumerate(parts) if part.failure is not None}
         if failures:
             raise self._one_voice(own, failures)
@@ -93,6 +104,21 @@ class Ranks(Team):
             for tensor, part in zip(small, total.split([tensor.numel() for tensor in small]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def exchange_(self, parts: Sequence[Tensor]) -> None:
+        """See ``Team``."""
+        with self._waiting():
+            sent = [dist.broadcast(part, src=rank, async_op=True) for rank, part in enumerate(parts) if part.numel()]
+            for work in sent:
+                work.wait()
+
+    def keep(self, note: str) -> None:
+        """See ``Team``."""
+        self._lasting.set(KEPT, note)
+
+    def kept(self) -> str:
+        """See ``Team``."""
+        return self.on_first(lambda: self._lasting.get(KEPT).decode() if self._lasting.check([KEPT]) else "")
+
     def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
         """See ``Team``. Tensors arrive on the CPU."""
         tensors: dict[str, Tensor] = {}
@@ -123,25 +149,48 @@ class Ranks(Team):
         try:
             yield
         except RuntimeError as error:
-            if "Timed out" not in str(error):
-                time.sleep(LATER)
-                raise RankLost(
-                    f"{self.names[self.rank]} lost the connection to another process, which has ended; its own "
-                    f"message, or the table of torchrun, says why ({str(error).splitlines()[0]})"
-                ) from error
-            raise RankLost(
-                f"{self._missing()} did not answer for {time.monotonic() - began:.0f} s (--hang-after "
-                f"{self.hang_after:g}): {self.names[self.rank]} gives up. If it was only slow, give it more time; "
-                "where it hangs, `py-spy dump --pid PROCESS` on its host shows"
-            ) from error
+            raise self._lost(error, time.monotonic() - began) from error
 
-    def _missing(self) -> str:
-        """Names of the ranks that do not come when all are called."""
+    def _lost(self, error: RuntimeError, waited: float) -> RuntimeError:
+        """What to say. Rank 0 finds out who is missing, and the others hear it from there."""
+        hanging = self._missing() if self.first else self._named_by_first()
+        if hanging is None and "Timed out" in str(error):
+            hanging = "another process" if self.first else self.names[0]
+        elif hanging and not self.first:
+            return OtherRankFailed(f"{hanging} did not answer, as rank 0 says")
+        if hanging:
+            return RankLost(
+                f"{hanging} did not answer for {waited:.0f} s (--hang-after {self.hang_after:g}): "
+                f"{self.names[self.rank]} gives up. If it was only slow, give it more time; where it hangs, "
+                "`py-spy dump --pid PROCESS` on its host shows"
+            )
+        time.sleep(LATER)
+        return RankLost(
+            f"{self.names[self.rank]} lost the connection to another process, which has ended; its own message, or the "
+            f"table of torchrun, says why ({str(error).splitlines()[0]})"
+        )
+
+    def _missing(self) -> str | None:
+        """Names of the ranks that do not come when all are called; None if that is not known (one has ended)."""
+        found = re.search(r"Ranks? ([\d, ]+) failed to pass", self._called())
+        names = ", ".join(self.names[int(rank)] for rank in found[1].split(",")) if found else ""
+        self._store.set(MISSING, names)
+        return names or None
+
+    def _named_by_first(self) -> str | None:
+        """The same, as rank 0 has found out; None if it says nothing."""
+        self._called()
+        end = time.monotonic() + GRACE
+        while time.monotonic() < end:
+            if self._store.check([MISSING]):
+                return self._store.get(MISSING).decode() or None
+            time.sleep(0.1)
+        return None
+
+    def _called(self) -> str:
+        """Call all ranks together: what torch says if some do not come."""
         try:
             dist.monitored_barrier(self._spare, timeout=timedelta(seconds=GRACE), wait_all_ranks=True)
         except RuntimeError as error:
-            found = re.search(r"Ranks? ([\d, ]+) failed to pass", str(error))
-            if found:
-                return ", ".join(self.names[int(rank)] for rank in found[1].split(","))
-            return self.names[0] if not self.first else "another process"
-        return "another process (it answers again)"
+            return str(error)
+        return ""

@@ -45,7 +45,8 @@ class Team:
     def attempt(self, work: Callable[[], T], note: Callable[[T], Note]) -> tuple[T, list[Note]]:
         """Do this rank's work; its result, and a note about every rank's result, by rank.
 
-        If the work of any rank raises, all of them raise: that rank its own error, the others ``OtherRankFailed``.
+        If the work of any rank raises, all of them raise: that rank its own error, the others ``OtherRankFailed``. If
+        it is interrupted on any rank, all raise ``KeyboardInterrupt``.
         """
         result = work()
         return result, [note(result)]
@@ -65,6 +66,16 @@ class Team:
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace every tensor by its sum over the ranks."""
+
+    def exchange_(self, parts: Sequence[Tensor]) -> None:
+        """Replace part i, wherever it is, by that of rank i."""
+
+    def keep(self, note: str) -> None:
+        """Leave a note for the processes that torchrun may start in place of these."""
+
+    def kept(self) -> str:
+        """The note that an earlier start has left; empty if this is the first."""
+        return ""
 
     def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
         """What rank 0 has read: large tensors, and something small; an error there is an error everywhere."""

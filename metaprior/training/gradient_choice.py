@@ -8,7 +8,7 @@ from metaprior.metagrad.meta_batch import meta_gradient
 from metaprior.metagrad.planner import Memory, is_large, plan
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.sweep import Sweep
-from metaprior.metagrad.twice_reverse import keeping
+from metaprior.metagrad.twice_reverse import keeping, twice_reverse
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
@@ -29,8 +29,14 @@ class GradientChoice(NamedTuple):
 def choose_gradient(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], memory: Memory, engine: Engine | None
 ) -> GradientChoice:
-    """For tasks like these: small networks keep their graphs and are stacked, large ones are planned by memory."""
-    if engine is None and (is_large(problem, theta, tasks[0]) or _graphs(problem, tasks[0]) > STACKED_NUMBERS):
+    """For tasks like these: small networks keep their graphs and are stacked, large ones are planned by memory.
+
+    On a GPU, whose memory nobody plans yet, large ones go back step by step, which needs least of it.
+    """
+    large = is_large(problem, theta, tasks[0]) or _graphs(problem, tasks[0]) > STACKED_NUMBERS
+    if engine is None and large and theta.mu.device.type != "cpu":
+        return GradientChoice(twice_reverse, problem, stacked=False)
+    if engine is None and large:
         planned = plan(problem, theta, tasks[0], memory)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)

@@ -12,13 +12,19 @@ from metaprior.training.shards import Whole
 from metaprior.weights import WeightDistribution
 
 MEANS, SCALES = "means", "scales"
+STEP = "step"
+"""AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
 
 
 def leaves_of(theta: WeightDistribution) -> WeightDistribution:
     """A copy that an optimiser can move in place."""
-    plain = {name: value.detach().clone().requires_grad_() for name, value in theta.plain.items()}
+
+    def leaf(value: Tensor) -> Tensor:
+        # Fused AdamW takes a parameter and its gradient to lie in memory alike, and gradients lie row by row.
+        return value.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+
     return WeightDistribution(
-        theta.mu.detach().clone().requires_grad_(), theta.rho.detach().clone().requires_grad_(), plain
+        leaf(theta.mu), leaf(theta.rho), {name: leaf(value) for name, value in theta.plain.items()}
     )
 
 
@@ -63,26 +69,26 @@ class ThetaOptimizer:
             if group["name"] in learning_rates:
                 norms[group["name"]] = _clip([of_theta[name] for name in group["names"]], clip)
                 for name in group["names"]:
-                    self._held[name].grad = self._shards.part(of_theta[name])
+                    self._held[name].grad = self._shards.part(of_theta[name].contiguous())
         self._adam.step()
         for name, part in self._held.items():
             if part.grad is not None:
-                self._shards.join(part, self._theta[name])
+                self._shards.join(self._theta[name])
             part.grad = None
         return norms
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
         """The optimiser's own tensors, named after theta's, whole."""
-        for name, tensor in self._held.items():
-            for part, value in self._adam.state.get(tensor, {}).items():
-                yield f"{name}/{part}", self._shards.whole(value)
+        for name, held in self._held.items():
+            for part, value in self._adam.state.get(held, {}).items():
+                yield f"{name}/{part}", value if part == STEP else self._shards.whole(value, self._theta[name])
 
     def restore_moments(self, saved: Mapping[str, Tensor]) -> None:
         """Put back what ``moments`` gave."""
         for key, value in saved.items():
             name, part = key.rsplit("/", 1)
             here = value.to(self._theta[name].device)
-            own = here if part == "step" else self._shards.part(here)
+            own = here if part == STEP else self._shards.part(here)
             self._adam.state[self._held[name]][part] = own.clone()
 
 

@@ -1,65 +1,62 @@
 """Which part of theta a process keeps the optimiser's state for: all of it, or a part as large as the others'.
 
-AdamW treats every number by itself, so a part of theta can be moved without knowing the rest. Sharded, a process holds
-the moments of its part alone; theta itself is whole everywhere, because every task needs all of it.
+AdamW treats every number by itself, so a part of theta can be moved without knowing the rest (ZeRO's first stage,
+Rajbhandari et al. 2020). Sharded, a process holds the moments of its part alone; theta itself is whole everywhere,
+because every task needs all of it.
 """
-
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+from metaprior.team import Team
 
 SMALLEST = 2**12
 """Numbers from which a tensor is divided; smaller ones every process moves by itself, all in the same way."""
+ALIGNED = 64
+"""Parts begin at multiples of so many numbers: an operation on a part then rounds as that on the whole does."""
 
 
 class Whole:
     """Everything is here."""
 
     def part(self, tensor: Tensor) -> Tensor:
-        """What is held of a tensor; in the same memory."""
+        """What is held of a contiguous tensor; in the same memory."""
         return tensor
 
-    def join(self, part: Tensor, into: Tensor) -> None:
-        """Bring a tensor up to date, after its parts were moved."""
+    def join(self, tensor: Tensor) -> None:
+        """Bring a tensor up to date, after every process has changed its part of it."""
 
-    def whole(self, part: Tensor) -> Tensor:
+    def whole(self, part: Tensor, like: Tensor) -> Tensor:
         """A tensor from its parts."""
         return part
 
 
 class Sharded(Whole):
-    """Of every large tensor a part is here, as a DTensor. All processes call everything together."""
+    """Of every large tensor a part is here. All processes call everything together."""
 
-    def __init__(self, device: torch.device, rank: int, size: int) -> None:
-        from torch.distributed.device_mesh import init_device_mesh  # a second to import
-
-        self._rank, self._size = rank, size
-        self._mesh: DeviceMesh = init_device_mesh(device.type, (size,))
+    def __init__(self, team: Team) -> None:
+        self._team = team
 
     def part(self, tensor: Tensor) -> Tensor:
-        """See ``Whole``."""
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        """See ``Whole``; flat."""
+        return self._parts(tensor)[self._team.rank]
 
-        tensor = tensor.detach()
+    def join(self, tensor: Tensor) -> None:
+        """See ``Whole``."""
+        if tensor.numel() >= SMALLEST:
+            self._team.exchange_(self._parts(tensor))
+
+    def whole(self, part: Tensor, like: Tensor) -> Tensor:
+        """See ``Whole``."""
+        tensor = torch.empty_like(like, requires_grad=False)
+        self.part(tensor).copy_(part)
+        self.join(tensor)
+        return tensor
+
+    def _parts(self, tensor: Tensor) -> list[Tensor]:
+        """Of each rank; a small tensor is all of everybody's. Later ones may be shorter, or empty."""
+        flat, size = tensor.detach().view(-1), self._team.size
         if tensor.numel() < SMALLEST:
-            return DTensor.from_local(tensor, self._mesh, [Replicate()], run_check=False)
-        parts = tensor.chunk(self._size)  # as DTensor divides: the last ones may be shorter, or not be there
-        own = parts[self._rank] if self._rank < len(parts) else tensor[:0]
-        return DTensor.from_local(
-            own, self._mesh, [Shard(0)], run_check=False, shape=tensor.shape, stride=tensor.stride()
-        )
-
-    def join(self, part: Tensor, into: Tensor) -> None:
-        """See ``Whole``."""
-        if into.numel() >= SMALLEST:
-            with torch.no_grad():
-                into.copy_(self.whole(part))
-
-    def whole(self, part: Tensor) -> Tensor:
-        """See ``Whole``."""
-        full: Tensor = part.full_tensor() if hasattr(part, "full_tensor") else part  # AdamW's step is a plain tensor
-        return full.detach()
+            return [flat] * size
+        length = -(-len(flat) // (size * ALIGNED)) * ALIGNED
+        return [flat[rank * length : (rank + 1) * length] for rank in range(size)]

@@ -107,7 +107,8 @@ class _Search(NamedTuple):
         nothing to balance: its logarithm is zero. Tasks whose gradient is not finite say nothing and are left out.
         """
         problem = self.problem
-        each = torch.stack(self._each(lambda task, _: _mean_squares(problem, theta, task, noise))).to(theta.mu.device)
+        found = self._each(lambda task, _: _mean_squares(problem, theta, task, noise).cpu())  # sent to other devices
+        each = torch.stack(found).to(theta.mu.device)
         squares = each[each.isfinite().all(1)].sum(0)  # of no task at all: zeros, and nothing is balanced
         present = squares > 0
         logs = -0.5 * torch.where(present, squares, 1.0).log()

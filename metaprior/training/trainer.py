@@ -107,7 +107,7 @@ class Trainer:
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
         self.team = team
-        self._shards = Sharded(theta.mu.device, team.rank, team.size) if sharded and team.size > 1 else Whole()
+        self._shards = Sharded(team) if sharded and team.size > 1 else Whole()
         self._hold(theta)
         self.progress = Progress()
         self._door, self._stacker, self._read = Door(problem), Stacker(problem, engine), ReadAhead(self._tasks_at)
@@ -150,7 +150,8 @@ class Trainer:
     def _draw(self, own: range) -> list[Task]:
         """Of this step's tasks the own ones, while those of the next step may be on their way."""
         now, last = self.progress.step, self.settings.steps - 1
-        following = self._reading(now + 1, own) if now < last else None
+        ahead = now < last and all(getattr(source, "thread_safe", False) for source in (self.tasks, self.pooled))
+        following = self._reading(now + 1, own) if ahead else None
         return [self._door(task) for task in self._read(self._reading(now, own), following)]
 
     def _reading(self, step: int, own: range) -> Reading:
@@ -208,10 +209,11 @@ class Trainer:
         own = self.team.share(SEARCH_TASKS)
         first = self.progress.position + own.start
         reading = Reading(pooled=False, positions=range(first, first + len(own)))
+        tasks, _ = self.team.attempt(lambda: [self._door(task) for task in self._tasks_at(reading)], lambda _: None)
         return searched_step_sizes(
             self.problem,
             theta,
-            [self._door(task) for task in self._tasks_at(reading)],
+            tasks,
             Noise(self.seed).fork("step size search").at(task=own.start),
             share=SHARE_WARM if self.settings.starts_warm else SHARE,
             balanced=self.settings.balance_step_sizes,
@@ -230,9 +232,12 @@ class Trainer:
         return False
 
     def tensors(self) -> dict[str, Tensor]:
-        """Theta and the optimiser's moments, by name and whole, however many ranks there are."""
+        """Theta and the optimiser's moments, by name and whole, however many ranks there are.
+
+        All ranks have to ask; moments, which may be sharded, are for the first one alone.
+        """
         theta = {f"theta/{name}": value.detach() for name, value in named_tensors(self.theta).items()}
-        return theta | {f"adam/{name}": value for name, value in self.optimizer.moments()}
+        return theta | {f"adam/{name}": value for name, value in self.optimizer.moments() if self.team.first}
 
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """Stand where another trainer stood when it gave its ``tensors`` and its ``progress``."""

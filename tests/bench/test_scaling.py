@@ -2,6 +2,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,14 +85,19 @@ def test_with_free_links_only_the_division_of_tasks_counts(ranks: int, meta_batc
 
 
 def test_a_link_is_found_from_its_own_sums() -> None:
-    sums = [(size, LINK.all_reduce(2, 4 * size)) for size in SIZES]
+    sums = [(1, LINK.all_reduce(2, 0)), *((size, LINK.all_reduce(2, 4 * size)) for size in SIZES)]
     assert fitted_link(sums, 2_000_000) == pytest.approx(LINK)
 
 
 def test_the_bandwidth_is_that_of_sums_as_large_as_what_is_sent() -> None:
-    slow_when_large = [(2**10, 0.0), (2**18, 4 * (2**18 - 2**10) / 8e9), (2**24, 4 * (2**24 - 2**10) / 1e9)]
+    slow_when_large = [(2**10, 0.0), (2**18, 4 * 2**18 / 8e9), (2**24, 4 * 2**24 / 1e9)]
     assert fitted_link(slow_when_large, 2**17).bandwidth == pytest.approx(8e9)
     assert fitted_link(slow_when_large, 2**23).bandwidth == pytest.approx(1e9)
+
+
+def test_a_small_sum_that_took_long_does_no_harm() -> None:
+    """A processor that sleeps takes a while to wake up."""
+    assert fitted_link([(2**10, 5.0), (2**18, 1.0), (2**20, 3.0)], 2**19) == (0.5, pytest.approx(4 * 2**20 / 2))
 
 
 def test_a_gpu_waits_for_arithmetic_or_for_python() -> None:
@@ -127,6 +133,7 @@ class Machine:
         self.asked.append((processes, job))
         if job.what == CONSTANTS:
             sums = {str(size): LINK.all_reduce(2, 4 * size) for size in SIZES if size <= job.largest}
+            sums["1"] = LINK.all_reduce(2, 0)
             return {"exchange": EXCHANGE + MORE * (processes - 2), "sums": sums}
         if job.what == COUNT:
             return {"flops": 1e9 * job.width, "operations": 100, "numbers": NUMBERS}
@@ -144,6 +151,7 @@ class Machine:
             parts |= {"waiting": 0.0, "exchange": 0.0, "sum": 0.0}
         return {
             "seconds": [[slow * seconds] * job.steps for seconds in times],
+            "on_cpu": 0.9,
             "parts": [{name: job.steps * slow * value for name, value in parts.items()}] * processes,
             "weights": NUMBERS // 2,
             "numbers": NUMBERS,
@@ -168,6 +176,7 @@ def test_a_machine_that_is_like_the_model_is_recognised(by_the_model: BenchResul
     assert headline["machine_2"] == pytest.approx(1 / CROWDING)
     assert headline["efficiency_over_machine_2"] == pytest.approx(one / (2 * two) * CROWDING)
     assert headline["sharded_2"] == pytest.approx(1.0)
+    assert headline["two_threads_over_two_processes"] == pytest.approx(one / two)
     assert headline["exchange_ms"] == pytest.approx(1e3 * EXCHANGE)
     assert headline["bandwidth_gb_per_s"] == pytest.approx(LINK.bandwidth / 1e9)
     assert headline["waiting_share"] == pytest.approx(0.1 / two)
@@ -196,8 +205,8 @@ def test_every_kind_has_its_rounds_in_turn() -> None:
     steps = [
         (n, j.what, j.shard, j.width) for n, j in machine.asked if j.frame == 32 and j.what not in (COUNT, CONSTANTS)
     ]
-    turn = [(1, WATCHED, 0), (2, TEAM, 0), (2, ALONE, 0), (2, TEAM, 1), (2, WATCHED, 0)]
-    assert steps == [(*kind, width) for width in (16, 16, 8) for kind in turn]
+    turn = [(1, WATCHED, 0), (1, TEAM, 0), (2, TEAM, 0), (2, ALONE, 0), (2, TEAM, 1), (2, WATCHED, 0)]
+    assert steps == [(*kind, 16) for _ in range(2) for kind in turn] + [(*turn[kind], 8) for kind in (0, 2, 3)]
     memory = [(row["processes"], row["sharded"], row["moments_mib"]) for row in result.rows if "moments_mib" in row]
     assert memory == [(1, "no", 2.0), (2, "no", 2.0), (2, "yes", 1.0)]
 
@@ -216,7 +225,7 @@ def test_a_table_for_each_kind_of_row(by_the_model: BenchResult) -> None:
 
 
 def test_the_command_line_of_a_job_says_all_of_it() -> None:
-    job = Job(ALONE, 3, 17, 2, 4, 1, 5, 7, 1, 99)
+    job = Job(ALONE, 3, 17, 2, 4, 1, 5, 7, 1, 2, 99)
     assert parse(job.arguments()) == job
 
 
@@ -296,10 +305,11 @@ def fake_python(folder: Path, script: str) -> str:
     return str(path)
 
 
-def test_the_last_line_counts_and_every_process_has_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_line_counts_and_threads_are_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = 'echo "a warning"; echo "{\\"threads\\": $OMP_NUM_THREADS, \\"processes\\": $4}"'
     monkeypatch.setattr(sys, "executable", fake_python(tmp_path, script))
     assert by_torchrun(3, TINY) == {"threads": 1, "processes": 3}
+    assert by_torchrun(1, replace(TINY, threads=2)) == {"threads": 2, "processes": 1}
 
 
 def test_processes_that_fail_say_what_they_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,9 @@ from metaprior.runs import finish
 from metaprior.runs.interrupt import Interrupt
 from metaprior.tasks import Sinusoids, Task
 from metaprior.team import ranks
-from metaprior.team.launch import restarted
 from metaprior.training.trainer import Trainer
 
-RANK = int(os.environ.get("RANK", "0"))
+RANK, LIFE = int(os.environ.get("RANK", "0")), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 LATE = 21
 """A task of a later step, which rank 1 of two has to learn from; nobody needs it at the beginning."""
 PATIENCE = 60.0
@@ -50,16 +49,15 @@ def no_pictures() -> None:
 
 def ranks_die() -> None:
     """Rank 1 at step 5 of its first life, rank 0 at step 10 of its second."""
-    lives = os.environ.get("TORCHELASTIC_RESTART_COUNT")
-    if (RANK, lives) in ((1, "0"), (0, "1")):
-        at_step(10 if restarted() else 5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    if (RANK, LIFE) in ((1, 0), (0, 1)):
+        at_step(10 if LIFE else 5, lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def dies_writing() -> None:
     """Rank 0 with a checkpoint half written, in its first life."""
     from tests.runs.killed import kill_at
 
-    if RANK == 0 and not restarted():
+    if RANK == 0 and LIFE == 0:
         kill_at(14, "half written")
 
 
@@ -92,40 +90,9 @@ def cannot_read() -> None:
     at_late_task(fail)
 
 
-def damaged() -> None:
-    """A programming error, of which the traceback is wanted."""
-
-    def fail() -> None:
-        raise ZeroDivisionError("a mistake")
-
-    at_late_task(fail)
-
-
 def other_learning_rate() -> None:
     if RANK == 1:
         sys.argv += ["--set", "meta.lr=0.5"]
-
-
-def other_bits() -> None:
-    """Rank 1 errs in a single bit."""
-
-    def err() -> None:
-        import torch
-
-        for trainer in trainers:
-            with torch.no_grad():
-                trainer.theta.mu[0] *= 1 + 1e-7
-
-    trainers: list[Trainer] = []
-    real = Trainer.__init__
-
-    def remembered(self: Trainer, *given: Any, **named: Any) -> None:
-        real(self, *given, **named)
-        trainers.append(self)
-
-    Trainer.__init__ = remembered  # type: ignore[method-assign]
-    if RANK == 1:
-        at_step(5, err)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -11,7 +12,7 @@ from metaprior.runs import finish
 from metaprior.runs.state import KIND
 from tests.runs.tiny import TEXT, assert_readable, assert_same_run, run
 from tests.team.test_equality import assert_same_run_to_rounding
-from tests.team.torchrun import Ended, torchrun
+from tests.team.torchrun import Ended, torchrun, two_machines
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +39,26 @@ def undisturbed(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return folder, ended
 
 
-def test_two_processes_end_where_one_does_and_one_of_them_talks(
-    undisturbed: tuple[Path, Ended], tmp_path: Path
-) -> None:
+class Alone(NamedTuple):
+    folder: Path
+    said: list[str]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    """The run of one process."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(finish, "draw", lambda *_: [])
+        return Alone(folder, run(folder))
+
+
+def test_two_processes_end_where_one_does_and_one_of_them_talks(undisturbed: tuple[Path, Ended], alone: Alone) -> None:
     folder, ended = undisturbed
-    said = run(tmp_path / "one")
-    assert_same_run_to_rounding(folder, tmp_path / "one")
+    assert_same_run_to_rounding(folder, alone.folder)
     lines = ended.out.splitlines()
     assert lines[0] == "2 processes, 2 tasks a step"
-    assert [line.split("  ")[0] for line in lines[1:6]] == [line.split("  ")[0] for line in said[:5]]
+    assert [line.split("  ")[0] for line in lines[1:6]] == [line.split("  ")[0] for line in alone.said[:5]]
     for line in (*lines[:6], f"done: {folder}"):
         assert lines.count(line) == 1
     assert len(list((folder / "tensorboard").glob("events.*"))) == 1
@@ -68,6 +80,17 @@ def test_dead_ranks_are_started_again_and_the_run_ends_as_if_nothing_had_been(
 
 
 @pytest.mark.slow
+def test_a_dead_machine_is_waited_for(undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path) -> None:
+    """Every machine counts its own restarts, and only the one whose process has died counts one."""
+    folder = tmp_path / "run"
+    arguments = ("no_pictures,ranks_die", "train", config, "--run-dir", folder)
+    for ended in two_machines("tests.runs.altered", *arguments, restarts=3):
+        assert ended.code == 0, ended.said()
+    assert len(json.loads((folder / "run.json").read_text())["starts"]) > 1
+    assert_same_run(folder, undisturbed[0])
+
+
+@pytest.mark.slow
 def test_rank_0_dies_with_a_checkpoint_half_written(
     undisturbed: tuple[Path, Ended], config: Path, tmp_path: Path
 ) -> None:
@@ -79,7 +102,7 @@ def test_rank_0_dies_with_a_checkpoint_half_written(
     assert not list(folder.rglob("*.tmp"))
 
 
-def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(config: Path, tmp_path: Path) -> None:
+def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(alone: Alone, config: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     ended = altered("no_pictures,ctrl_c", config, folder)
     assert ended.code != 0
@@ -90,8 +113,7 @@ def test_ctrl_c_stops_between_two_steps_and_one_process_can_go_on(config: Path, 
     assert checkpoint.read(folder / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 7
     said = run(folder, resume=True)
     assert said[0] == "resuming from checkpoints/last, step 7"
-    run(tmp_path / "one")
-    assert_same_run_to_rounding(folder, tmp_path / "one")
+    assert_same_run_to_rounding(folder, alone.folder)
 
 
 @pytest.mark.slow
@@ -117,19 +139,30 @@ def test_too_many_bad_tasks_stop_the_run_with_one_message(config: Path, tmp_path
 
 
 def test_ranks_that_were_told_different_things_stop_with_both_values(config: Path, tmp_path: Path) -> None:
-    ended = altered("other_learning_rate", config, tmp_path / "run")
+    """Once: to start them again would not mend it."""
+    ended = altered("other_learning_rate", config, tmp_path / "run", restarts=1)
     assert ended.code != 0
     assert ended.messages() == ["metaprior: the processes do not agree:"], ended.said()
     assert ended.err.count("  meta.lr: rank 0 has 0.001, rank 1 has 0.5\n") == 1
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
+def test_a_folder_that_is_refused_is_not_taken_by_the_next_start(undisturbed: tuple[Path, Ended], config: Path) -> None:
+    """Though what torchrun starts again goes on with what it has begun."""
+    ended = torchrun("metaprior", "train", config, "--run-dir", undisturbed[0], restarts=2)
+    assert ended.code != 0
+    (message,) = ended.messages()
+    assert "is not empty; to go on with the run in it, give --resume" in message
+    assert "finished already" not in ended.out
+
+
 def test_a_rank_that_hangs_is_named_and_all_stop(config: Path, tmp_path: Path) -> None:
-    ended = altered("hangs", config, tmp_path / "run", "--hang-after", "8")
+    ended = altered("hangs", config, tmp_path / "run", "--hang-after", "6")
     assert ended.code != 0
     assert ended.seconds < 60
     (message,) = ended.messages()
-    assert re.search(r"rank 1 \(host \S+, process \d+\) did not answer for \d+ s \(--hang-after 8\): rank 0 ", message)
+    assert re.search(r"rank 1 \(host \S+, process \d+\) did not answer for \d+ s \(--hang-after 6\): rank 0 ", message)
     assert_readable(tmp_path / "run")
     assert checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)[1]["progress"]["step"] == 10
 
@@ -138,6 +171,6 @@ def test_a_rank_that_cannot_read_is_named_and_says_why_once(config: Path, tmp_pa
     ended = altered("cannot_read", config, tmp_path / "run")
     assert ended.code != 0
     assert ended.err.count("the archive is on a disk that is gone") == 1, ended.said()
-    (message,) = ended.messages()
+    assert len(ended.messages()) == 1
     assert re.search(r"\(rank 1 \(host \S+, process \d+\); ranks that failed: 1 of 2\)", ended.err), ended.said()
     assert "OtherRankFailed" not in ended.err

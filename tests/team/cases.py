@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import save_file
@@ -46,6 +46,7 @@ class Waves:
     slow: float = 0.0
     """Seconds that reading takes."""
     asked: list[int] = field(default_factory=list)
+    thread_safe: ClassVar[bool] = True
 
     def __getitem__(self, index: int) -> Task:
         self.asked.append(index)
@@ -131,7 +132,7 @@ def learned(case: Case, team: Team) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except MetaTrainingStopped as error:
         stopped = str(error)
     state = trainer.optimizer._adam.state.values()
-    held = sum(_here(value) for moments in state for name, value in moments.items() if name != "step")
+    held = sum(value.numel() for moments in state for name, value in moments.items() if name != "step")
     facts = {
         "losses": [str(loss) for loss in losses],
         "failures": failures,
@@ -142,11 +143,6 @@ def learned(case: Case, team: Team) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "held": held,
     }
     return trainer.tensors(), facts
-
-
-def _here(value: Tensor) -> int:
-    """Numbers of it that this process holds."""
-    return value.to_local().numel() if hasattr(value, "to_local") else value.numel()
 
 
 def fitted(tasks: Tasks, team: Team) -> dict[str, Tensor]:

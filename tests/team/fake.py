@@ -26,6 +26,7 @@ class _PostOffice:
     def __init__(self) -> None:
         self.rounds: dict[int, dict[int, bytes]] = defaultdict(dict)  # letters by round and rank
         self.somebody_left = False
+        self.kept = ""
         self.turn = threading.Condition()
 
 
@@ -45,6 +46,17 @@ class FakeRank(Ranks):
         for tensor, *others in zip(tensors, *parts, strict=True):
             tensor.copy_(torch.stack(others).sum(0))
 
+    def exchange_(self, parts: Sequence[Tensor]) -> None:
+        all_parts = self._gather([part.detach().clone() for part in parts])
+        for rank, part in enumerate(parts):
+            part.copy_(all_parts[rank][rank])
+
+    def keep(self, note: str) -> None:
+        self._office.kept = note
+
+    def kept(self) -> str:
+        return self.on_first(lambda: self._office.kept)
+
     def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
         return self.on_first(read)
 
@@ -59,9 +71,10 @@ class FakeRank(Ranks):
         return [pickle.loads(letters[rank]) for rank in range(self.size)]
 
 
-def outcomes(size: int, work: Callable[[Team], T]) -> list[T | BaseException]:
-    """What ``work`` returned or raised on each rank."""
+def outcomes(size: int, work: Callable[[Team], T], kept: str = "") -> list[T | BaseException]:
+    """What ``work`` returned or raised on each rank; ``kept`` is what an earlier start has left."""
     office = _PostOffice()
+    office.kept = kept
     found: list[T | BaseException] = [RuntimeError("never came to an end")] * size
 
     def run(rank: int) -> None:

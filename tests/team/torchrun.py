@@ -6,8 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,16 +34,31 @@ class Ended:
         return [line for line in self.err.splitlines() if line.startswith("metaprior: ")]
 
 
-def torchrun(
-    module: str, *arguments: object, processes: int = 2, restarts: int = 0, environment: Mapping[str, str] | None = None
-) -> Ended:
+def torchrun(module: str, *arguments: object, processes: int = 2, restarts: int = 0) -> Ended:
     """Start ``-m module`` and wait for the end."""
-    began = time.monotonic()
-    launcher = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}", "--master-addr=127.0.0.1"]
-    command = [sys.executable, "-m", "torch.distributed.run", *launcher, f"--master-port={free_port()}", "-m", module]
-    with _started([*command, *map(str, arguments)], environment or {}) as process:
-        out, err = process.communicate(timeout=PATIENCE)
-    return Ended(process.returncode, out, err, time.monotonic() - began)
+    meeting = ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
+    (ended,) = _ended(
+        [[f"--nproc-per-node={processes}", f"--max-restarts={restarts}", *meeting, "-m", module]], arguments
+    )
+    return ended
+
+
+def two_machines(module: str, *arguments: object, restarts: int = 0) -> list[Ended]:
+    """The same with a torchrun for each rank, as on two machines."""
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1"]
+    launcher = ["--nnodes=2", "--nproc-per-node=1", f"--max-restarts={restarts}", *meeting, "-m", module]
+    return _ended([launcher, launcher], arguments)
+
+
+def _ended(launchers: Sequence[Sequence[str]], arguments: Sequence[object]) -> list[Ended]:
+    began, python = time.monotonic(), [sys.executable, "-m", "torch.distributed.run"]
+    with ExitStack() as stack:
+        started = [stack.enter_context(_started([*python, *launcher, *map(str, arguments)])) for launcher in launchers]
+        found = []
+        for process in started:
+            out, err = process.communicate(timeout=PATIENCE)
+            found.append(Ended(process.returncode, out, err, time.monotonic() - began))
+    return found
 
 
 def free_port() -> int:
@@ -54,10 +69,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    whole = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+def _started(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        command, cwd=REPOSITORY, env=whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         yield process

@@ -118,3 +118,18 @@ def test_moments_are_named_after_theta() -> None:
     found = dict(optimizer.moments())
     assert {name.rsplit("/", 1)[1] for name in found} == {"step", "exp_avg", "exp_avg_sq"}
     torch.testing.assert_close(found[f"plain.{LOG_LR}/exp_avg"], 0.1 * grads.plain[LOG_LR])
+
+
+def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
+    """Fused AdamW takes a parameter and its gradient to lie alike."""
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        problem = make_problem(module=nn.Conv2d(3, 4, 3).double().to(memory_format=layout), stochastic="bias")
+        torch.manual_seed(0)
+        theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
+        plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
+        theta = leaves_of(theta._replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
+        optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Whole())
+        optimizer.descend(gradients_like(theta), RATES, clip=1e9)
+        found.append(theta.plain["weight"].detach().contiguous())
+    assert torch.equal(*found)

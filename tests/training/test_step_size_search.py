@@ -14,6 +14,8 @@ from metaprior.team import Team
 from metaprior.training import step_size_search as search
 from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.weights import WeightDistribution
+from tests.team.fake import together
+from tests.training.lines import damaged, lines, make_problem
 
 SHARE = 0.25
 
@@ -230,3 +232,31 @@ def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:
     assert float(balanced[5]) == float(common[5])
     assert float(balanced[1] - balanced[0]) == pytest.approx(math.log(100))
     assert float(common[1]) == float(common[0])
+
+
+def divided_search(tasks: list[Task], size: int, *, balanced: bool) -> list[Tensor]:
+    """The step sizes that every rank finds, each with its share of the tasks."""
+    problem = make_problem(InnerLoop(2, 1e-3, learn_lr="per_tensor"))
+    theta = problem.initial(torch.ones(1, 1, dtype=torch.float64), 0.1)
+
+    def work(team: Team) -> Tensor:
+        own = team.share(len(tasks))
+        noise = Noise(5).at(task=own.start)
+        mine = [tasks[index] for index in own]
+        found = searched_step_sizes(problem, theta, mine, noise, share=SHARE, balanced=balanced, team=team)
+        return found.plain[LOG_LR].detach().clone()
+
+    return together(size, work)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.parametrize("bad", [set(), {0}, {2}, {0, 1, 2}])
+def test_ranks_search_together_and_find_what_one_would_to_the_last_bit(bad: set[int], balanced: bool) -> None:
+    """Also a rank whose tasks are all bad, or that has none."""
+    tasks = [damaged(task, "support") if index in bad else task for index, task in enumerate(lines(3))]
+    (alone,) = divided_search(tasks, 1, balanced=balanced)
+    untouched = torch.allclose(alone, torch.full_like(alone, math.log(1e-3)))
+    assert untouched == (len(bad) == len(tasks)), "where a task is good, there is something to find"
+    for size in (2, 4):
+        for found in divided_search(tasks, size, balanced=balanced):
+            assert torch.equal(found, alone)

@@ -1,0 +1,83 @@
+"""Processes that torchrun has started again, and a folder that is theirs or somebody else's; threads for processes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metaprior.runs import finish
+from metaprior.runs.finish import evaluate_run
+from metaprior.runs.folder import RunFolderError
+from metaprior.runs.program import SAVED, STARTED, train
+from metaprior.runs.state import Which
+from metaprior.team import OtherRankFailed, Team
+from metaprior.team.agreement import Disagreement
+from metaprior.training.trainer import StepReport, Trainer
+from tests.runs.test_resume import PowerFailure
+from tests.runs.tiny import assert_same_run, request
+from tests.team.fake import outcomes, together
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+
+
+def start(folder: Path, kept: str = "", resume_from: Which = "last") -> tuple[Sequence[object], list[str]]:
+    """Two ranks; what became of them, and what was said."""
+    said: list[str] = []
+    asked = replace(request(folder, resume=resume_from != "last"), resume_from=resume_from)
+
+    def work(team: Team) -> str:
+        train(asked, said.append if team.first else lambda _: None, team)
+        return team.kept()
+
+    return outcomes(2, work, kept), said
+
+
+def begun(folder: Path) -> None:
+    """A run of which all processes ended at step 9."""
+    real = Trainer.step
+
+    def step(self: Trainer) -> StepReport:
+        if self.progress.step == 9:
+            raise PowerFailure
+        return real(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "step", step)
+        found, _ = start(folder)
+    assert {type(outcome) for outcome in found} == {PowerFailure}
+
+
+@pytest.mark.parametrize("kept", [STARTED, SAVED])
+def test_what_is_started_again_goes_on_without_being_told_to(tmp_path: Path, kept: str) -> None:
+    begun(tmp_path / "run")
+    found, said = start(tmp_path / "run", kept)
+    assert found == [SAVED, SAVED], "and says so to those that may be started next"
+    assert said[0] == "resuming from checkpoints/last, step 9"
+    start(tmp_path / "undisturbed")
+    assert_same_run(tmp_path / "run", tmp_path / "undisturbed")
+
+
+def test_a_folder_that_is_not_theirs_is_not_gone_on_with(tmp_path: Path) -> None:
+    begun(tmp_path / "run")
+    found, _ = start(tmp_path / "run")
+    assert isinstance(found[0], RunFolderError)
+    assert isinstance(found[1], OtherRankFailed)
+
+
+@pytest.mark.parametrize(("kept", "step"), [("", 8), (STARTED, 8), (SAVED, 9)])
+def test_another_checkpoint_is_begun_from_once(tmp_path: Path, kept: str, step: int) -> None:
+    """Not again when the processes have gone on from there."""
+    begun(tmp_path / "run")
+    _, said = start(tmp_path / "run", kept, "previous")
+    assert f", step {step}" in said[0]
+
+
+def test_ranks_that_are_asked_for_different_evaluations_stop(tmp_path: Path) -> None:
+    together(2, lambda team: train(request(tmp_path / "run"), lambda _: None, team))
+    found = outcomes(2, lambda team: evaluate_run(tmp_path / "run", tasks=2 + team.rank, team=team))
+    assert isinstance(found[0], Disagreement)
+    assert "--tasks: rank 0 has 2, rank 1 has 3" in str(found[0])
