@@ -62,15 +62,15 @@ class Settings:
     """Sizes and repeats."""
 
     width: int = 16
-    other_widths: tuple[int, ...] = (8, 32)
+    other_widths: tuple[int, ...] = (8,)
     frame: int = 32
     k_shot: int = 5
     k_query: int = 10
     inner_steps: int = 5
     meta_batch: int = 8
-    steps: int = 3
-    rounds: int = 5
-    other_rounds: int = 2
+    steps: int = 2
+    rounds: int = 3
+    other_rounds: int = 1
     exchange_ranks: tuple[int, ...] = (2, 3, 4)
     largest: int = SIZES[-1]
     wide: int = 64

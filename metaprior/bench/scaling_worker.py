@@ -30,6 +30,7 @@ from metaprior.models.unet import UNet
 from metaprior.noise import Noise
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.team import Team, team_of_torchrun
+from metaprior.team.launch import leave
 from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
@@ -145,9 +146,18 @@ class Watched(Team):
         self._wait()
         self._timed("sum", lambda: self._team.sum_(tensors))
 
+    def exchange_(self, parts: Sequence[Tensor]) -> None:
+        """See ``Team``."""
+        self._wait()
+        self._timed("sum", lambda: self._team.exchange_(parts))
+
     def any(self, flag: bool) -> bool:
         """See ``Team``."""
         return self._team.any(flag)
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """See ``Team``."""
+        return self._team.on_first(work)
 
     def _wait(self) -> None:
         if self.size > 1:
@@ -210,8 +220,7 @@ def timed_steps(job: Job, trainer: Trainer, team: Team, begin: Callable[[], None
 def held_bytes(trainer: Trainer) -> int:
     """Bytes of the optimiser's moments that this process holds."""
     states = trainer.optimizer._adam.state.values()
-    held = [value.to_local() if hasattr(value, "to_local") else value for state in states for value in state.values()]
-    return sum(tensor.numel() * tensor.element_size() for tensor in held)
+    return sum(tensor.numel() * tensor.element_size() for state in states for tensor in state.values())
 
 
 def constants(job: Job, team: Team) -> Row:
@@ -319,3 +328,4 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    leave(0)

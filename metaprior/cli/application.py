@@ -1,13 +1,13 @@
 """The application that commands are added to, and what happens to their errors."""
 
 import os
-import sys
 import time
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 import typer
 
+from metaprior.team.launch import leave
 from metaprior.team.team import LATER, OtherRankFailed, RankLost
 
 app = typer.Typer(
@@ -72,15 +72,9 @@ def _stop(message: str) -> NoReturn:
 
 
 def _leave(end: SystemExit) -> NoReturn:
-    """One of several processes leaves at once.
-
-    Threads of torch's process groups that are still there when the interpreter takes itself apart have been seen to
-    abort it, and torchrun would count that as a failure of a run of which everything is done and written.
-    """
+    """One of several processes leaves at once."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+        leave(end.code if isinstance(end.code, int) else int(end.code is not None))
     raise end
 
 

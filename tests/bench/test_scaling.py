@@ -245,6 +245,9 @@ class Slow(Team):
     def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
         self.clock[0] += 10 if tensors[0].numel() > 1 else 100  # of one number: all wait for each other
 
+    def exchange_(self, parts: Sequence[torch.Tensor]) -> None:
+        self.clock[0] += 5
+
 
 def test_clocks_tell_work_waiting_and_sending_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
@@ -259,6 +262,8 @@ def test_clocks_tell_work_waiting_and_sending_apart(monkeypatch: pytest.MonkeyPa
     assert watched.seconds == {"work": 1000, "waiting": 100, "exchange": 1, "sum": 0}
     watched.sum_([torch.ones(3)])
     assert watched.seconds == {"work": 1000, "waiting": 200, "exchange": 1, "sum": 10}
+    watched.exchange_([torch.ones(3)])  # of shards
+    assert watched.seconds == {"work": 1000, "waiting": 300, "exchange": 1, "sum": 15}
     watched.reset()
     assert set(watched.seconds.values()) == {0.0}
 

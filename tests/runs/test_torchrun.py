@@ -124,11 +124,14 @@ def test_ctrl_c_and_the_same_command_with_resume(undisturbed: tuple[Path, Ended]
     assert_same_run(tmp_path / "run", undisturbed[0])
 
 
-def test_too_many_bad_tasks_stop_the_run_with_one_message(config: Path, tmp_path: Path) -> None:
+def test_too_many_bad_tasks_stop_the_run_with_one_message_and_restarts_do_not_mend_it(
+    config: Path, tmp_path: Path
+) -> None:
     changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
     options = [word for change in changes for word in ("--set", change)]
-    ended = torchrun("metaprior", "train", config, "--run-dir", tmp_path / "run", *options)
+    ended = torchrun("metaprior", "train", config, "--run-dir", tmp_path / "run", *options, restarts=1)
     assert ended.code == 1
+    assert len(json.loads((tmp_path / "run" / "run.json").read_text())["starts"]) == 1
     (message,) = ended.messages()
     assert message.startswith("metaprior: 4 tasks in a row had no finite gradient (step 2); the last was sinusoid 3")
     assert ended.out.count("stopped at step 2") == 1
@@ -139,8 +142,7 @@ def test_too_many_bad_tasks_stop_the_run_with_one_message(config: Path, tmp_path
 
 
 def test_ranks_that_were_told_different_things_stop_with_both_values(config: Path, tmp_path: Path) -> None:
-    """Once: to start them again would not mend it."""
-    ended = altered("other_learning_rate", config, tmp_path / "run", restarts=1)
+    ended = altered("other_learning_rate", config, tmp_path / "run")
     assert ended.code != 0
     assert ended.messages() == ["metaprior: the processes do not agree:"], ended.said()
     assert ended.err.count("  meta.lr: rank 0 has 0.001, rank 1 has 0.5\n") == 1

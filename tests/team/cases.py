@@ -23,6 +23,7 @@ from metaprior.runs.program import train
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team, team_of_torchrun
+from metaprior.team.launch import leave
 from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped, Trainer
@@ -172,10 +173,11 @@ def resumed_and_stopped(folder: Path, team: Team) -> list[str]:
     """Go on with the run that one process has begun; begin another one, for one process to go on with."""
     said: list[str] = []
     finish.draw = lambda *_: []
-    train(request(folder / "one then two", resume=True), said.append, team)
+    # On rank 0 alone: it writes the file that it reads.
+    train(team.on_first(lambda: request(folder / "one then two", resume=True)), said.append, team)
     fail_at(11)
     try:
-        train(request(folder / "two then one"), lambda _: None, team)
+        train(team.on_first(lambda: request(folder / "two then one")), lambda _: None, team)
     except PowerFailure:
         return said
     raise AssertionError("the run has not stopped")
@@ -196,3 +198,4 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    leave(0)
