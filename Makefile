@@ -18,7 +18,7 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about nine minutes.
+# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
 	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
 	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json

@@ -123,14 +123,9 @@ class Measured:
         return statistics.median(self.ratios(slow, fast))
 
     def parts(self, kind: str) -> dict[str, float]:
-        """Seconds of each part of a step: median over rounds, of means over steps and ranks; with what is left."""
-        by_round = [
-            {name: statistics.mean(rank[name] for rank in row["parts"]) / len(row["seconds"][0]) for name in PARTS}
-            for row in self.rounds[kind]
-        ]
-        whole = statistics.median(statistics.mean(map(statistics.mean, row["seconds"])) for row in self.rounds[kind])
-        parts = {name: statistics.median(found[name] for found in by_round) for name in PARTS}
-        return {**parts, "rest": whole - sum(parts.values()), "step": whole}
+        """Seconds of each part of a step, what is left, and all: median over rounds, of means over steps and ranks."""
+        by_round = [_parts_of(row) for row in self.rounds[kind]]
+        return {name: statistics.median(found[name] for found in by_round) for name in by_round[0]}
 
     def network(self, meta_batch: int) -> Network:
         """What a step costs one process, for the model."""
@@ -150,7 +145,7 @@ def run(*, quick: bool = False, settings: Settings | None = None, runner: Runner
             bar.update()
     measured = [_measured(width, answers) for width in (settings.width, *settings.other_widths)]
     constants = {processes: row for processes, _, row in answers[CONSTANTS]}
-    rows = [*_step_rows(measured), *_part_rows(measured), *_constant_rows(constants)]
+    rows = [*_step_rows(measured), *_round_rows(measured), *_part_rows(measured), *_constant_rows(constants)]
     predictions = [_prediction(found, settings.meta_batch, constants) for found in measured]
     rows += [*predictions, *_memory_rows(answers[MEMORY]), *_paper_rows(settings, [row for *_, row in answers[COUNT]])]
     about = {"bench": "scaling", "quick": quick, **asdict(settings), "load_before": load}
@@ -189,6 +184,26 @@ class ScalingResult(BenchResult):
             for part, rows in groupby(self.rows, key=lambda row: row["part"])
         ]
         return "\n".join([*tables, *(f"- {note}" for note in self.notes)])
+
+
+def _parts_of(row: Row) -> dict[str, float]:
+    """Of one round."""
+    steps = len(row["seconds"][0])
+    parts = {name: statistics.mean(rank[name] for rank in row["parts"]) / steps for name in PARTS}
+    whole = statistics.mean(map(statistics.mean, row["seconds"]))
+    return {**parts, "rest": whole - sum(parts.values()), "step": whole}
+
+
+def _round_rows(measured: Sequence[Measured]) -> Iterator[Row]:
+    for found in measured:
+        by_kind = {kind: found.seconds(kind) for kind in KINDS if found.rounds[kind]}
+        for number, seconds in enumerate(zip(*by_kind.values(), strict=True), start=1):
+            yield {
+                "part": "seconds of a step, by round",
+                "width": found.width,
+                "round": number,
+                **dict(zip(by_kind, seconds, strict=True)),
+            }
 
 
 def _step_rows(measured: Sequence[Measured]) -> Iterator[Row]:

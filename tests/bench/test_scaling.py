@@ -118,6 +118,7 @@ def test_the_tables_on_paper_are_the_model() -> None:
     assert limits["as it is"]["all_reduce_ms"] == pytest.approx(1e3 * parts.all_reduce)
     assert limits["as it is"]["exchange_ms"] == pytest.approx(2 * (1 + 126 * 0.1))
     assert limits["one exchange a step, by a tree"]["exchange_ms"] == pytest.approx(1 + 6 * 0.1)
+    assert limits["notes ten times slower"]["exchange_ms"] == pytest.approx(10 * limits["as it is"]["exchange_ms"])
     assert limits["both"]["efficiency"] > limits["as it is"]["efficiency"]
 
 
@@ -198,6 +199,26 @@ def test_the_prediction_is_beside_the_measurement(by_the_model: BenchResult) -> 
         assert row["error"] == pytest.approx(-sent / row["measured_ms"])
 
 
+def test_every_round_is_told(by_the_model: BenchResult) -> None:
+    rows = [row for row in by_the_model.rows if row["part"].startswith("seconds of a step")]
+    assert [(row["width"], row["round"]) for row in rows] == [(width, n) for width in (16, 8) for n in (1, 2, 3)]
+    one = 8 * TASK + REST
+    assert [row["1 process"] for row in rows[:3]] == pytest.approx([slow * one for slow in SLOWNESS])
+    assert "2 processes, sharded" in rows[0]
+    assert "2 processes, sharded" not in rows[3]
+
+
+def test_parts_add_up_within_a_round() -> None:
+    """Of rounds whose slow parts differ, too: what is left of medians may be less than nothing."""
+    rounds = [(10.0, 1.0), (20.0, 3.0), (12.0, 9.0)]  # work and rest
+    rows = [
+        {"seconds": [[work + rest] * 2], "parts": [{**dict.fromkeys(PARTS, 0.0), "work": 2 * work}]}
+        for work, rest in rounds
+    ]
+    parts = scaling.Measured(16, {scaling.ONE: rows}).parts(scaling.ONE)
+    assert (parts["work"], parts["rest"], parts["step"]) == (12.0, 3.0, 21.0)
+
+
 def test_every_kind_has_its_rounds_in_turn() -> None:
     settings = scaling.Settings(rounds=2, other_widths=(8,), other_rounds=1)
     machine = Machine(settings.meta_batch)
@@ -218,7 +239,7 @@ def test_arithmetic_on_paper_is_by_the_pixel(by_the_model: BenchResult) -> None:
 
 def test_a_table_for_each_kind_of_row(by_the_model: BenchResult) -> None:
     tables = by_the_model.table().split("\n\n")
-    assert len(tables) == 9  # eight kinds of rows, and the notes
+    assert len(tables) == 10  # nine kinds of rows, and the notes
     assert tables[0].splitlines()[0] == "steps"
     assert "gb_per_s" not in tables[0]
     assert tables[-1].startswith("- meta-steps of the trainer")
