@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,6 +14,8 @@ from metaprior.team.team import Team
 
 HANG_AFTER = 600.0
 """Seconds without an answer after which a process counts as hanging."""
+LAST_THREADS = 0.5
+"""Seconds for gloo's threads to let go of what they hold: see ``leave``, which scripts do not end with."""
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -45,6 +48,7 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
     dist.init_process_group(backend(), store=own, rank=rank, world_size=size, timeout=timeout)
     yield Ranks(hang_after, own, store)
     dist.destroy_process_group()  # not after an error: the others may not be there to say goodbye to
+    time.sleep(LAST_THREADS)
 
 
 def _check_environment() -> None:
@@ -80,9 +84,9 @@ def own_device(kind: str) -> torch.device:
 def leave(code: int) -> NoReturn:
     """End this process, one of several, at once.
 
-    Threads of torch's process groups that are still there when the interpreter takes itself apart have been seen to
-    abort it ("terminate called without an active exception", one start in twenty on a busy machine), and torchrun
-    counts that as a failure of a process of which everything is done and written.
+    A thread of gloo that lets go of the last exchange while the interpreter takes itself apart aborts it ("terminate
+    called without an active exception", 3 starts of 40 on a busy machine), and torchrun counts that as a failure of a
+    process of which everything is done and written.
     """
     sys.stdout.flush()
     sys.stderr.flush()
