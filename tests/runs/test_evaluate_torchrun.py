@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import xarray as xr
 from typer.testing import CliRunner
 
@@ -33,6 +34,7 @@ def test_two_processes_evaluate_as_one(solar_run: SolarRun, tmp_path: Path) -> N
     assert (tmp_path / "two.json").read_bytes() == (tmp_path / "one.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_predict_as_one(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
     archive = ("--support", june, "--inputs", june, "--at", "2025-06-02T11:30")
     command = ("predict", solar_run.folder, *archive, "--samples", SAMPLES, "--out")
