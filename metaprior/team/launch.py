@@ -85,8 +85,8 @@ def leave(code: int) -> NoReturn:
     """End this process, one of several, at once.
 
     A thread of gloo that lets go of the last exchange while the interpreter takes itself apart aborts it ("terminate
-    called without an active exception", 3 starts of 40 on a busy machine), and torchrun counts that as a failure of a
-    process of which everything is done and written.
+    called without an active exception"; rare, on a busy machine), and torchrun counts that as a failure of a process of
+    which everything is done and written.
     """
     sys.stdout.flush()
     sys.stderr.flush()

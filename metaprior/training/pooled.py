@@ -16,17 +16,12 @@ from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
 
-def pooled_gradient(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> MetaBatch:
-    """Loss per observation and its gradient, in the form of a meta-batch; the gradient by scales of theta is zero.
+def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
+    """The loss and its gradient, summed over observations and not yet looked at: whether a pool is finite is known when
+    all of it is there. The gradient by scales of theta is zero.
 
     A task whose data are not finite is left out, and named among the failures.
     """
-    return mean_of_pool(pooled_sums(problem, theta, tasks), theta)
-
-
-def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
-    """The same, summed over observations and not yet looked at: whether a pool is finite is known when all of it is
-    there."""
     damaged = tuple(failure for task in tasks if (failure := _damage(task)))
     tasks = [task for task in tasks if not _damage(task)]
     if not tasks:
@@ -50,7 +45,7 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
 
 
 def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
-    """The mean over observations. If it is not finite all tasks failed, because nobody knows which one it was."""
+    """The mean over observations, as a meta-batch. If it is not finite all tasks failed: nobody knows which it was."""
     batch = sums.mean(theta)
     if not batch.count:
         return batch

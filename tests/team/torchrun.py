@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from metaprior.bench.scaling_worker import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 120.0
@@ -59,13 +60,6 @@ def _ended(launchers: Sequence[Sequence[str]], arguments: Sequence[object]) -> l
             out, err = process.communicate(timeout=PATIENCE)
             found.append(Ended(process.returncode, out, err, time.monotonic() - began))
     return found
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from metaprior.likelihoods import NOISE
 from metaprior.metagrad.problem import LOG_LR
-from metaprior.training.pooled import pooled_gradient
+from metaprior.training.pooled import mean_of_pool, pooled_sums
 from tests.training.lines import damaged, line, lines, make_problem, network_module
 
 TASKS = [*lines(2), line(2, support=2, query=3)]
@@ -33,7 +33,7 @@ def test_pooled_gradients_are_plain_ones(micro_batch: int | None) -> None:
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     theta = theta._replace(plain={**theta.plain, NOISE: torch.tensor(0.3, dtype=torch.float64)})
     loss, grads = by_hand()
-    batch = pooled_gradient(problem, theta, TASKS)
+    batch = mean_of_pool(pooled_sums(problem, theta, TASKS), theta)
     torch.testing.assert_close(batch.loss, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(batch.terms.nll_query, loss, rtol=1e-12, atol=0)
     found = {**batch.grads.plain, **problem.network.layout.split(batch.grads.mu)}
@@ -49,7 +49,8 @@ def test_pooled_gradients_are_plain_ones(micro_batch: int | None) -> None:
 def test_pooled_data_that_are_not_finite_are_a_failure(part: str) -> None:
     problem = make_problem()
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
-    batch = pooled_gradient(problem, theta, [damaged(TASKS[0], part), damaged(TASKS[1], part)])
+    bad = [damaged(TASKS[0], part), damaged(TASKS[1], part)]
+    batch = mean_of_pool(pooled_sums(problem, theta, bad), theta)
     assert batch.count == 0
     assert [failure.term for failure in batch.failures] == [f"{part} y"] * 2
     assert "line 0" in batch.failures[0].task
