@@ -50,7 +50,7 @@ def learning_rate_factor(settings: MetaTraining, step: int, since: int) -> float
     pooled = step < settings.warm_start
     start, count = (0, settings.warm_start) if pooled else (settings.warm_start, settings.meta_steps)
     rise = min(1.0, (step - since + 1) / FIRST_STEPS)
-    if not pooled and settings.schedule != "cosine":
+    if settings.warm_start_average > 0 if pooled else settings.schedule != "cosine":
         return rise
     return rise * 0.5 * (1 + math.cos(math.pi * (step - start) / count))
 

@@ -25,7 +25,9 @@ class MetaTraining:
         plateau_patience: see ``schedule``.
         warm_start: steps of plain training on pooled tasks before any meta-step: sigma plays no part, and the support
             and query sets of ``meta_batch`` tasks are one batch.
-        warm_start_lr: the learning rate of these steps, falling to zero along a cosine.
+        warm_start_lr: the learning rate of these steps, falling to zero along a cosine, unless
+        warm_start_average: is above 0: then it does not fall, and the warm start ends with the average over about this
+            share of its steps, the last ones. 0.03 is a good one; it pays where the warm start is long.
         scales_first: share of the meta-steps in which only scales move (step sizes, sigma, noise), before the means.
         kl_warmup: share of the meta-steps over which the KL's weight rises from zero to what it is.
         search_step_size: where step sizes are learned, find a common first one by trying ``inner.lr`` and others.
@@ -47,6 +49,7 @@ class MetaTraining:
     plateau_patience: int = 5
     warm_start: int = 0
     warm_start_lr: float = 1e-3
+    warm_start_average: float = 0.0
     scales_first: float = 0.1
     kl_warmup: float = 0.0
     search_step_size: bool = True
@@ -64,6 +67,9 @@ class MetaTraining:
         for name in ("scales_first", "kl_warmup"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is a share of the meta-steps, between 0 and 1; got {getattr(self, name)}")
+        if not 0 <= self.warm_start_average <= 1:
+            found = self.warm_start_average
+            raise ValueError(f"warm_start_average is a share of the warm start's steps, between 0 and 1; got {found}")
         if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
             raise ValueError(f"weight_decay has to be at least 0, got {self.weight_decay}")
         if self.balance_step_sizes and not self.search_step_size:

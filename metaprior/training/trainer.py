@@ -13,6 +13,7 @@ from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
 from metaprior.team import Team
+from metaprior.training.averaging import Average
 from metaprior.training.divided_batch import summed
 from metaprior.training.door import Door
 from metaprior.training.gradient_choice import Stacker
@@ -110,6 +111,7 @@ class Trainer:
         self._shards = Sharded(team) if sharded and team.size > 1 else Whole()
         self._hold(theta)
         self.progress = Progress()
+        self._average = self._begun_average()
         self._door, self._stacker, self._read = Door(problem), Stacker(problem, engine), ReadAhead(self._tasks_at)
 
     def _hold(self, theta: WeightDistribution) -> None:
@@ -129,8 +131,25 @@ class Trainer:
             self._begin_meta_training()
         batch = self._gradient(phase)
         norms = self._descend(phase, batch) if batch.count else {}
+        if self._average:
+            self._follow(self._average, moved=batch.count > 0)
         self._count(phase, batch)
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
+
+    def _begun_average(self) -> Average | None:
+        """What the warm start ends with, if that is an average."""
+        settings = self.settings
+        under_way = settings.warm_start_average > 0 and self.progress.step < settings.warm_start
+        return Average(self.theta, settings.warm_start_average) if under_way else None
+
+    def _follow(self, average: Average, *, moved: bool) -> None:
+        """With the average, behind a step of the warm start; after the last one it becomes theta."""
+        done = self.progress.step + 1
+        if moved:
+            average.add(self.theta, done)
+        if done == self.settings.warm_start:
+            self._average = None
+            self._hold(average.theta)
 
     def _gradient(self, phase: Phase) -> MetaBatch:
         """Every rank has its share of the meta-batch; with one rank that is all of it."""
@@ -237,6 +256,8 @@ class Trainer:
         All ranks have to ask; moments, which may be sharded, are for the first one alone.
         """
         theta = {f"theta/{name}": value.detach() for name, value in named_tensors(self.theta).items()}
+        if self._average:
+            theta |= {f"average/{name}": value for name, value in self._average.tensors.items()}
         return theta | {f"adam/{name}": value for name, value in self.optimizer.moments() if self.team.first}
 
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
@@ -248,3 +269,7 @@ class Trainer:
         saved = {name.removeprefix("adam/"): value for name, value in tensors.items() if name.startswith("adam/")}
         self.optimizer.restore_moments(saved)
         self.progress = replace(progress)
+        self._average = self._begun_average()
+        if self._average:
+            for name, value in self._average.tensors.items():
+                value.copy_(tensors[f"average/{name}"])

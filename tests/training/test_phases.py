@@ -59,6 +59,13 @@ def test_other_schedules_only_rise(schedule: str) -> None:
     assert factors == pytest.approx([0.5, 0.1, 0.5, 1.0, 1.0, 1.0])
 
 
+def test_the_learning_rate_of_an_averaged_warm_start_only_rises() -> None:
+    settings = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, warm_start_average=0.1)
+    factors = [learning_rate_factor(settings, step, 0 if step < 20 else 20) for step in (0, 9, 10, 19, 70, 119)]
+    falling = [learning_rate_factor(SETTINGS, step, 20) for step in (70, 119)]
+    assert factors == pytest.approx([0.1, 1.0, 1.0, 1.0, *falling])
+
+
 @pytest.mark.parametrize(("step", "share"), [(20, 1 / 26), (30, 11 / 26), (44, 25 / 26), (45, 1.0), (119, 1.0)])
 def test_the_kl_rises_inside_and_outside(step: int, share: float) -> None:
     settings = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, kl_warmup=0.25)

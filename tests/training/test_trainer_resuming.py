@@ -201,8 +201,9 @@ def test_tasks_of_other_shapes_may_come_later() -> None:
     assert [trainer.step().tasks for _ in range(3)] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("average", [0.0, 0.5])
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_a_training_with_a_pooled_source_goes_on_bit_for_bit(after: int) -> None:
+def test_a_training_with_a_pooled_source_goes_on_bit_for_bit(after: int, average: float) -> None:
     """Warm start until step 3, from a source of its own; a search that balances step sizes; then everything."""
 
     def fresh() -> Trainer:
@@ -213,6 +214,7 @@ def test_a_training_with_a_pooled_source_goes_on_bit_for_bit(after: int) -> None
             tasks_per_epoch=8,
             meta_batch=2,
             warm_start=3,
+            warm_start_average=average,
             scales_first=0.5,
             balance_step_sizes=True,
         )
