@@ -37,7 +37,14 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
 
 def train(settings: Settings, world: World, *, meta_share: float, progress: bool = True) -> tuple[MetaLearner, Fitted]:
     """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks."""
-    training = MetaTraining(meta_batch=4, warm_start_lr=2e-3, scales_first=1.0, balance_step_sizes=True, scale_lr=0.03)
+    training = MetaTraining(
+        meta_batch=4,
+        warm_start_lr=2e-3,
+        warm_start_average=0.03,
+        scales_first=1.0,
+        balance_step_sizes=True,
+        scale_lr=0.03,
+    )
     learner, seconds = new_learner(settings, world), settings.seconds
     warm = fit_within(
         learner, world.pooled, training, seconds=(1 - meta_share) * seconds, warm_share=1.0, progress=progress
