@@ -32,7 +32,7 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
     if weights is not None:
         network.load_state_dict(dict(weights))
     inner = InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0)
-    return MetaLearner(network, CRPSGaussian(), inner=inner, relative_sigma=0.01, seed=settings.seed)
+    return MetaLearner(network, CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed)
 
 
 def train(settings: Settings, world: World, *, meta_share: float, progress: bool = True) -> tuple[MetaLearner, Fitted]:
