@@ -1,8 +1,9 @@
 """Saving and loading: tensors in safetensors, everything else in readable JSON, no pickle.
 
 A checkpoint is a folder with ``checkpoint.json`` and the tensor file that it names. The tensor file's name carries the
-SHA-256 of its content; it is written and synced first, and ``checkpoint.json`` is then replaced in one atomic step.
-So a crash at any moment leaves the old checkpoint or the new one, whole, and a damaged file is noticed on loading.
+SHA-256 of its content; it is written and synced first, and ``checkpoint.json``, which has a SHA-256 of its own content,
+is then replaced in one atomic step. So a crash at any moment leaves the old checkpoint or the new one, whole, and a
+damaged or altered file is noticed on loading.
 """
 
 import hashlib
@@ -21,8 +22,9 @@ from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
 
 FORMAT = "metaprior-checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DESCRIPTION = "checkpoint.json"
+OWN_DIGEST = "description_sha256"
 LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
 
 
@@ -48,7 +50,8 @@ def write(
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
     header = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "tensors": name, "sha256": digest}
-    text = json.dumps({**header, **description}, indent=2, allow_nan=False) + "\n"
+    whole = {**header, **description}
+    text = json.dumps({**whole, OWN_DIGEST: _digest(whole)}, indent=2, allow_nan=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _replace(folder / name, content)
@@ -185,12 +188,20 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is of format version {description.get('version')}, this release reads {FORMAT_VERSION}"
         )
-    missing = [key for key in ("kind", "tensors", "sha256") if not isinstance(description.get(key), str)]
+    missing = [key for key in ("kind", "tensors", "sha256", OWN_DIGEST) if not isinstance(description.get(key), str)]
     if missing:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
     if Path(description["tensors"]).name != description["tensors"]:
         raise CheckpointError(f"{path} is damaged: its tensor file {description['tensors']!r} is not a plain name")
+    if _digest(description) != description[OWN_DIGEST]:
+        raise CheckpointError(f"{path} is damaged: its content is not what was saved; restore it from a copy")
     return description
+
+
+def _digest(description: Mapping[str, Any]) -> str:
+    """Of all but itself, however the JSON is laid out."""
+    content = {key: value for key, value in description.items() if key != OWN_DIGEST}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _replace(path: Path, content: bytes) -> None:

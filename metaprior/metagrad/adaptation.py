@@ -134,11 +134,27 @@ def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> No
     return None
 
 
+def damage(task: Task) -> NonFinite | None:
+    """What is not finite in a task's own data, if anything is: no step size would help."""
+    named = {
+        f"{part} {name}": values
+        for part, examples in (("support", task.support), ("query", task.query))
+        for name, values in examples._asdict().items()
+    }
+    return first_non_finite(named, task.name, "data")
+
+
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:
     """Stacked along a new first axis of length K."""
     if not nll:
         return InnerTerms(like.new_zeros(0), like.new_zeros(0))
     return InnerTerms(torch.stack(nll), torch.stack(kl) * w)
+
+
+def _moved(state: State) -> dict[str, Tensor]:
+    """By name; the scale of a point is no number, and stays what it is."""
+    rho = torch.where(state.rho == -torch.inf, 0.0, state.rho)
+    return {"mean of a weight": state.mu, "scale of a weight": rho, **state.plain}
 
 
 def adapt(
@@ -154,6 +170,8 @@ def adapt(
         kl = run.step(state, record, step)
         if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
             return failure
+    if steps and (failure := run.failure(_moved(state), steps - 1)):
+        return failure  # the losses of the last step were those before it
     rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
     return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})
 

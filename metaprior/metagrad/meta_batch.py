@@ -7,6 +7,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from metaprior.metagrad.adaptation import damage
 from metaprior.metagrad.problem import Engine, MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.products import central_difference
 from metaprior.metagrad.sweep import Sweep
@@ -73,11 +74,14 @@ def meta_gradient(
 def meta_sums(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, engine: Engine, stacked: bool
 ) -> BatchSums:
-    """The same before the division, also for no tasks at all."""
+    """The same before the division, also for no tasks at all. Tasks whose data are not finite are not tried."""
     noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
-    if stacked and tasks:
-        return _all_at_once(problem, theta, tasks, noises, engine)
-    return _one_by_one(problem, theta, tasks, noises, engine)
+    damages = [damage(task) for task in tasks]
+    whole = [found is None for found in damages]
+    tasks, noises = list(compress(tasks, whole)), list(compress(noises, whole))
+    how = _all_at_once if stacked and tasks else _one_by_one
+    sums = how(problem, theta, tasks, noises, engine)
+    return replace(sums, failures=(*filter(None, damages), *sums.failures))
 
 
 def _one_by_one(

@@ -351,7 +351,8 @@ class NonFinite:
     """What an engine returns when a number is not finite: where it happened. The caller decides what to do."""
 
     task: str
-    step: int | Literal["outer", "sweep"]
+    step: int | Literal["outer", "sweep", "data"]
+    """An inner step, the outer loss, the sweep back; or none of them: the task's own data were not finite."""
     term: str
     value: float
 
@@ -360,6 +361,8 @@ class NonFinite:
         raise FloatingPointError(str(self))
 
     def __str__(self) -> str:
+        if self.step == "data":
+            return f"{self.task}: its {self.term} holds {self.value}; nothing of this task was used. Mend its data"
         where = f"inner step {self.step}" if isinstance(self.step, int) else self.step
         return (
             f"{self.task}: the {self.term} became {self.value} ({where}); nothing of this task was used. A smaller "

@@ -45,7 +45,7 @@ from metaprior.training.epoch import Summary, run_steps
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.optimizer import leaves_of, named_tensors
 from metaprior.training.settings import FIELDS, MetaTraining
-from metaprior.training.trainer import Trainer
+from metaprior.training.trainer import MetaTrainingStopped, Trainer
 from metaprior.weights import WeightDistribution
 
 KIND = "MetaLearner"
@@ -111,6 +111,7 @@ class MetaLearner:
                 "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
             )
         self.network = BayesianNetwork(module, stochastic)
+        bytes_of(memory)  # what is no amount is said here, and not when a training begins
         self.memory, self.engine, self.seed = memory, engine, int(seed)
         self.problem(1)  # what cannot work is said here
 
@@ -142,7 +143,8 @@ class MetaLearner:
         from everywhere make better batches than all examples of a few tasks.
 
         Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
-        can be stopped and resumed, with validation and logs, there is ``metaprior train``.
+        can be stopped and resumed, with validation and logs, there is ``metaprior train``. Stopped by Ctrl-C, or by too
+        many bad tasks (``MetaTrainingStopped``), ``theta_`` is what was learned until then.
 
         ``team``: the processes that share the work (``team_of_torchrun``). Each computes with its share of a
         meta-batch's tasks, and all learn the same theta, up to rounding that of a single process. ``shard``: each holds
@@ -151,12 +153,16 @@ class MetaLearner:
         settings = _changed(training, changes)
         trainer = self.trainer(tasks, settings, pooled, team=team, shard=shard)
         progress = progress and team.first
-        history = []
-        if settings.warm_start:
-            history.append(run_steps(trainer, settings.warm_start, progress=progress))
-        for _ in range(settings.epochs):
-            history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
-            trainer.note_score(history[-1].loss)  # for the plateau schedule
+        history = list[Summary]()
+        try:
+            if settings.warm_start:
+                history.append(run_steps(trainer, settings.warm_start, progress=progress))
+            for _ in range(settings.epochs):
+                history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
+                trainer.note_score(history[-1].loss)  # for the plateau schedule
+        except (MetaTrainingStopped, KeyboardInterrupt):  # hours of work, and good up to here
+            self.theta_, self.history_ = trainer.theta.detached(), history
+            raise
         self.theta_, self.history_ = trainer.theta.detached(), history
         return self
 

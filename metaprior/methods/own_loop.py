@@ -148,8 +148,8 @@ def _refuse_nothing_learned(summary: Summary) -> None:
         raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
     if not summary.tasks:
         raise MetaTrainingStopped(
-            f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The last: "
-            f"{summary.last_failure}"
+            f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The first: "
+            f"{summary.failures[0]}"
         )
 
 

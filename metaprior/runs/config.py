@@ -7,7 +7,7 @@ Sections are the package's own dataclasses, with a few fields more where the pro
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -75,7 +75,7 @@ class Meta(MetaTraining):
 
 @dataclass(frozen=True)
 class WarmStart:
-    """``[warm_start]``: a safetensors file with the network's state dict, for pretrained means."""
+    """``[warm_start]``: a safetensors file with the network's state dict, for means that are trained already."""
 
     weights: str | None = None
 
@@ -155,6 +155,10 @@ class Config:
     warm_start: WarmStart
     evaluate: Evaluate
     run: Run
+
+    def __post_init__(self) -> None:
+        if self.warm_start.weights is not None:
+            object.__setattr__(self, "meta", replace(self.meta, pretrained=True))
 
     def resolved(self) -> Resolved:
         """Every section with every key, as JSON has it."""

@@ -45,7 +45,7 @@ def finish(
 
     The ranks of a team share what is computed. Only rank 0 looks at the folder, which others may not see.
     """
-    best = team.on_first(lambda: _save_prior(learner, run, step))
+    best = team.on_first(lambda: save_prior(learner, run, step))
     found = evaluate_learner(config, learner, poll=poll, team=team)
     pictures = team.on_first(lambda: _write_evaluation(found, run, say))
     if config.is_solar:
@@ -53,8 +53,8 @@ def finish(
     team.on_first(lambda: _end(config, run, board, pictures, step, best))
 
 
-def _save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
-    """Steps before the best validation, which the prior is of."""
+def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
+    """The learner's theta as the run's prior; returns the steps before the best validation, which it is of."""
     best = run.best_step(step)
     learner.save(run.prior)
     run.note_saved("prior", best)
@@ -161,7 +161,10 @@ def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
     config = parse(run.config(), str(run.path / "config.json"))
     torch.set_num_threads(config.run.threads)  # as in training: the same numbers, to the last bit
     if not run.prior.exists():
-        raise ValueError(f"{run.prior} is not there: the run has not finished; finish it with metaprior train --resume")
+        raise ValueError(
+            f"{run.prior} is not there: the run has neither finished nor had a validation; go on with metaprior train "
+            "--resume"
+        )
     return config, MetaLearner.load(run.prior)
 
 
@@ -175,7 +178,8 @@ def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:
 def unfinished_note(folder: Path, name: Saved) -> str | None:
     """Which state of a run is used by what needs its prior or its scores; None where that is the end of a finished run.
 
-    A run that is continued has those of its earlier end until it comes to the next one.
+    The prior is saved whenever a validation is the best so far. A run that is continued has the scores of its earlier
+    end until it comes to the next one.
     """
     run = RunFolder(folder)
     if not (run.path / FILES[name]).exists() or run.finished:

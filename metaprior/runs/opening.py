@@ -120,7 +120,7 @@ def check_frames(run: RunFolder, config: Config) -> None:
 
 def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
     """Where the run stands: at its beginning, or where a checkpoint was made. Nothing is written yet."""
-    if not keeper.team.on_first(lambda: any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH)):
+    if not keeper.team.on_first(lambda: _has_checkpoints(run)):
         return Position()
     position, computed = keeper.restore(which)
     say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
@@ -130,6 +130,18 @@ def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position
             "same up to rounding, but not to the last bit"
         )
     return position
+
+
+def _has_checkpoints(run: RunFolder) -> bool:
+    """False at the very beginning of a run; where something was learned, they have to be there."""
+    if any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
+        return True
+    if lines := run.metrics():
+        raise RunFolderError(
+            f"{run.checkpoints} holds no checkpoint, but the run has been at step {lines[-1]['step']} "
+            "(metrics.jsonl). Restore checkpoints/ from a copy; or begin anew with another --run folder"
+        )
+    return False
 
 
 def begin(run: RunFolder, keeper: Keeper, which: Which, position: Position) -> None:

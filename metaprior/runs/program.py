@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from metaprior.runs.config import Config
-from metaprior.runs.finish import finish
+from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
 from metaprior.runs.opening import begin, check_frames, is_to_do, note_frames, opened, restored
@@ -157,19 +157,21 @@ class Loop:
                     self.keeper.save(position)
 
     def end_epoch(self) -> Line:
-        """Validate, write the line, the best theta so far, and a checkpoint; in this order.
+        """Validate, write the line, the best theta so far (also as the prior, for use at once), and a checkpoint; in
+        this order.
 
         A run that is killed in between goes on from the checkpoint before, and does the same again.
         """
         began = time.perf_counter()
         found = self.validate(self.trainer.theta.detached()) if self._is_validated() else None
-        is_best = found is not None and self.trainer.note_score(found.score)
+        is_best = found is not None and self.trainer.note_score(found.score, found.failed)
         self.position.seconds += time.perf_counter() - began
         line = self._line(found, is_best)
         self.trainer.team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
         self.position.epochs, self.position.summary, self.position.seconds = self.position.epochs + 1, Summary(), 0.0
         if is_best:
             self.keeper.save_best(self.position)
+            self.trainer.team.on_first(lambda: save_prior(self.validate.learner, self.run, line["step"]))
         self.keeper.save(self.position)
         self.say(self._text(line))
         return line
@@ -186,6 +188,7 @@ class Loop:
             "phase": summary.phase,
             "tasks": summary.tasks,
             "bad_tasks": summary.bad_tasks,
+            "bad": summary.failures,
             "halvings": progress.halvings,
             **summary.means,
             "validation": found and {"score": found.score, "skill": found.skill, "best": is_best, **found.measures},
@@ -213,7 +216,7 @@ class Loop:
                 f"skill {_number(line['validation']['skill'])}{' (best)' if line['validation']['best'] else ''}"
             )
         if line["bad_tasks"]:
-            parts.append(f"bad tasks {line['bad_tasks']}")
+            parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")
         return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
 
     def _epoch_text(self, line: Line) -> str:

@@ -67,11 +67,11 @@ class Keeper:
 
     def _description(self, position: Position) -> dict[str, Any]:
         progress = asdict(self.trainer.progress)
-        summary = {name: value for name, value in vars(position.summary).items() if name != "last_failure"}
+        summary = vars(position.summary)
         return {
             "config": self.digest,
             "gradients": gradients(self.trainer),
-            "progress": {**progress, "best": None if math.isinf(progress["best"]) else progress["best"]},
+            "progress": {name: None if value == math.inf else value for name, value in progress.items()},
             "epochs": position.epochs,
             "summary": {**summary, "sums": {name: _text(value) for name, value in summary["sums"].items()}},
             "seconds": position.seconds,
@@ -92,8 +92,8 @@ class Keeper:
         with checkpoint.readable(folder):
             if description["config"] != self.digest:
                 raise ValueError("it belongs to a run with another configuration")
-            saved = dict(description["progress"])
-            progress = Progress(**{**saved, "best": math.inf if saved["best"] is None else saved["best"]})
+            saved = description["progress"].items()
+            progress = Progress(**{name: math.inf if value is None else value for name, value in saved})
             summary = dict(description["summary"])
             summary["sums"] = {name: float(value) for name, value in summary["sums"].items()}
             position = Position(int(description["epochs"]), Summary(**summary), float(description["seconds"]))

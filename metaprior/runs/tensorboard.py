@@ -17,7 +17,7 @@ class TensorBoard:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # seconds to import, so only where it is needed
 
-        self._writer: Any = SummaryWriter(str(folder), purge_step=step)
+        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
 
     def add_epoch(self, line: dict[str, Any]) -> None:
         """All numbers of a line of ``metrics.jsonl``, and the memory."""

@@ -21,10 +21,13 @@ from metaprior.weights import WeightDistribution
 
 @dataclass(frozen=True)
 class Validation:
-    """One look at theta. ``score`` is the mean nll after adaptation (lower is better); ``skill`` is for reading."""
+    """One look at theta. ``score`` is the mean nll after adaptation of the tasks that did not fail (lower is better);
+    ``skill`` is for reading, and NaN where targets never change: a constant is perfect then."""
 
     score: float
     skill: float
+    failed: int
+    """Tasks that have no score, because a number was not finite."""
     measures: dict[str, Any]
     """JSON: "before" and "after" adaptation, each with all measures of ``Evaluation.rows``."""
 
@@ -67,10 +70,11 @@ class Validator:
         try:
             found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False, team=self.team)
         except FloatingPointError as error:  # nothing could be scored at all
-            return Validation(math.inf, -math.inf, {"before": None, "after": None, "failed": str(error)})
+            unknown = {"before": None, "after": None, "failed": str(error)}
+            return Validation(math.inf, -math.inf, len(self.tasks), unknown)
         before, after = found.row(shots=0), found.row()
-        skill = 1 - _error(after) / self.constant
-        return Validation(_score(found), skill, known({"before": before, "after": after}))
+        skill = 1 - _error(after) / self.constant if self.constant else math.nan
+        return Validation(_score(found), skill, int(after["failed"]), known({"before": before, "after": after}))
 
 
 def _error(row: Row) -> float:
@@ -79,12 +83,9 @@ def _error(row: Row) -> float:
 
 
 def _score(found: Evaluation) -> float:
-    """Mean nll after adaptation; a task that failed counts as the worst one, so that failing never pays."""
+    """Mean nll after adaptation, of the tasks that have one."""
     nll = [row["nll"] for row in found.per_task if row["shots"] is None]
-    if not nll:
-        return math.inf
-    failed = [max(nll)] * sum(failure.cell.shots is None for failure in found.failures)
-    return math.fsum([*nll, *failed]) / len([*nll, *failed])
+    return math.fsum(nll) / len(nll) if nll else math.inf
 
 
 class _Spread(NamedTuple):

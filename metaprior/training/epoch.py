@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from tqdm import tqdm
 
-from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.metagrad.problem import OuterTerms
 from metaprior.training.trainer import StepReport, Trainer
+
+FAILURES_TOLD = 5
 
 
 @dataclass
@@ -23,13 +25,14 @@ class Summary:
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """Tasks in each sum."""
-    last_failure: NonFinite | None = None
+    failures: list[str] = field(default_factory=list)
+    """What was wrong with the first few bad tasks, in words."""
 
     def add(self, report: StepReport) -> None:
         """Take a step into account."""
         self.phase, self.steps, self.tasks = report.phase.name, self.steps + 1, self.tasks + report.tasks
         self.bad_tasks += len(report.failures)
-        self.last_failure = report.failures[-1] if report.failures else self.last_failure
+        self.failures += map(str, report.failures[: FAILURES_TOLD - len(self.failures)])
         if report.tasks:
             for name, value in {"loss": report.loss, **_numbers(report.terms), **_norms(report)}.items():
                 self.sums[name] = self.sums.get(name, 0.0) + value * report.tasks

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import first_non_finite
+from metaprior.metagrad.adaptation import damage, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, nothing
-from metaprior.metagrad.problem import NonFinite, OuterTerms, Problem
+from metaprior.metagrad.problem import OuterTerms, Problem
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
 
@@ -22,8 +22,9 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
 
     A task whose data are not finite is left out, and named among the failures.
     """
-    damaged = tuple(failure for task in tasks if (failure := _damage(task)))
-    tasks = [task for task in tasks if not _damage(task)]
+    damages = [damage(task) for task in tasks]
+    damaged = tuple(filter(None, damages))
+    tasks = [task for task, found in zip(tasks, damages, strict=True) if found is None]
     if not tasks:
         return BatchSums(failures=damaged)
     x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
@@ -54,15 +55,6 @@ def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
     if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
         return nothing(theta, [*batch.failures, *[failure] * batch.count])
     return batch
-
-
-def _damage(task: Task) -> NonFinite | None:
-    named = {
-        f"{part} {name}": values
-        for part, examples in (("support", task.support), ("query", task.query))
-        for name, values in examples._asdict().items()
-    }
-    return first_non_finite(named, task.name, "outer")
 
 
 def _grad(leaf: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import Adaptation, adapt
+from metaprior.metagrad.adaptation import Adaptation, adapt, damage
 from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
@@ -50,7 +50,7 @@ def searched_step_sizes(
     ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out. On several ranks
     ``tasks`` are the rank's own, ``noise`` that of its first one, and all find the same.
     """
-    trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if _is_finite(task)]
+    trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if damage(task) is None]
     if not team.any(bool(trials)):
         return theta
     own = _places_of_likelihood(problem)
@@ -121,10 +121,6 @@ class _Search(NamedTuple):
         """Of every task of every rank."""
         _, parts = self.team.attempt(lambda: [function(*trial) for trial in self.trials], lambda part: part)
         return [value for part in parts for value in part]
-
-
-def _is_finite(task: Task) -> bool:
-    return all(bool(t.isfinite().all()) for part in (task.support, task.query) for t in part)
 
 
 def _places_of_likelihood(problem: Problem) -> list[int]:

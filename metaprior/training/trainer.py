@@ -52,7 +52,9 @@ class Progress:
     """How often all step sizes were halved, because no task of a meta-batch was finite."""
     plateau_factor: float = 1.0
     best: float = math.inf
-    """Lowest validation score so far, and"""
+    """Lowest validation score so far, among validations in which the fewest tasks failed;"""
+    fewest_failed: float = math.inf
+    """how many did; and"""
     since_best: int = 0
     """validations since."""
 
@@ -203,15 +205,20 @@ class Trainer:
         progress.bad_in_a_row += size
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
             raise MetaTrainingStopped(self._why_stopped(batch.failures[-1]))
-        if LOG_LR in self.theta.plain and not phase.pooled:
+        diverged = any(failure.step != "data" for failure in batch.failures)
+        if LOG_LR in self.theta.plain and not phase.pooled and diverged:
             with torch.no_grad():
                 self.theta.plain[LOG_LR] -= math.log(2)
             progress.halvings += 1
 
     def _why_stopped(self, last: NonFinite) -> str:
-        return (
+        what = (
             f"{self.progress.bad_in_a_row} tasks in a row had no finite gradient (step {self.progress.step}); the last "
-            f"was {last}. Theta is as it was before them, but for step sizes that were halved. Also try: a warm "
+        )
+        if last.step == "data":
+            return f"{what}was {last}. Theta is as it was before them"
+        return (
+            f"{what}was {last}. Theta is as it was before them, but for step sizes that were halved. Also try: a warm "
             "start, learned step sizes (inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
         )
 
@@ -239,11 +246,15 @@ class Trainer:
             team=self.team,
         )
 
-    def note_score(self, score: float) -> bool:
-        """Take note of a validation score (lower is better); true if it is the best so far."""
+    def note_score(self, score: float, failed: int = 0) -> bool:
+        """Take note of a validation; true if it is the best so far.
+
+        Fewer tasks that ``failed`` are better, whatever the others score: without a hard task the mean of the rest is
+        lower. Of as many the lower ``score`` is better.
+        """
         progress = self.progress
-        if score < progress.best:
-            progress.best, progress.since_best = score, 0
+        if math.isfinite(score) and (failed, score) < (progress.fewest_failed, progress.best):
+            progress.fewest_failed, progress.best, progress.since_best = failed, score, 0
             return True
         progress.since_best += 1
         if self.settings.schedule == "plateau" and progress.since_best % self.settings.plateau_patience == 0:
