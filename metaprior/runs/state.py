@@ -92,8 +92,9 @@ class Keeper:
         with checkpoint.readable(folder):
             if description["config"] != self.digest:
                 raise ValueError("it belongs to a run with another configuration")
-            saved = description["progress"].items()
-            progress = Progress(**{name: math.inf if value is None else value for name, value in saved})
+            saved: dict[str, Any] = description["progress"]
+            infinite = {name: math.inf for name, value in saved.items() if value is None}
+            progress = Progress(**{**saved, **infinite})
             summary = dict(description["summary"])
             summary["sums"] = {name: float(value) for name, value in summary["sums"].items()}
             position = Position(int(description["epochs"]), Summary(**summary), float(description["seconds"]))

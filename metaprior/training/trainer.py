@@ -212,14 +212,16 @@ class Trainer:
             progress.halvings += 1
 
     def _why_stopped(self, last: NonFinite) -> str:
+        progress = self.progress
         what = (
-            f"{self.progress.bad_in_a_row} tasks in a row had no finite gradient (step {self.progress.step}); the last "
+            f"{progress.bad_in_a_row} tasks in a row had no finite gradient (step {progress.step}); the last was "
+            f"{last}. Theta is as it was before them"
         )
         if last.step == "data":
-            return f"{what}was {last}. Theta is as it was before them"
+            return what
         return (
-            f"{what}was {last}. Theta is as it was before them, but for step sizes that were halved. Also try: a warm "
-            "start, learned step sizes (inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
+            f"{what}, but for step sizes that were halved. Also try: a warm start, learned step sizes "
+            "(inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
         )
 
     def _begin_meta_training(self) -> None:

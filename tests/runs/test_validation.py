@@ -67,9 +67,18 @@ def test_failing_tasks_never_make_a_score_better() -> None:
     alone = Validator(learner, FirstTasks([good], 1), SETTINGS, lambda: None)(theta)
     both = Validator(learner, FirstTasks([good, wild], 2), SETTINGS, lambda: None)(theta)
     assert both.measures["after"]["failed"] == 1
-    assert both.score == pytest.approx(alone.score)
+    assert (both.failed, both.score) == (1, pytest.approx(alone.score))
     none = Validator(learner, FirstTasks([wild], 1), SETTINGS, lambda: None)(theta)
-    assert none.score == math.inf
+    assert (none.failed, none.score) == (1, math.inf)
+
+
+def test_a_constant_that_is_perfect_leaves_nothing_to_be_skilled_in() -> None:
+    y = torch.ones(3, 1)
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=1, kl_weight=0))
+    validate = Validator(learner, FirstTasks([Task(Examples(y, y), Examples(y, y))], 1), SETTINGS, lambda: None)
+    found = validate(learner.problem(1).network.initial(0.01))
+    assert math.isnan(found.skill)
+    assert math.isfinite(found.score)
 
 
 def test_a_damaged_validation_task_is_refused_before_training_begins() -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from metaprior.likelihoods import Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop, Problem, QueryLoss, keeping
-from metaprior.metagrad.problem import Engine, Objective
+from metaprior.metagrad.problem import PARTS, Engine, Objective
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task
@@ -55,6 +55,11 @@ def damaged(task: Task, part: str = "query", value: float = torch.nan) -> Task:
     y = examples.y.clone()
     y[0] = value
     return task._replace(**{part: Examples(examples.x, y)})
+
+
+def diverging(task: Task) -> Task:
+    """The task with targets that are finite, and whose loss is not."""
+    return task._replace(**{part: Examples(getattr(task, part).x, 1e200 * getattr(task, part).y) for part in PARTS})
 
 
 def network_module() -> nn.Sequential:

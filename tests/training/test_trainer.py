@@ -222,6 +222,15 @@ def test_a_plateau_halves_the_learning_rates() -> None:
     assert constant.progress.plateau_factor == 1.0
 
 
+def test_losing_a_hard_task_is_never_an_improvement() -> None:
+    """The mean of the tasks that are left is lower without the hardest one."""
+    trainer = make_trainer(lines(4))
+    seen = [(50.5, 0), (1.0, 1), (math.inf, 2), (50.4, 0)]
+    assert [trainer.note_score(*one) for one in seen] == [True, False, False, True]
+    always = make_trainer(lines(4))  # one that nothing can adapt to does not end the choice of the best
+    assert [always.note_score(*one) for one in ((2.0, 1), (1.0, 1), (3.0, 0))] == [True, True, True]
+
+
 def test_the_trunk_has_no_gradient_while_only_scales_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     real = trainer_module.meta_sums

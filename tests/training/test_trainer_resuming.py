@@ -17,6 +17,7 @@ from tests.training.lines import (
     EndlessLines,
     copied,
     damaged,
+    diverging,
     line,
     lines,
     make_problem,
@@ -42,7 +43,7 @@ def test_a_bad_task_is_left_out_counted_and_named() -> None:
 
 def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
     trainer = make_trainer(
-        [damaged(task, "support") for task in lines(4)],
+        [diverging(task) for task in lines(4)],
         epochs=1,
         meta_batch=4,
         most_bad_tasks=12,
@@ -60,7 +61,7 @@ def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
         torch.testing.assert_close(copied(trainer)[LOG_LR], expected, rtol=1e-14, atol=0)
         assert (trainer.progress.halvings, trainer.progress.bad_in_a_row) == (halvings, 4 * halvings)
     with pytest.raises(
-        MetaTrainingStopped, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became nan.*Also try"
+        MetaTrainingStopped, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became inf.*Also try"
     ):
         trainer.step()
     assert all(bool(value.isfinite().all()) for value in copied(trainer).values())
@@ -70,7 +71,7 @@ def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
 def test_a_good_task_ends_a_row_of_bad_ones() -> None:
     class MostlyBad:
         def __getitem__(self, index: int) -> Any:
-            return line(index) if index % 4 == 0 else damaged(line(index))
+            return line(index) if index % 4 == 0 else diverging(line(index))
 
     trainer = make_trainer(MostlyBad(), epochs=1, meta_batch=1, most_bad_tasks=4, search_step_size=False, stacked=False)
     for _ in range(20):
@@ -84,8 +85,26 @@ def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
     start = copied(trainer)
     trainer.step()
     assert moved(trainer, start) <= {LOG_LR}
-    with pytest.raises(MetaTrainingStopped, match=r"line \d: the (support|query) y became nan"):
+    with pytest.raises(MetaTrainingStopped, match=r"line \d: its (support|query) y holds nan.*Mend its data"):
         trainer.step()
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_damaged_data_leave_step_sizes_alone_and_are_told_from_divergence(stacked: bool) -> None:
+    """No step size mends a NaN in a file: halving would undo what was learned, a little with every such task."""
+    tasks = [damaged(task, "support") for task in lines(4)]
+    trainer = make_trainer(tasks, epochs=1, meta_batch=2, most_bad_tasks=6, search_step_size=False, stacked=stacked)
+    trainer._door(line(0))
+    start = copied(trainer)
+    for _ in range(2):
+        report = trainer.step()
+        assert {failure.step for failure in report.failures} == {"data"}
+    assert moved(trainer, start) == set()
+    assert trainer.progress.halvings == 0
+    with pytest.raises(MetaTrainingStopped) as stopped:
+        trainer.step()
+    assert "its support y holds nan" in str(stopped.value)
+    assert "inner" not in str(stopped.value)  # no advice about step sizes
 
 
 def whole_state(trainer: Trainer) -> dict[str, Tensor]:
