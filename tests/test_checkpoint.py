@@ -123,6 +123,16 @@ def test_another_version_kind_or_a_missing_part_is_named(saved: Path) -> None:
         checkpoint.read(saved, "Kind")
 
 
+def test_a_description_that_was_altered_is_noticed(saved: Path) -> None:
+    path = saved / checkpoint.DESCRIPTION
+    description = json.loads(path.read_text())
+    path.write_text(json.dumps(description))  # laid out otherwise: the same content
+    checkpoint.read(saved, "Kind")
+    path.write_text(json.dumps({**description, "note": "altered"}))
+    with pytest.raises(CheckpointError, match="is damaged: its content is not what was saved"):
+        checkpoint.read(saved, "Kind")
+
+
 def test_a_tensor_file_outside_of_the_folder_is_not_followed(saved: Path) -> None:
     path = saved / checkpoint.DESCRIPTION
     description = json.loads(path.read_text())

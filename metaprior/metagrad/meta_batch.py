@@ -79,7 +79,7 @@ def meta_sums(
     damages = [damage(task) for task in tasks]
     whole = [found is None for found in damages]
     tasks, noises = list(compress(tasks, whole)), list(compress(noises, whole))
-    how = _all_at_once if stacked and tasks else _one_by_one
+    how = all_at_once if stacked and len(tasks) > 1 else _one_by_one
     sums = how(problem, theta, tasks, noises, engine)
     return replace(sums, failures=(*filter(None, damages), *sums.failures))
 
@@ -110,9 +110,10 @@ def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
     return MetaGradient(terms.total, total.grads, terms, total.inner)
 
 
-def _all_at_once(
+def all_at_once(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
 ) -> BatchSums:
+    """One vectorised program; ValueError for what cannot be vectorised, or not stacked."""
     if not isinstance(engine, Sweep):
         raise ValueError(
             f"{engine.name} works on one task at a time; stacked tasks need a sweeping engine (mixed, ...)"
@@ -149,7 +150,7 @@ def _without_the_bad(
         bad = [not flag for flag in good]
         alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
         if alone.grads is None:
-            rest = _all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
+            rest = all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
             return replace(rest, failures=(*alone.failures, *rest.failures))
     return _one_by_one(problem, theta, tasks, noises, engine)
 

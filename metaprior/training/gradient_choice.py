@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from metaprior.metagrad.meta_batch import meta_gradient
+from metaprior.metagrad.meta_batch import all_at_once
 from metaprior.metagrad.planner import Memory, is_large, plan
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.sweep import Sweep
@@ -56,7 +56,7 @@ def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]
         return False
     short = replace(problem, inner=replace(problem.inner, steps=min(1, problem.inner.steps)))
     try:
-        meta_gradient(short, theta, tasks[:2], Noise(), engine=engine, stacked=True)
+        all_at_once(short, theta, tasks[:2], [Noise(task=0), Noise(task=1)], engine)
     except ValueError:  # other shapes, or a network that cannot be vectorised
         return False
     return True

@@ -190,14 +190,31 @@ def test_no_other_generator_is_touched_and_the_module_is_left_as_it_is() -> None
     assert all(map(torch.equal, parameters, learner.network.module.parameters()))
 
 
-def test_a_fit_that_fails_leaves_the_last_theta() -> None:
-    learner = small_learner().fit(lines(4), **QUICK)
-    theta = learner.theta_
+def test_a_fit_that_is_stopped_keeps_what_it_has_learned() -> None:
+    learner = small_learner()
     bad = [line(0), *(damaged(line(i), "support") for i in range(1, 60))]
     learner.seed = next(seed for seed in range(100) if trainer_module.task_at(bad, 0, seed).name == "line 0")
     with pytest.raises(mp.MetaTrainingStopped, match="tasks in a row had no finite gradient"):
         learner.fit(bad, **QUICK | {"epochs": 9, "most_bad_tasks": 8})
-    assert learner.theta_ is theta
+    learner.adapt(line(0).support)  # there is a theta, and it is finite
+
+
+def test_ctrl_c_keeps_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = small_learner().fit(lines(4), **QUICK | {"epochs": 2, "schedule": "constant", "scales_first": 0.0})
+    real, steps = trainer_module.Trainer.step, list[int]()
+
+    def step(self: Any) -> Any:
+        steps.append(self.progress.step)
+        if self.progress.step == self.settings.steps_per_epoch * 2:
+            raise KeyboardInterrupt
+        return real(self)
+
+    monkeypatch.setattr(trainer_module.Trainer, "step", step)
+    learner = small_learner()
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(lines(4), **QUICK | {"epochs": 9, "schedule": "constant", "scales_first": 0.0})
+    assert_same_theta(learner.theta_, whole.theta_)
+    assert len(learner.history_) == 2
 
 
 def test_the_warm_start_learns_from_a_source_of_its_own() -> None:

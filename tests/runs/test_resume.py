@@ -272,7 +272,6 @@ def test_evaluate_says_which_state_of_a_continued_run_it_is_about(
     command = ["evaluate", str(folder), "--shots", "0", "--tasks", "1"]
     run(folder, *constant, "meta.epochs=2")
     scores = {line["step"]: line["validation"]["score"] for line in metrics(folder) if line["validation"]}
-    first = min(scores, key=scores.__getitem__)
     assert "note: " not in CliRunner().invoke(cli.app, command).stderr
     at_step(monkeypatch, 13, fail)
     with pytest.raises(PowerFailure):
@@ -280,11 +279,41 @@ def test_evaluate_says_which_state_of_a_continued_run_it_is_about(
     scores |= {line["step"]: line["validation"]["score"] for line in metrics(folder) if line["validation"]}
     assert list(scores) == [6, 9, 12]
     best = min(scores, key=scores.__getitem__)
-    state = "the best so far" if best == first else f"the best at an earlier end; the best so far is step {best}"
-    note = f"note: {folder} has not finished (step 12 of 15): its prior is of step {first}, {state}; "
+    note = f"note: {folder} has not finished (step 12 of 15): its prior is of step {best}, the best so far; "
     assert note in CliRunner().invoke(cli.app, command).stderr
     run(folder, *constant, resume=True)
     assert "note: " not in CliRunner().invoke(cli.app, command).stderr
+
+
+def test_a_run_that_was_stopped_has_a_prior_for_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    at_step(monkeypatch, 13, fail)
+    with pytest.raises(PowerFailure):
+        run(folder)
+    best, _ = checkpoint.read(folder / "checkpoints" / "best", KIND)
+    prior, _ = checkpoint.read(folder / "prior", "MetaLearner")
+    assert prior["mu"].equal(best["theta/mu"])
+    evaluated = CliRunner().invoke(cli.app, ["evaluate", str(folder)])
+    assert evaluated.exit_code == 0
+    assert "has not finished (step 12 of 15): its prior is of step" in evaluated.output
+
+
+def test_lost_checkpoints_are_said_and_nothing_is_begun_anew(undisturbed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(undisturbed, tmp_path / "run")
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "run.json").write_text((folder / "run.json").read_text().replace('"finished": true', '"finished": false'))
+    before = (folder / "metrics.jsonl").read_bytes()
+    with pytest.raises(RunFolderError, match=r"holds no checkpoint, but the run has been at step 15"):
+        run(folder, resume=True)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_the_first_bad_tasks_are_named_in_the_metrics(tmp_path: Path) -> None:
+    said = run(tmp_path / "run", "inner.lr=1e30", "inner.damped=false", "meta.warm_start=0", "meta.epochs=1")
+    (line,) = metrics(tmp_path / "run")
+    assert (line["bad_tasks"], len(line["bad"])) == (6, 5)  # the first five are told
+    assert re.match(r"sinusoid \d+: the \w+ became (inf|nan) \(inner step \d\)", line["bad"][0])
+    assert any(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})" in text for text in said)
 
 
 def test_resuming_from_the_best(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
