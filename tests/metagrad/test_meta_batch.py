@@ -81,7 +81,7 @@ def test_mean_over_tasks_with_their_own_noise() -> None:
 def test_a_bad_task_is_named_and_left_out(stacked: bool, where: str) -> None:
     (problem, theta), tasks, noise = make_problem(), make_tasks(3), Noise(3)
     whole = getattr(tasks[1], where)
-    bad = tasks[1]._replace(**{where: Examples(whole.x, whole.y.clone().fill_(torch.inf))})
+    bad = tasks[1]._replace(**{where: Examples(whole.x, whole.y.clone().fill_(1e200))})
     batch = meta_gradient(problem, theta, [tasks[0], bad, tasks[2]], noise, stacked=stacked)
     values = [unrolled(problem, theta, tasks[i], noise.at(task=i)) for i in (0, 2)]
     torch.testing.assert_close(batch.grads.mu, torch.stack([v.grads.mu for v in values]).mean(0), rtol=1e-10, atol=0)
@@ -89,6 +89,17 @@ def test_a_bad_task_is_named_and_left_out(stacked: bool, where: str) -> None:
     assert (failure.task, failure.step) == ("task 1", 0 if where == "support" else "outer")
     assert "nll" in failure.term
     assert batch.count == 2
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_damaged_data_are_told_from_what_diverged(stacked: bool) -> None:
+    (problem, theta), tasks = make_problem(), make_tasks(3)
+    y = tasks[1].query.y * torch.nan
+    bad = tasks[1]._replace(query=Examples(tasks[1].query.x, y))
+    batch = meta_gradient(problem, theta, [tasks[0], bad, tasks[2]], Noise(3), stacked=stacked)
+    assert [(failure.task, failure.step, failure.term) for failure in batch.failures] == [("task 1", "data", "query y")]
+    expected = [unrolled(problem, theta, tasks[i], Noise(3).at(task=i)).grads.mu for i in (0, 2)]
+    torch.testing.assert_close(batch.grads.mu, torch.stack(expected).mean(0), rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -132,7 +143,7 @@ def test_a_network_that_cannot_be_vectorised_says_so() -> None:
 
 def test_only_the_bad_tasks_of_a_stack_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = make_tasks(5)
-    tasks[1] = tasks[1]._replace(query=Examples(tasks[1].query.x, tasks[1].query.y * torch.nan))
+    tasks[1] = tasks[1]._replace(query=Examples(tasks[1].query.x, tasks[1].query.y * 1e200))
     problem = Problem(BayesianNetwork(nn.Linear(2, 1).double()), Gaussian(), RICH)
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     expected = meta_gradient(problem, theta, tasks, Noise(3), engine=mixed)
