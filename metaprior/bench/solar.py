@@ -168,6 +168,7 @@ def _crps(scores: LeadTimeScores) -> float:
 def _notes(quick: bool) -> list[str]:
     return [
         "every method has the same CPU seconds of training on one core; members of an ensemble share them",
+        "simulated: no ensemble and no network trained by the log-likelihood, to save time",
         "skill: 1 - RMSE / RMSE of persistence after 30 ... 120 minutes; errors are pooled over all test tasks' pixels",
         "tasks: a place and three days, five windows to adapt to and ten later ones to forecast; Himawari-9: unseen "
         "days; simulated: unseen days and places, in W/m2",

@@ -2,8 +2,9 @@
 
 import os
 import time
+import warnings
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -50,7 +51,8 @@ def numbers(option: str, text: str | None) -> list[int] | None:
 
 
 def main() -> None:
-    """Run the command line; an error that a user can mend is one message, not a traceback."""
+    """Run the command line; an error that a user can mend is one message, not a traceback, and a warning one note."""
+    warnings.showwarning = _note
     try:
         app()
     except SystemExit as end:
@@ -62,6 +64,18 @@ def main() -> None:
         _leave(SystemExit(1))
     except (ValueError, TypeError, OSError, FloatingPointError, RankLost) as error:
         _stop("\n".join([str(error), *getattr(error, "__notes__", [])]))
+
+
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Which line of which file has warned is no use to who typed a command."""
+    typer.echo(f"note: {message}", err=True)
 
 
 def _stop(message: str) -> NoReturn:

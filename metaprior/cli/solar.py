@@ -1,7 +1,7 @@
 """``metaprior simulate``, ``predict`` and ``report``: frames in, forecast maps and a page out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -57,6 +57,10 @@ def predict(
         str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last).")
     ] = None,
     variable: Annotated[str | None, typer.Option(help="Which one, where a file holds several.")] = None,
+    on_bad: Annotated[
+        Literal["raise", "skip"] | None,
+        typer.Option(help="What to do about bad frames: stop, or leave them out and list them (default: as the run)."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
 ) -> None:
     """Forecast the next frames: adapt the run's prior to the latest windows of a place, then look ahead.
@@ -86,6 +90,7 @@ def predict(
         place=None if corner is None else (corner[0], corner[1]),
         at=at,
         variable=variable,
+        on_bad=on_bad,
         overwrite=overwrite,
     )
     with team_of_torchrun() as team:

@@ -13,12 +13,15 @@ import xarray as xr
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.runs.fitting import least_pixels
-from metaprior.solar.door import cadence_of
+from metaprior.solar.door import OnBad, cadence_of
 from metaprior.solar.frames import open_frames
 from metaprior.solar.sources import check_irradiance
 from metaprior.solar.tasks import is_bright, lowest_sun
 from metaprior.solar.units import ClearSkyIndex, Place, Units, Values
 from metaprior.solar.windows import Times, gapless_starts
+
+MOST_LOOKED_AT = 500
+"""Frames before a time at which no forecast can be issued that are searched for one at which it can."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,15 @@ class Wanted:
     place: tuple[int, int] | None = None
     at: str | None = None
     variable: str | None = None
+    on_bad: OnBad | None = None
+    """None: as the run's configuration says."""
     overwrite: bool = False
     seed: int = 0
 
     @property
     def options(self) -> dict[str, object]:
         """What decides about the forecast besides frames."""
-        names = ("samples", "steps", "place", "at", "variable", "seed")
+        names = ("samples", "steps", "place", "at", "variable", "on_bad", "seed")
         return {f"--{name}": getattr(self, name) for name in names}
 
 
@@ -85,7 +90,9 @@ def given_frames(forecaster: Forecaster, wanted: Wanted, *, progress: bool) -> G
     inputs = _patch(_opened(forecaster, wanted, "inputs", progress), forecaster, wanted.place)
     _check_size(inputs, forecaster.config)
     issued = issue_time(inputs, forecaster, wanted.at)
-    support = _patch(_opened(forecaster, wanted, "support", progress), forecaster, wanted.place)
+    support = inputs  # looking at all frames of an archive takes time, so the same one is opened once
+    if wanted.support.resolve() != wanted.inputs.resolve():
+        support = _patch(_opened(forecaster, wanted, "support", progress), forecaster, wanted.place)
     _check_same_place(support, inputs)
     return Given(inputs, issued, support, support_starts(support, forecaster, issued))
 
@@ -98,7 +105,7 @@ def _opened(
         None if path.is_dir() and path.suffix != ".zarr" else forecaster.tasks.get("variable")
     )
     try:
-        on_bad = forecaster.tasks.get("on_bad", "raise")
+        on_bad = wanted.on_bad or forecaster.tasks.get("on_bad", "raise")
         frames = open_frames(path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad, progress=progress)
         if isinstance(forecaster.units, ClearSkyIndex):
             check_irradiance(frames)
@@ -178,26 +185,41 @@ def read(frames: xr.DataArray, start: int, count: int) -> Values:
 
 
 def issue_time(inputs: xr.DataArray, forecaster: Forecaster, at: str | None) -> np.datetime64:
-    """The time of the last input frame, with enough frames before it, all in daylight, and daylight to come."""
-    times, count, source = inputs["time"].values, forecaster.tasks["input_len"], inputs.attrs["source"]
+    """The time of the last input frame, with enough frames before it, all in daylight, and daylight to come.
+
+    Only the time that was asked for (the latest one, if none was) is taken: a forecast of now that is quietly one of
+    this morning would do harm. Another time that would do is named.
+    """
+    times, source = inputs["time"].values, inputs.attrs["source"]
     (found,) = np.nonzero(times == _moment(at)) if at else (np.array([len(times) - 1]),)
     if not len(found):
         raise ValueError(f"--inputs {source}: there is no frame at {at}; frames are from {times[0]} to {times[-1]}")
     last = int(found[0])
+    if why_not := _why_not(inputs, forecaster, last):
+        raise ValueError(f"--inputs {source}: {why_not}; {_another_time(inputs, forecaster, last)}")
+    chosen: np.datetime64 = times[last]
+    return chosen
+
+
+def _another_time(inputs: xr.DataArray, forecaster: Forecaster, last: int) -> str:
+    """The latest time before that would do, among those that are worth a look."""
+    earlier = range(last - 1, max(-1, last - 1 - MOST_LOOKED_AT), -1)
+    possible = next((number for number in earlier if _why_not(inputs, forecaster, number) is None), None)
+    if possible is None:
+        return f"none of the {len(earlier)} frames before would do either"
+    return f"the latest time before that would do: --at {inputs['time'].values[possible].astype('datetime64[m]')}"
+
+
+def _why_not(inputs: xr.DataArray, forecaster: Forecaster, last: int) -> str | None:
+    """What keeps a forecast from being issued at the frame with this number; None if nothing does."""
+    times, count = inputs["time"].values, forecaster.tasks["input_len"]
     issued, first = times[last], last + 1 - count
     if first not in gapless_starts(times, cadence_of(forecaster.cadence), count):
-        raise ValueError(
-            f"--inputs {source}: the forecast issued at {minute(issued)} needs the {count} frames up to then, one "
-            f"every {forecaster.cadence}, and some are missing; give them, or another time with --at"
+        return (
+            f"the forecast issued at {minute(issued)} needs the {count} frames up to then, one every "
+            f"{forecaster.cadence}, and some are missing"
         )
-    values = read(inputs, first, count)
-    if not np.isfinite(values).all():
-        raise ValueError(
-            f"--inputs {source}: values are missing in the {count} frames up to {minute(issued)}; another --at may do"
-        )
-    _check_daylight(inputs, values, times[first : last + 1], forecaster)
-    chosen: np.datetime64 = issued
-    return chosen
+    return _why_dark(inputs, times[first : last + 1], forecaster, read(inputs, first, count))
 
 
 def _moment(text: str) -> np.datetime64:
@@ -207,22 +229,21 @@ def _moment(text: str) -> np.datetime64:
         raise ValueError(f"--at takes a time in UTC such as 2025-04-20T10:30, got {text!r}") from None
 
 
-def _check_daylight(inputs: xr.DataArray, values: Values, times: Times, forecaster: Forecaster) -> None:
-    """All frames of a window were in daylight in training, those to forecast included."""
-    source, least = inputs.attrs["source"], forecaster.tasks["min_elevation"]
+def _why_dark(inputs: xr.DataArray, times: Times, forecaster: Forecaster, values: Values) -> str | None:
+    """All frames of a window were in daylight in training, those to forecast included, and none had a gap."""
+    if not np.isfinite(values).all():
+        return f"values are missing in the {len(times)} frames up to {minute(times[-1])}"
+    least = forecaster.tasks["min_elevation"]
     window = np.concatenate([times, valid_times(times[-1], forecaster)])
     lowest = lowest_sun(window, place_of(inputs))
     if lowest is not None and lowest < least:
-        raise ValueError(
-            f"--inputs {source}: from {minute(window[0])} to {minute(window[-1])}, the frames to see and to forecast, "
-            f"the sun goes down to {lowest:.1f} degrees, and the run was trained on windows of at least {least:g} "
-            "(tasks.min_elevation); give another time with --at"
+        return (
+            f"from {minute(window[0])} to {minute(window[-1])}, the frames to see and to forecast, the sun goes down "
+            f"to {lowest:.1f} degrees, and the run was trained on windows of at least {least:g} (tasks.min_elevation)"
         )
     if lowest is None and not is_bright(values, inputs):
-        raise ValueError(
-            f"--inputs {source}: it is dark in some of the frames from {minute(times[0])} to {minute(times[-1])}; give "
-            "another time with --at"
-        )
+        return f"it is dark in some of the frames from {minute(times[0])} to {minute(times[-1])}"
+    return None
 
 
 def valid_times(issued: np.datetime64, forecaster: Forecaster) -> Times:

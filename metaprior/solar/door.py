@@ -31,7 +31,10 @@ class Door:
     def bad(self, name: str, why: str) -> None:
         """Refuse or note a frame."""
         if self.on_bad == "raise":
-            raise ValueError(f'{name}: {why}. Mend or remove it; on_bad="skip" leaves such frames out and lists them')
+            raise ValueError(
+                f'{name}: {why}. Mend or remove it; on_bad="skip" leaves such frames out and lists '
+                "them (metaprior train: --set tasks.on_bad=skip, metaprior predict: --on-bad skip)"
+            )
         self.skipped.append(f"{name}: {why}")
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from metaprior import cli
+from metaprior.runs import recent_frames
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.predicting import predict
 from metaprior.runs.recent_frames import Forecaster, Wanted, support_starts
 from metaprior.solar.forecast_file import read_forecast
+from metaprior.solar.frames import BadFramesSkipped
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.solar.units import ClearSkyIndex, Place
 from tests.conftest import folder_with
@@ -151,7 +154,7 @@ def test_support_windows_are_the_most_recent_ones_that_were_over(trained: Path, 
 
 def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
     out = tmp_path / "now.nc"
-    refused(trained, archive, out, "sun goes down to .* degrees, .* at least 5 .*--at", at=None)
+    refused(trained, archive, out, "sun goes down to .* degrees, .* at least 5 .*would do: --at 2", at=None)
     refused(trained, archive, out, "there is no frame at 2025-08-01", at="2025-08-01T12:00")
     refused(trained, archive, out, "--at takes a time", at="noon")
     refused(trained, archive, out, "needs the 2 frames up to then", at=str(frames["time"].values[0]))
@@ -171,6 +174,46 @@ def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames
     with pytest.raises(FileExistsError, match="--overwrite"):
         predict(wanted(trained, archive, out), lambda _: None)
     assert out.read_text() == "mine"
+
+
+def test_a_time_at_which_nothing_can_be_issued_comes_with_one_that_does(
+    trained: Path, archive: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "now.nc"
+    with pytest.raises(ValueError, match="would do") as error:
+        predict(wanted(trained, archive, out, at=None), lambda _: None)
+    said = re.search(r"--at (\S+)$", str(error.value))
+    assert said
+    predict(wanted(trained, archive, out, at=said[1]), lambda _: None)
+    assert out.exists()
+
+
+def test_bad_frames_are_left_out_where_the_user_says_so(
+    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
+    broken, values = tmp_path / "broken.nc", frames.copy(deep=True)
+    values[20, 2, 2] = np.inf
+    write_frames(values, broken)
+    out = tmp_path / "now.nc"
+    refused(trained, archive, out, "metaprior predict: --on-bad skip", support=broken)
+    with pytest.warns(BadFramesSkipped, match="1 bad frame left out"):
+        predict(wanted(trained, archive, out, support=broken, on_bad="skip"), lambda _: None)
+    assert out.exists()
+
+
+def test_one_archive_is_looked_at_once(
+    trained: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    real = recent_frames.open_frames
+
+    def watched(path: Path, **settings: Any) -> xr.DataArray:
+        opened.append(path)
+        return real(path, **settings)
+
+    monkeypatch.setattr(recent_frames, "open_frames", watched)
+    predict(wanted(trained, archive, tmp_path / "now.nc"), lambda _: None)
+    assert opened == [archive]
 
 
 def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
