@@ -22,7 +22,8 @@ from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
 
 FORMAT = "metaprior-checkpoint"
-FORMAT_VERSION = 2
+FORMAT_VERSION, WITHOUT_OWN_DIGEST = 2, 1
+"""What is written, and an earlier version that is still read."""
 DESCRIPTION = "checkpoint.json"
 OWN_DIGEST = "description_sha256"
 LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
@@ -184,16 +185,16 @@ def _read_description(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is damaged: {error}") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a metaprior checkpoint")
-    if description.get("version") != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path} is of format version {description.get('version')}, this release reads {FORMAT_VERSION}"
-        )
-    missing = [key for key in ("kind", "tensors", "sha256", OWN_DIGEST) if not isinstance(description.get(key), str)]
+    version = description.get("version")
+    if version not in (WITHOUT_OWN_DIGEST, FORMAT_VERSION):
+        raise CheckpointError(f"{path} is of format version {version}, this release reads up to {FORMAT_VERSION}")
+    own = () if version == WITHOUT_OWN_DIGEST else (OWN_DIGEST,)
+    missing = [key for key in ("kind", "tensors", "sha256", *own) if not isinstance(description.get(key), str)]
     if missing:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
     if Path(description["tensors"]).name != description["tensors"]:
         raise CheckpointError(f"{path} is damaged: its tensor file {description['tensors']!r} is not a plain name")
-    if _digest(description) != description[OWN_DIGEST]:
+    if own and _digest(description) != description[OWN_DIGEST]:
         raise CheckpointError(f"{path} is damaged: its content is not what was saved; restore it from a copy")
     return description
 

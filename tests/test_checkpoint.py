@@ -133,6 +133,17 @@ def test_a_description_that_was_altered_is_noticed(saved: Path) -> None:
         checkpoint.read(saved, "Kind")
 
 
+def test_a_checkpoint_of_the_version_before_is_still_read(saved: Path) -> None:
+    path = saved / checkpoint.DESCRIPTION
+    description = json.loads(path.read_text())
+    del description["description_sha256"]
+    path.write_text(json.dumps({**description, "version": 1}))
+    checkpoint.read(saved, "Kind")
+    path.write_text(json.dumps(description))
+    with pytest.raises(CheckpointError, match="lacks description_sha256"):
+        checkpoint.read(saved, "Kind")
+
+
 def test_a_tensor_file_outside_of_the_folder_is_not_followed(saved: Path) -> None:
     path = saved / checkpoint.DESCRIPTION
     description = json.loads(path.read_text())
