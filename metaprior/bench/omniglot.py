@@ -21,6 +21,7 @@ from metaprior import scores
 from metaprior.bench.budget import fit_within
 from metaprior.bench.jobs import run_all
 from metaprior.bench.result import BenchResult, Row
+from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import CategoricalForecast
 from metaprior.likelihoods import Categorical
 from metaprior.metagrad.problem import InnerLoop
@@ -215,10 +216,9 @@ def score_tasks(adapt: Callable[[Examples], Posterior], tasks: Sequence[Task], s
 
 def _score(adapt: Callable[[Examples], Posterior], task: Task, samples: int, seed: int) -> TaskScore | None:
     try:
-        posterior = adapt(task.support)
+        forecast = finite_forecast(adapt(task.support), task.query.x, samples, seed)
     except FloatingPointError:
         return None
-    forecast = posterior.predict(task.query.x, samples=samples, seed=seed)
     if not isinstance(forecast, CategoricalForecast):
         raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
     labels = task.query.y

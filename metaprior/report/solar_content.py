@@ -13,12 +13,13 @@ from metaprior.solar.context import Context, context_of
 from metaprior.solar.door import cadence_of
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.tasks import MetaSolarPredictionDataset
+from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Task
 from metaprior.text_table import Row
 
 __all__ = ["StoryFacts", "maps_of", "page_content", "score_rows", "units_text"]
 
-SHOWN_UNITS = {"W m-2": "W/m²", "W/m2": "W/m²", "1": ""}
+SHOWN_UNITS = {"W m-2": "W/m²", "W/m2": "W/m²"}
 
 
 def page_content(
@@ -63,8 +64,8 @@ def _has_spread(scores: LeadTimeScores) -> bool:
 
 
 def units_text(units: str) -> str:
-    """Units of an archive as people write them."""
-    return SHOWN_UNITS.get(units, units)
+    """Units of an archive as people write them, and never nothing: texts go on with "in" and the units."""
+    return units_or_words(SHOWN_UNITS.get(units, units))
 
 
 def maps_of(dataset: MetaSolarPredictionDataset, number: int, forecaster: Forecaster, *, window: int = 0) -> Maps:
@@ -87,7 +88,7 @@ def maps_of(dataset: MetaSolarPredictionDataset, number: int, forecaster: Foreca
         std=std.numpy(),
         samples=(mean + std * _past_errors(task, forecaster, number)).numpy(),
         inputs=context.inputs[window].numpy(),
-        units=units_text(str(dataset.frames.attrs.get("units", "")) or "units of the frames"),
+        units=units_text(str(dataset.frames.attrs.get("units", ""))),
         latitude=place.latitude,
         longitude=place.longitude,
     )

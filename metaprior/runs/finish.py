@@ -47,7 +47,7 @@ def finish(
     """
     best = team.on_first(lambda: save_prior(learner, run, step))
     found = evaluate_learner(config, learner, poll=poll, team=team)
-    pictures = team.on_first(lambda: _write_evaluation(found, run, say))
+    pictures = team.on_first(lambda: _write_evaluation(config, found, run, say))
     if config.is_solar:
         pictures += finish_solar(config, learner, run, poll=poll, say=say, team=team)
     team.on_first(lambda: _end(config, run, board, pictures, step, best))
@@ -61,10 +61,15 @@ def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
     return best
 
 
-def _write_evaluation(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
+def _write_evaluation(config: Config, found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     run.write_json("evaluation.json", found.as_json())
-    say(found.table())
+    say("\n".join([*_numbers_heading(config), found.table()]))
     return draw(found, run, say)
+
+
+def _numbers_heading(config: Config) -> list[str]:
+    """What a solar run's evaluation is in: the table of lead times after it is in the frames' own units."""
+    return [f"unseen tasks, in the network's numbers ({config.solar.units})"] if config.is_solar else []
 
 
 def _end(

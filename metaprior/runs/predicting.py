@@ -32,6 +32,7 @@ from metaprior.runs.recent_frames import (
 from metaprior.solar.forecast_file import write_forecast
 from metaprior.solar.sources import units_from_json
 from metaprior.solar.units import Values
+from metaprior.solar.value_units import units_or_words
 from metaprior.solar.windows import Times
 from metaprior.tasks.task import Examples
 from metaprior.team import Team
@@ -173,11 +174,12 @@ def _comment(forecaster: Forecaster, given: Given, steps: int | None) -> str:
 def _said(forecaster: Forecaster, given: Given, wanted: Wanted) -> list[str]:
     valid = [minute(time) for time in valid_times(given.issued, forecaster)]
     found, k_shot, inputs = len(given.starts), forecaster.tasks["k_shot"], given.inputs
+    units = units_or_words(inputs.attrs["units"])
     few = f" ({k_shot} were wanted)" if 0 < found < k_shot else ""
     none = f"; no window of {forecaster.length} frames without a gap, in daylight and over by the issue time"
     return [
         f"support: {_comment(forecaster, given, wanted.steps)}{few if found else none}",
         f"issued:  {minute(given.issued)}, from {forecaster.tasks['input_len']} frames of {where(inputs)}",
         f"valid:   {', '.join(valid)}",
-        f"written: {wanted.out} (mean, std, epistemic, aleatoric and quantiles in {inputs.attrs.get('units', '1')})",
+        f"written: {wanted.out} (mean, std, epistemic, aleatoric and quantiles in {units})",
     ]

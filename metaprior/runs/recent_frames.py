@@ -106,7 +106,10 @@ def _opened(
     )
     try:
         on_bad = wanted.on_bad or forecaster.tasks.get("on_bad", "raise")
-        frames = open_frames(path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad, progress=progress)
+        said = {name: forecaster.tasks.get(name) for name in ("value_units", "long_name")}
+        frames = open_frames(
+            path, variable=variable, cadence=forecaster.cadence, on_bad=on_bad, progress=progress, **said
+        )
         if isinstance(forecaster.units, ClearSkyIndex):
             check_irradiance(frames)
         _check_units(frames, forecaster.trained_on["value_units"])

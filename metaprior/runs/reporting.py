@@ -9,7 +9,7 @@ from metaprior.runs.config import Resolved
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.opening import SOLAR
 from metaprior.runs.solar_examples import read_examples
-from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores
+from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
 
 KINDS = ("frames", "simulated")
 
@@ -19,7 +19,7 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     run, out = RunFolder(folder), out or folder / "report.html"
     config = run.config()
     _check(run, config)
-    scores, frames = SolarScores.from_json(run.read_json("scores.json")), run.read_json(SOLAR)
+    scores, frames = read_scores(run), run.read_json(SOLAR)
     examples = folder / "examples.nc"
     content = page_content(
         title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",

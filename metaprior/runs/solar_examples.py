@@ -7,7 +7,7 @@ import xarray as xr
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.report.page.content import Maps
-from metaprior.report.solar_content import maps_of
+from metaprior.report.solar_content import maps_of, units_text
 from metaprior.runs.config import Config
 from metaprior.runs.solar_scores import unseen_dataset
 from metaprior.solar.comparison import of_learner
@@ -71,7 +71,7 @@ def _maps(one: xr.Dataset) -> Maps:
         name=str(one["name"].values),
         issued=str(one["issued"].values),
         cadence_minutes=int(one.attrs["cadence_minutes"]),
-        units=str(one.attrs["units"]),
+        units=units_text(str(one.attrs["units"])),  # earlier versions wrote nothing where units are not known
         **layers,
         **places,
     )

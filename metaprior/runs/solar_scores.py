@@ -14,14 +14,17 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import unseen_seed
 from metaprior.runs.config import Config
+from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.solar.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference
 from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE, context_of, has_coordinates
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.tasks import MetaSolarPredictionDataset
+from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team
 from metaprior.text_table import Row, text_table
 
+SCORES = "scores.json"
 PRIOR, ADAPTED = "prior (not adapted)", "adapted"
 FEW_SHOTS = (1, 2)
 """Beside zero and all shots, for the learning curve."""
@@ -48,7 +51,7 @@ class SolarScores:
             for row in scores.rows()
         ]
         failed = [f"- failed, and left out of all scores: {line}" for line in self.failures]
-        return "\n".join([f"lead times in minutes, values in {self.units}", text_table(rows), *failed])
+        return "\n".join([f"lead times in minutes, values in {units_or_words(self.units)}", text_table(rows), *failed])
 
     def learning_curve(self) -> list[Row]:
         """Scores of all lead times together, by shots."""
@@ -70,7 +73,13 @@ class SolarScores:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "SolarScores":
-        """What ``as_json`` wrote."""
+        """What ``as_json`` wrote; of anything else KeyError, TypeError, AttributeError or ValueError."""
+        if not isinstance(content["units"], str) or not isinstance(content["shots"], int):
+            raise TypeError(
+                f"units and shots are {content['units']!r} and {content['shots']!r}, not a text and a number"
+            )
+        if missing := {PRIOR, ADAPTED} - set(content["methods"]):
+            raise ValueError(f"methods have no scores of {' and '.join(sorted(missing))}")
         return cls(
             content["units"],
             content["shots"],
@@ -78,6 +87,20 @@ class SolarScores:
             {int(shots): LeadTimeScores.from_json(scores) for shots, scores in content["fewer"].items()},
             list(content["failures"]),
         )
+
+
+def read_scores(run: RunFolder) -> SolarScores:
+    """The scores of a run's folder, or RunFolderError."""
+    content = run.read_json(SCORES)
+    try:
+        return SolarScores.from_json(content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # nothing but the content can cause them
+        found = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RunFolderError(
+            f"{run.path / SCORES} is damaged: it does not hold scores by lead time ({found}); restore it from a copy. "
+            f'Without one: write "finished": false into {run.path / "run.json"} and give the command of metaprior '
+            "train again with --resume, which scores the run anew from its checkpoint"
+        ) from None
 
 
 def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:

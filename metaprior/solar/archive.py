@@ -22,6 +22,10 @@ Index = slice | Positions
 NUMERIC = "iuf"
 """Kinds of numpy types that can be frames: integers, without sign too, and floating point."""
 
+LARGEST_BLOCK_BYTES = 2**27
+"""Most that is asked of a file at once, as float32, however much it stores together. 128 MiB is what programs that
+write large archives usually make of a chunk, so theirs are still read whole; decoding takes four to six times this."""
+
 
 class Reader(Protocol):
     """Values of an archive, read when asked for."""
@@ -98,6 +102,11 @@ def as_range(positions: Positions) -> Index:
     first, last = int(positions[0]), int(positions[-1])
     follow = len(positions) == last - first + 1 and bool((np.diff(positions) == 1).all())
     return slice(first, last + 1) if follow else positions
+
+
+def most_frames_at_once(rows: int, columns: int) -> int:
+    """Frames of this size that ``LARGEST_BLOCK_BYTES`` hold; at least one, since nothing less is looked at."""
+    return max(1, LARGEST_BLOCK_BYTES // (4 * rows * columns))
 
 
 def to_float32(values: NDArray[Any]) -> Values:

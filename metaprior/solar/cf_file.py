@@ -1,7 +1,8 @@
 """A NetCDF or Zarr file that follows the CF conventions: axes found by what they say of themselves, values decoded."""
 
+import math
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,19 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from metaprior.solar.archive import NUMERIC, Archive, Index, Positions, Times, Values, as_range, at_time, to_float32
+from metaprior.solar.archive import (
+    LARGEST_BLOCK_BYTES,
+    NUMERIC,
+    Archive,
+    Index,
+    Positions,
+    Times,
+    Values,
+    as_range,
+    at_time,
+    most_frames_at_once,
+    to_float32,
+)
 
 PLACES = {
     "latitude": ({"lat", "latitude"}, {"degrees_north", "degree_north", "degrees_n", "degree_n"}, 90.0),
@@ -61,6 +74,8 @@ def read_cf(path: Path, variable: str | None, engine: Literal["netcdf4", "zarr"]
         raise ValueError(f"{path}: {data.name} has to hold numbers, got {data.dtype} of shape {data.shape}")
     times = _whole_seconds(data[time].values)
     together = int(data.encoding.get("preferred_chunks", {}).get(time, 1))
+    if data.encoding.get("preferred_chunks"):
+        _tell_of_large_chunks(path, data, time, engine)
     data = _turned(data, y, x)
     reader = CFReader(path, times, data.variable.transpose(time, y, x), together)
     return Archive(times, reader, str(data.name), _attributes(data), _coordinates(path, data, y, x), dataset.close)
@@ -127,6 +142,39 @@ def _place(data: xr.DataArray, kind: str, *dims: Hashable) -> xr.DataArray | Non
         if set(coordinate.dims) == set(dims) and (says_so or str(name).lower() in names):
             return coordinate
     return None
+
+
+def _tell_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine: Literal["netcdf4", "zarr"]) -> None:
+    """Warn where a file's own chunks make it slow to read by frames, or take more memory than a block may.
+
+    A chunk is unpacked as a whole, whatever is wanted of it; only another file can change that.
+    """
+    chunks: Mapping[Hashable, int] = data.encoding["preferred_chunks"]
+    size = math.prod(chunks.values()) * np.dtype(data.encoding.get("dtype", data.dtype)).itemsize
+    most = most_frames_at_once(*(length for dim, length in data.sizes.items() if dim != time))
+    times_over = math.ceil(min(chunks[time], data.sizes[time]) / most)
+    costs = []
+    if size > LARGEST_BLOCK_BYTES:
+        costs.append("any reading needs memory for whole chunks, so its peak is not bounded here")
+    if times_over > 1:
+        costs.append(f"to check the frames, {most} or fewer at a time, every chunk is unpacked {times_over} times")
+    if costs:
+        shape, dims = " x ".join(str(chunks[dim]) for dim in data.dims), ", ".join(map(str, data.dims))
+        warnings.warn(
+            f"{path}: {data.name} is stored in chunks of {shape} values ({dims}), {size / 2**20:,.1f} MiB each: "
+            f"{'; '.join(costs)}. Store it anew in chunks of few frames: {_rechunking(data, time, engine)}",
+            stacklevel=5,
+        )
+
+
+def _rechunking(data: xr.DataArray, time: Hashable, engine: Literal["netcdf4", "zarr"]) -> str:
+    """How: into chunks of whole frames that are small beside a block."""
+    grid = {dim: length for dim, length in data.sizes.items() if dim != time}
+    few = max(1, most_frames_at_once(*grid.values()) // 8)
+    shape = {dim: grid.get(dim, min(few, data.sizes[time])) for dim in data.dims}
+    if engine == "netcdf4":
+        return f"nccopy -c {','.join(f'{dim}/{length}' for dim, length in shape.items())} OLD.nc NEW.nc"
+    return f"chunks {tuple(shape.values())}, with to_zarr of xarray (docs/solar/frames.md has the lines)"
 
 
 def _turned(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:

@@ -1,5 +1,6 @@
 """The values of an archive, looked at once, frame by frame, in memory that does not grow with it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.archive import Archive, Positions, Values
+from metaprior.solar.archive import Archive, Positions, Values, most_frames_at_once
 from metaprior.solar.cf_file import IRRADIANCE
 from metaprior.solar.door import Door
 from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
@@ -100,9 +101,14 @@ def _one_by_one(archive: Archive, block: Positions, door: Door) -> Iterator[tupl
 
 
 def _frames_at_once(archive: Archive) -> int:
-    """Whole numbers of what the file stores together: a part of it would be unpacked again for the next part."""
+    """Whole numbers of what the file stores together: a part of it would be unpacked again for the next part.
+
+    Where that is more than memory should hold, equal parts of it: then memory counts, and time is lost.
+    """
     _, rows, columns = archive.reader.shape
-    together = min(archive.reader.together, len(archive.times))
+    together, most = min(archive.reader.together, len(archive.times)), most_frames_at_once(rows, columns)
+    if together > most:
+        return math.ceil(together / math.ceil(together / most))
     fitting = max(1, BLOCK_BYTES // (4 * rows * columns))
     return max(together, fitting // together * together)
 

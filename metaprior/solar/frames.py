@@ -30,6 +30,7 @@ from metaprior.solar.door import (
 from metaprior.solar.frame_values import Checked, check_lit, check_values
 from metaprior.solar.npy_folder import read_npy_folder
 from metaprior.solar.npz_file import read_npz
+from metaprior.solar.value_units import with_stated
 
 __all__ = ["BadFramesSkipped", "GapsInTime", "open_frames"]
 
@@ -42,6 +43,8 @@ def open_frames(
     variable: str | None = None,
     cadence: str = "30min",
     on_bad: OnBad = "raise",
+    value_units: str | None = None,
+    long_name: str | None = None,
     progress: bool = True,
 ) -> xr.DataArray:
     """Frames (time, y, x) as a lazy DataArray: float32 when read, times in UTC strictly increasing.
@@ -52,13 +55,14 @@ def open_frames(
     variable: which one, where a file holds several.
     cadence: the time step; frames off its grid are bad, missing ones are gaps (a warning, ``GapsInTime``).
     on_bad: "raise" a ValueError that names the first bad frame, or "skip" all of them with a ``BadFramesSkipped``.
+    value_units, long_name: of the values, where the file does not say them; other units than the file's are refused.
 
     Coordinates: ``latitude`` (y) and ``longitude`` (x) where the file has them. Attributes: ``units``, ``long_name``,
     ``standard_name`` if known, ``source``, ``cadence``, ``data_min`` and ``data_max`` of the finite values, and the
     lists ``skipped`` and ``gaps``.
     """
     step, door, source = cadence_of(cadence), Door(on_bad), str(path)
-    archive = _read(Path(path), variable, door, progress)
+    archive = with_stated(_read(Path(path), variable, door, progress), source, value_units, long_name)
     kept = check_times(archive.times, source, archive.reader.called, step, door)
     checked = check_values(archive, kept, door, progress)
     times = archive.times[checked.kept]

@@ -124,6 +124,8 @@ def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
             variable=settings.variable,
             cadence=settings.cadence,
             on_bad=settings.on_bad,
+            value_units=settings.value_units,
+            long_name=settings.long_name,
             progress=progress,
         )
         frames = frames.load() if 4 * frames.size <= KEPT_BYTES else frames

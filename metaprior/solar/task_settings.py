@@ -76,13 +76,22 @@ class SolarTasks:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameTasks(SolarTasks):
-    """Tasks from an archive of frames: ``path``, ``variable``, ``cadence`` and ``on_bad`` are those of
-    ``open_frames``."""
+    """Tasks from an archive of frames: ``path``, ``variable``, ``cadence``, ``on_bad``, ``value_units`` and
+    ``long_name`` are those of ``open_frames``."""
 
     path: str
     variable: str | None = None
     cadence: str = "30min"
     on_bad: Literal["raise", "skip"] = "raise"
+    value_units: str | None = None
+    long_name: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, example in (("value_units", "W m-2"), ("long_name", "brightness of the sky")):
+            value = getattr(self, name)
+            if value is not None and not value.strip():
+                raise ValueError(f'{name} has to say something, such as "{example}", got {value!r}; or leave it out')
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,10 @@ class ScaledValues:
     data_min: float
     data_max: float
 
+    def __str__(self) -> str:
+        """For a heading."""
+        return f"values from {self.data_min:.6g} to {self.data_max:.6g} as -1 to 1"
+
     def __post_init__(self) -> None:
         if not self.data_min < self.data_max:
             raise ValueError(
@@ -87,6 +91,10 @@ class ClearSkyIndex:
     """
 
     highest: float = 1.2
+
+    def __str__(self) -> str:
+        """For a heading."""
+        return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"
 
     def __post_init__(self) -> None:
         if not self.highest > 0:

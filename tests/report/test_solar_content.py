@@ -152,6 +152,12 @@ def test_units_are_written_as_people_do() -> None:
     assert units_text("reflectance") == "reflectance"
 
 
+@pytest.mark.parametrize("none", ["1", "", " "])
+def test_units_that_nobody_knows_are_words_so_that_no_text_ends_in_nothing(none: str) -> None:
+    assert units_text(none) == "units of the frames"
+    assert units_text(units_text(none)) == "units of the frames"  # as read again from the examples of a run
+
+
 @pytest.fixture(scope="module")
 def dataset() -> MetaSolarPredictionDataset:
     frames = simulate(days=3, size=12, progress=False)

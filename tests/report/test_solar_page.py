@@ -162,6 +162,15 @@ def test_layers_change_map_title_and_colour_bar(panel: Any) -> None:
     assert pixels(panel) != seen["sample"][0]
 
 
+def test_how_a_sample_is_made_is_said_where_it_is_chosen(panel: Any) -> None:
+    note = panel.find_element("id", "sample-note")
+    assert note.is_displayed()
+    assert note.text.startswith("A sample is the mean plus std times the standardised errors")
+    assert "it is not drawn from the forecast" in note.text
+    chooser, below = (panel.find_element("id", name).rect for name in ("layers", "sample-note"))
+    assert below["y"] - (chooser["y"] + chooser["height"]) < 40
+
+
 def test_an_error_of_zero_is_white_and_unknown_is_nothing(started: Any, tmp_path: Path) -> None:
     maps = example(leads=1, height=4, width=4)
     maps.mean[:] = maps.target + 0.5
@@ -227,6 +236,7 @@ def test_another_example_has_its_own_size_values_and_layers(panel: Any) -> None:
     maps = CONTENT.maps[1]
     assert len(pixels(panel)) == 4 * 24 * 24
     assert not panel.find_elements("id", "layer-sample")  # it has no samples
+    assert not panel.find_element("id", "sample-note").is_displayed()
     assert text(panel, "layer-title") == "Mean of the forecast"
     point_at(panel, 5, 6)
     assert text(panel, "place") == "at row 5, column 6"

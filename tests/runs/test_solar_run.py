@@ -61,6 +61,12 @@ def test_every_method_is_scored_at_every_lead_time_and_the_table_says_so(solar_r
     assert (solar_run.folder / "forecast.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_two_tables_at_the_end_say_what_their_numbers_are(solar_run: SolarRun) -> None:
+    by_cell, by_lead = (text.splitlines()[0] for text in solar_run.said if "crps" in text)
+    assert by_cell == "unseen tasks, in the network's numbers (clear-sky index from 0 to 1.2 as -1 to 1)"
+    assert by_lead == "lead times in minutes, values in W m-2"
+
+
 def test_the_learning_curve_goes_from_the_prior_to_all_shots(solar_run: SolarRun) -> None:
     scores = scores_of(solar_run.folder)
     curve = scores.learning_curve()

@@ -1,5 +1,7 @@
 """The record: what is in it, and that it is a function of seed and time alone."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -113,8 +115,6 @@ def test_a_cadence_changes_what_is_seen_and_not_the_weather() -> None:
     [
         ({"days": 0}, "days has to be at least 1, got 0"),
         ({"size": 2}, "size has to be at least 4 pixels, got 2"),
-        ({"start": "spring"}, "start has to be a date or a time such as 2025-03-01, got 'spring'"),
-        ({"start": "2025-03-01T00:00+02:00"}, "in UTC, written without a time zone"),
         ({"cadence": "7min"}, "cadence has to be a whole fraction of a day such as 15min or 1h, got '7min'"),
         ({"cadence": "often"}, "cadence has to be a time such as 30min, got 'often'"),
     ],
@@ -122,6 +122,25 @@ def test_a_cadence_changes_what_is_seen_and_not_the_weather() -> None:
 def test_arguments_that_make_no_record(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Simulator(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("1.3.2025", "3/1/2025", "2025-3-1", "20250301", "2025-W09-6", "2025-02-30", "2025-03", "spring", "now", ""),
+        *("2025-03-01T06:00", "2025-03-01T00:00+02:00", "2025-03-01T00:00Z", " 2025-03-01", "2025-03-01\n"),
+    ],
+)
+def test_a_start_that_is_no_day_or_could_be_read_as_another_is_refused(start: str) -> None:
+    message = f"start has to be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Simulator(days=1, size=4, start=start)
+
+
+@pytest.mark.parametrize("start", ["2024-02-29", "2024-02-29T00:00", "2024-02-29 00:00:00"])
+def test_a_day_may_be_written_with_its_midnight(start: str) -> None:
+    times = Simulator(days=1, size=4, start=start, daylight_only=False).times
+    assert times[[0, -1]].astype("datetime64[m]").astype(str).tolist() == ["2024-02-29T00:00", "2024-02-29T23:30"]
 
 
 def test_frames_that_are_not_there() -> None:

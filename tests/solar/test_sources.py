@@ -156,6 +156,21 @@ def test_settings_that_mean_nothing_are_refused(changes: dict[str, Any], message
         SolarTasks(**changes)
 
 
+@pytest.mark.parametrize("name", ["value_units", "long_name"])
+def test_words_about_the_values_have_to_say_something(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} has to say something, such as .*, got ' '; or leave it out"):
+        FrameTasks(path="frames", **{name: " "})  # type: ignore[arg-type]
+
+
+def test_what_is_said_of_the_values_is_in_the_description(tmp_path: Path) -> None:
+    frames = frames_of_days(10)
+    np.savez(tmp_path / "frames.npz", time=frames["time"].values, luminance=frames.values)
+    plain = source_of(tmp_path / "frames.npz").description()
+    told = source_of(tmp_path / "frames.npz", value_units="K", long_name="cloud top").description()
+    assert (plain["value_units"], plain["long_name"]) == ("1", "luminance")
+    assert {**plain, "value_units": "K", "long_name": "cloud top"} == told
+
+
 def test_a_patch_larger_than_the_map_and_a_start_that_is_no_day_are_refused() -> None:
     with pytest.raises(ValueError, match="patch is 32 pixels, but size is 16"):
         SimulatedTasks(size=16)

@@ -17,8 +17,10 @@ Array = NDArray[Any]
 class Maps:
     """One forecast to look at, beside what happened: a window of one task.
 
-    ``target``, ``mean`` and ``std`` are ``(L, H, W)``, one map for each lead time; ``samples`` are ``(S, L, H, W)``
-    draws of the forecast, ``inputs`` the ``(I, H, W)`` frames that it saw. NaN is a value that nobody knows.
+    ``target``, ``mean`` and ``std`` are ``(L, H, W)``, one map for each lead time. ``samples`` are ``(S, L, H, W)``,
+    each the mean plus std times the standardised errors of one support window (see ``maps_of``): no draws of the
+    forecast, which says nothing about how pixels go together. ``inputs`` are the ``(I, H, W)`` frames that it saw.
+    NaN is a value that nobody knows.
     ``issued`` is the ISO time of the last input frame, UTC unless it says otherwise; lead times are
     ``cadence_minutes`` apart. Row 0 is drawn on top, unless ``latitude`` (of the rows) says that it is in the south.
     In a page, a value takes 2.7 bytes: 256 x 256 maps of 4 lead times and 5 samples 6 MB.

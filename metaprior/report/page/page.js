@@ -162,6 +162,7 @@
     state.column = Math.floor(one.width / 2);
     if (!available(state.layer)) state.layer = LAYERS[1];
     byId("layers").replaceChildren(...LAYERS.filter(available).map(layerRow));
+    byId("sample-note").hidden = !one.samples.length;
     strip.hidden = one.leads.length < 2;
     strip.replaceChildren(...one.leads.map(thumbnail));
     const { value, std } = one.scales;

@@ -6,7 +6,9 @@ out from the one before.
 """
 
 import math
+import re
 from collections.abc import Iterator
+from datetime import date
 from itertools import pairwise
 
 import numpy as np
@@ -31,6 +33,7 @@ CONTINUATIONS_AT_ONCE = 16
 """Working memory of ``futures``: about 30 MB for 96 x 96 pixels, however many continuations are asked for."""
 
 DAY = pd.Timedelta("1D")
+ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d([T ]00:00(:00)?)?")
 YEAR_DAYS = 365.25
 MIDWINTER_DAY = 355
 
@@ -42,7 +45,7 @@ class Simulator:
         days: length of the record.
         size: pixels along each side of the map, of 0.05 degrees of latitude (5.6 km).
         seed: of the region's maps and of its weather.
-        start: first time, in UTC.
+        start: first day, in UTC: YYYY-MM-DD, with or without T00:00.
         cadence: time between frames, a whole fraction of a day.
         region: its character.
         daylight_only: leave out frames in which the sun is below the horizon all over the map.
@@ -231,13 +234,15 @@ def _check(days: int, size: int) -> None:
 
 
 def _start_of(start: str) -> pd.Timestamp:
+    """The day's midnight. Only one spelling counts: 1.3.2025 is in March to some and in January to others."""
     try:
-        time = pd.Timestamp(start)
-    except ValueError as problem:
-        raise ValueError(f"start has to be a date or a time such as 2025-03-01, got {start!r}") from problem
-    if time.tzinfo is not None or time is pd.NaT:
-        raise ValueError(f"start has to be a date or a time in UTC, written without a time zone, got {start!r}")
-    return time
+        if not ISO_DAY.fullmatch(start):
+            raise ValueError("another spelling")
+        return pd.Timestamp(date.fromisoformat(start[:10]))
+    except ValueError:
+        raise ValueError(
+            f"start has to be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
+        ) from None
 
 
 def _interval_of(cadence: str) -> pd.Timedelta:
