@@ -189,15 +189,9 @@ class Config:
 
     @property
     def digest(self) -> str:
-        """Which configuration a checkpoint belongs to.
-
-        The number of epochs may grow, so it is left out; and so are keys that runs of earlier versions did not have,
-        where they say nothing.
-        """
+        """Which configuration a checkpoint belongs to. The number of epochs may grow, so it is left out."""
         content = self.resolved()
         del content["meta"]["epochs"]
-        tasks = content["tasks"]
-        content["tasks"] = {key: tasks[key] for key in tasks if key not in LATER_KEYS or tasks[key] is not None}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -230,10 +224,6 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
 }
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
-
-LATER_KEYS = {"value_units", "long_name"}
-"""Of ``[tasks]``; none by default, which is what runs without them had."""
-
 
 def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
     """Dotted keys whose values differ, with both values."""
