@@ -225,6 +225,7 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
 
+
 def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
     """Dotted keys whose values differ, with both values."""
     before, after = flat(old), flat(new)

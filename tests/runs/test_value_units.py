@@ -119,20 +119,6 @@ def test_words_about_the_values_cannot_change_within_a_run(stated: Told, npy: Pa
         run(stated.folder, npy, *SCALED, "tasks.value_units=K", STATED[1], resume=True)
 
 
-def test_a_run_of_before_these_keys_has_the_same_digest(
-    npy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or its checkpoints would be refused."""
-    plain, named = (request(tmp_path / "run", npy, *SCALED, *changes).config for changes in ((), STATED))
-    content = plain.resolved()
-    earlier = {key: value for key, value in content["tasks"].items() if key not in ("value_units", "long_name")}
-    expected = plain.digest
-    monkeypatch.setattr(type(plain), "resolved", lambda _: {**content, "tasks": dict(earlier)})
-    assert plain.digest == expected
-    monkeypatch.undo()
-    assert named.digest != expected
-
-
 def test_a_forecast_has_the_units_that_the_run_was_told(stated: Told, silent: Told, npy: Path, tmp_path: Path) -> None:
     for run_, units, words in ((stated, "counts", "counts"), (silent, "1", "units of the frames")):
         out, said = tmp_path / f"{units}.nc", list[str]()
