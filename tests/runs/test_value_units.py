@@ -20,7 +20,7 @@ from metaprior.runs.solar_examples import read_examples
 from metaprior.solar.forecast_file import read_forecast
 from metaprior.solar.simulator import simulate, write_frames
 from tests.runs.tiny import TEXT
-from tests.runs.tiny_solar import NIGHTS, request, run
+from tests.runs.tiny_solar import NIGHTS, run
 
 pytestmark = NIGHTS
 
