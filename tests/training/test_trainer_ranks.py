@@ -18,7 +18,7 @@ from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped, Trainer
 from tests.team.fake import outcomes, together
-from tests.training.lines import EndlessLines, copied, damaged, line, make_problem
+from tests.training.lines import EndlessLines, copied, diverging, line, make_problem
 
 Results = dict[str, Tensor]
 
@@ -81,7 +81,7 @@ def test_the_search_is_divided_with_the_noise_of_each_task(monkeypatch: pytest.M
 
 
 class Watched:
-    """Lines that know who asked for which, and that may be damaged or out of reach."""
+    """Lines that know who asked for which, and that may diverge or be out of reach."""
 
     thread_safe = True
 
@@ -94,7 +94,7 @@ class Watched:
         if index == self.gone:
             raise OSError("the disk is gone")
         task = line(index)._replace(name=f"{self.name}{index}")
-        return damaged(task) if index in self.bad else task
+        return diverging(task) if index in self.bad else task
 
 
 @pytest.mark.parametrize("worth", [-1.0, 1e9])
