@@ -146,10 +146,10 @@ def _shown_training(fitted: Fitted) -> dict[str, object]:
 def _facts(world: World, settings: Settings, outcome: Outcome) -> StoryFacts:
     fitted, days = outcome.fitted, world.test.days
     assert days is not None
-    assert world.train.days is not None
+    assert world.pooled.days is not None
     return StoryFacts(
         trained_on=(
-            f"{world.train.days.count} days of simulated irradiance over the west of a map, every half-hour at pixels "
+            f"{world.pooled.days.count} days of simulated irradiance over the west of a map, every half-hour at pixels "
             f"of 5.6 km: {fitted.warm_start} steps on windows from everywhere, then {fitted.meta_steps} meta-steps, in "
             f"{fitted.seconds:.0f} seconds on one core"
         ),

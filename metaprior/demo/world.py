@@ -1,7 +1,8 @@
 """The demo's weather, and who may see what of it.
 
-The prior and its rival learn from the west of a simulated map; how the rival is fine-tuned is chosen there on later
-days; what is scored are places in the east, on days that are later still. Between the parts lies a day.
+The prior and its rival learn from the west of a simulated map; how the rival is fine-tuned, and the prior's step sizes
+and sigma, are chosen there on later days; what is scored are places in the east, on days that are later still. Between
+the parts lies a day.
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Settings:
     levels: int = 3
     seconds: float = 90.0
     """CPU seconds of training, for the prior and for its rival."""
-    meta_share: float = 0.15
+    meta_share: float = 0.06
     """Of the prior's seconds, after the warm start."""
     samples: int = 10
     shots: tuple[int, ...] = (1, 2, 5)
@@ -43,9 +44,8 @@ class Settings:
 
 
 class World(NamedTuple):
-    """Tasks are a place and three days. ``pooled`` has the same frames as ``train``, windows from everywhere."""
+    """Tasks are a place and three days; ``pooled``, to learn from, are windows from everywhere."""
 
-    train: MetaSolarPredictionDataset
     pooled: MetaSolarPredictionDataset
     validation: MetaSolarPredictionDataset
     test: MetaSolarPredictionDataset
@@ -62,7 +62,6 @@ def simulated_world(settings: Settings, *, progress: bool) -> World:
         return MetaSolarPredictionDataset(*which, **{**counts, "units": ClearSkyIndex(), **others})  # type: ignore[arg-type]
 
     return World(
-        train=tasks(west, learned, seed=settings.seed + 1),
         pooled=tasks(west, learned, by="time", k_shot=4, k_query=4, seed=settings.seed + 1),
         validation=tasks(west, chosen, seed=settings.seed + 2),
         test=tasks(east, scored, seed=settings.seed + 3),
