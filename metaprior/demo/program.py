@@ -147,11 +147,12 @@ def _facts(world: World, settings: Settings, outcome: Outcome) -> StoryFacts:
     fitted, days = outcome.fitted, world.test.days
     assert days is not None
     assert world.pooled.days is not None
+    assert world.validation.days is not None
     return StoryFacts(
         trained_on=(
             f"{world.pooled.days.count} days of simulated irradiance over the west of a map, every half-hour at pixels "
-            f"of 5.6 km: {fitted.warm_start} steps on windows from everywhere, then {fitted.meta_steps} meta-steps, in "
-            f"{fitted.seconds:.0f} seconds on one core"
+            f"of 5.6 km: {fitted.warm_start} steps on windows from everywhere, then {fitted.meta_steps} meta-steps on "
+            f"{world.validation.days.count} later days, in {fitted.seconds:.0f} seconds on one core"
         ),
         tested_on=(
             f"patches of {settings.patch} x {settings.patch} pixels in the east of the map, on {days.count} later days"
