@@ -133,6 +133,15 @@ def test_adaptation_that_explodes_says_so() -> None:
         learner.adapt(line(0).support)
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.0])
+def test_adaptation_that_explodes_in_its_last_step_says_so_too(sigma: float) -> None:
+    """The losses of a step are those before it."""
+    inner = mp.InnerLoop(steps=1, lr=1e308, kl_weight=0.0)
+    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(noise=1e-3), inner=inner, relative_sigma=sigma)
+    with pytest.raises(FloatingPointError, match=r"(mean|scale) of a weight became -?(nan|inf) \(inner step 0\)"):
+        learner.start(lines(3)).adapt(line(0).support)
+
+
 # --- the loss of a point prior ----------------------------------------------------------------------------------------
 
 

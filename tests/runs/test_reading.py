@@ -162,7 +162,10 @@ def test_the_seed_makes_the_network_and_no_global_generator_is_touched(least: Pa
 def test_pretrained_weights_become_the_means(least: Path, tmp_path: Path) -> None:
     pretrained = MLP(1, [4, 4], 1)
     save_file(pretrained.state_dict(), tmp_path / "weights.safetensors")
-    learner = learner_of(read_config(least, [f"warm_start.weights={tmp_path / 'weights.safetensors'}"]))
+    config = read_config(least, [f"warm_start.weights={tmp_path / 'weights.safetensors'}"])
+    assert config.meta.pretrained
+    assert not read_config(least).meta.pretrained
+    learner = learner_of(config)
     expected = torch.nn.utils.parameters_to_vector(pretrained.parameters())
     assert learner.network.initial().mu.equal(expected)
 
