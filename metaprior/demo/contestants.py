@@ -38,7 +38,7 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
 def train(settings: Settings, world: World, *, meta_share: float, progress: bool = True) -> tuple[MetaLearner, Fitted]:
     """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks of later days.
 
-    On days that the network knows, steps that fit five windows closely look better than they are.
+    Days that the network has learned from would be the wrong ones to judge by what adapting is worth on new ones.
     """
     training = MetaTraining(
         meta_batch=4,
