@@ -121,9 +121,7 @@ def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
 def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and description of a checkpoint of this kind, both checked to be whole."""
     folder = Path(folder)
-    description = _read_description(folder / DESCRIPTION)
-    if description["kind"] != kind:
-        raise CheckpointError(f"{folder} holds a {description['kind']}, not a {kind}")
+    description = read_description(folder, kind)
     path = folder / str(description["tensors"])
     try:
         content = path.read_bytes()
@@ -139,6 +137,14 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
         return tensors_from_bytes(content), description
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from None
+
+
+def read_description(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """The description of a checkpoint of this kind, checked to be whole; its tensors are not looked at."""
+    description = _read_description(Path(folder) / DESCRIPTION)
+    if description["kind"] != kind:
+        raise CheckpointError(f"{folder} holds a {description['kind']}, not a {kind}")
+    return description
 
 
 @contextmanager

@@ -89,6 +89,13 @@ class NetworkNeeds:
     """To run the trunk backward, where it is learned."""
 
 
+class Way(NamedTuple):
+    """A choice by its names, as it can be written down."""
+
+    engine: str
+    micro_batch: int | None
+
+
 @dataclass(frozen=True)
 class Choice:
     """One way to compute the meta-gradient, with its predicted peak and its cost in forward passes for each task."""
@@ -97,6 +104,11 @@ class Choice:
     micro_batch: int | None
     peak: float
     cost: float
+
+    @property
+    def way(self) -> Way:
+        """Its names."""
+        return Way(self.engine.name, self.micro_batch)
 
 
 @dataclass(frozen=True)
@@ -130,17 +142,21 @@ def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> lis
     ]
 
 
-def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> Plan:
-    """The fastest exact choice whose predicted peak stays inside the budget, for tasks of this one's shapes."""
+def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory, *, before: Way | None = None) -> Plan:
+    """The fastest exact choice whose predicted peak stays inside the budget, for tasks of this one's shapes.
+
+    ``before``: an earlier choice, which is taken again if it still fits. All are exact, but not the same to the last
+    bit, and what is free changes from start to start.
+    """
     budget = bytes_of(memory)
     give_back_free_memory()
     choices = tuple(predict(problem, theta, task))
-    best = choose(choices, budget)
+    best = choose(choices, budget, before)
     return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
 
 
-def choose(choices: Sequence[Choice], budget: float) -> Choice:
-    """The fastest that fits, and of these the smallest."""
+def choose(choices: Sequence[Choice], budget: float, before: Way | None = None) -> Choice:
+    """The one of ``before`` if it fits; else the fastest that fits, and of these the smallest."""
     fitting = [choice for choice in choices if choice.peak <= budget]
     if not fitting:
         least = min(choices, key=lambda choice: choice.peak)
@@ -148,7 +164,7 @@ def choose(choices: Sequence[Choice], budget: float) -> Choice:
             f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}); "
             f"the process holds {text(in_use())} already. Fewer inner steps, smaller frames, fewer random weights help"
         )
-    return min(fitting, key=lambda choice: (choice.cost, choice.peak))
+    return min(fitting, key=lambda choice: (choice.way != before, choice.cost, choice.peak))
 
 
 def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:

@@ -19,7 +19,7 @@ from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import adapt
-from metaprior.metagrad.planner import Memory, bytes_of
+from metaprior.metagrad.planner import Memory, Way, bytes_of
 from metaprior.metagrad.problem import (
     LOG_LR,
     AmortizedELBO,
@@ -174,15 +174,20 @@ class MetaLearner:
         *,
         team: Team = Team(),  # noqa: B008 (has no state)
         shard: bool = False,
+        before: Way | None = None,
     ) -> Trainer:
-        """The training as an object that takes one step at a time."""
+        """The training as an object that takes one step at a time.
+
+        ``before``: how an earlier start of it computed gradients, to be kept to if memory allows.
+        """
         memory, together = self._memory_on(team), max(1, len(team.share(settings.meta_batch)))
 
         def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
             problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
             theta = problem.initial(_pooled_targets(first), self.relative_sigma)
-            return theta, choose_gradient(problem, theta, first[:together], memory, self.engine), first
+            choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
+            return theta, choice, first
 
         (theta, choice, _), facts = team.attempt(
             begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2][0]) if team.size > 1 else {}

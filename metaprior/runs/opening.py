@@ -124,7 +124,7 @@ def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position
         return Position()
     position, computed = keeper.restore(which)
     say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
-    if computed != gradients(keeper.trainer):
+    if computed != str(gradients(keeper.trainer)):
         say(
             f"note: gradients are now computed another way ({gradients(keeper.trainer)}; before: {computed}): the "
             "same up to rounding, but not to the last bit"

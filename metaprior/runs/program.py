@@ -14,7 +14,7 @@ from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
 from metaprior.runs.opening import begin, check_frames, is_to_do, note_frames, opened, restored
-from metaprior.runs.state import Keeper, Position, Which
+from metaprior.runs.state import Keeper, Position, Which, way_before
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
 from metaprior.team import Team
@@ -64,10 +64,17 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
     sources = opened(config, request.options, team, progress=request.progress)
     if config.is_solar:
         team.on_first(lambda: check_frames(run, config))
-    learner = sources.learner
-    trainer = learner.trainer(sources.training, config.meta, sources.pooled, team=team, shard=request.shard)
+    learner, which = sources.learner, "last" if before == SAVED else request.resume_from
+    trainer = learner.trainer(
+        sources.training,
+        config.meta,
+        sources.pooled,
+        team=team,
+        shard=request.shard,
+        before=team.on_first(lambda: way_before(run.checkpoints, which)),
+    )
     validate = Validator(learner, sources.validation, config.evaluate, interrupt.poll, team=team)
-    keeper, which = Keeper(run.checkpoints, trainer, config.digest), "last" if before == SAVED else request.resume_from
+    keeper = Keeper(run.checkpoints, trainer, config.digest)
     with ExitStack() as open_things, interrupt:
         team.on_first(lambda: open_things.enter_context(run.locked()))
         position = restored(run, keeper, which, say)

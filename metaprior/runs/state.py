@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metaprior import checkpoint
 from metaprior.checkpoint import CheckpointError
+from metaprior.metagrad.planner import Way
 from metaprior.team import Team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest
 from metaprior.training.epoch import Summary
@@ -70,7 +71,7 @@ class Keeper:
         summary = vars(position.summary)
         return {
             "config": self.digest,
-            "gradients": gradients(self.trainer),
+            "gradients": gradients(self.trainer)._asdict(),
             "progress": {name: None if value == math.inf else value for name, value in progress.items()},
             "epochs": position.epochs,
             "summary": {**summary, "sums": {name: _text(value) for name, value in summary["sums"].items()}},
@@ -98,7 +99,7 @@ class Keeper:
             summary = dict(description["summary"])
             summary["sums"] = {name: float(value) for name, value in summary["sums"].items()}
             position = Position(int(description["epochs"]), Summary(**summary), float(description["seconds"]))
-            return tensors, _State(position, progress, str(description["gradients"]))
+            return tensors, _State(position, progress, _gradients_text(description["gradients"]))
 
     def _put_back(self, which: Which, tensors: dict[str, Tensor], progress: Progress) -> None:
         with checkpoint.readable(self.folder / which):
@@ -148,11 +149,39 @@ class _State(NamedTuple):
     gradients: str
 
 
-def gradients(trainer: Trainer) -> str:
+class Gradients(NamedTuple):
     """How gradients are computed. Another way gives the same ones up to rounding, but not to the last bit."""
-    batch = trainer.problem.micro_batch
-    ranks = f", {trainer.team.size} processes" if trainer.team.size > 1 else ""
-    return f"{trainer.engine.name}, {'stacked' if trainer.stacked else 'one by one'}, micro-batch {batch}{ranks}"
+
+    engine: str
+    micro_batch: int | None
+    stacked: bool
+    processes: int
+
+    def __str__(self) -> str:
+        ranks = f", {self.processes} processes" if self.processes > 1 else ""
+        return f"{self.engine}, {'stacked' if self.stacked else 'one by one'}, micro-batch {self.micro_batch}{ranks}"
+
+
+def gradients(trainer: Trainer) -> Gradients:
+    """How this one does."""
+    return Gradients(trainer.engine.name, trainer.problem.micro_batch, trainer.stacked, trainer.team.size)
+
+
+def _gradients_text(saved: str | dict[str, Any]) -> str:
+    """As a checkpoint has it; earlier ones have the text alone."""
+    return saved if isinstance(saved, str) else str(Gradients(**saved))
+
+
+def way_before(checkpoints: Path, which: Which) -> Way | None:
+    """How gradients were computed when a checkpoint was made, for planning them alike.
+
+    None where no checkpoint tells: none is there, it is an earlier release's, or damaged (which ``restore`` says).
+    """
+    try:
+        saved = checkpoint.read_description(checkpoints / which, KIND).get("gradients")
+    except CheckpointError:
+        return None
+    return Way(saved["engine"], saved["micro_batch"]) if isinstance(saved, dict) else None
 
 
 def refuse_drift(team: Team, theta: WeightDistribution) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from metaprior.metagrad.meta_batch import all_at_once
-from metaprior.metagrad.planner import Memory, is_large, plan
+from metaprior.metagrad.planner import Memory, Way, is_large, plan
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.sweep import Sweep
 from metaprior.metagrad.twice_reverse import keeping, twice_reverse
@@ -27,17 +27,24 @@ class GradientChoice(NamedTuple):
 
 
 def choose_gradient(
-    problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], memory: Memory, engine: Engine | None
+    problem: Problem,
+    theta: WeightDistribution,
+    tasks: Sequence[Task],
+    memory: Memory,
+    engine: Engine | None,
+    *,
+    before: Way | None = None,
 ) -> GradientChoice:
     """For tasks like these: small networks keep their graphs and are stacked, large ones are planned by memory.
 
+    A plan depends on the memory that is free, so what was planned ``before`` is kept to, as long as it fits.
     On a GPU, whose memory nobody plans yet, large ones go back step by step, which needs least of it.
     """
     large = is_large(problem, theta, tasks[0]) or _graphs(problem, tasks[0]) > STACKED_NUMBERS
     if engine is None and large and theta.mu.device.type != "cpu":
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
-        planned = plan(problem, theta, tasks[0], memory)
+        planned = plan(problem, theta, tasks[0], memory, before=before)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))

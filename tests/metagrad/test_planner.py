@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, plan, unrolled
+from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, plan, twice_reverse, unrolled
 from metaprior.metagrad import planner as planning
 from metaprior.metagrad.live_bytes import footprint
-from metaprior.metagrad.planner import Choice, bytes_of, choose, predict
+from metaprior.metagrad.planner import Choice, Way, bytes_of, choose, predict
 from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -71,6 +71,15 @@ def test_each_further_step_costs_one_vector_and_each_kept_graph_much_more(monkey
     assert kept.peak > peaks[8]["twice_reverse", 4].peak + 4 * vector
     assert kept.cost < peaks[8]["twice_reverse", 4].cost
     assert peaks[8]["unrolled", None].peak > peaks[8]["checkpointed", None].peak > peaks[8]["twice_reverse", 1].peak
+
+
+def test_an_earlier_choice_is_taken_again_while_it_fits() -> None:
+    fast, slow = Choice(unrolled, None, peak=10.0, cost=1.0), Choice(twice_reverse, 2, peak=5.0, cost=3.0)
+    choices = (fast, slow)
+    assert choose(choices, 10.0) is fast
+    assert choose(choices, 10.0, Way("twice_reverse", 2)) is slow
+    assert choose(choices, 5.0, Way("unrolled", None)) is slow, "it no longer fits"
+    assert choose(choices, 10.0, Way("twice_reverse", 4)) is fast, "nobody knows it"
 
 
 def test_more_memory_buys_speed_and_never_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:

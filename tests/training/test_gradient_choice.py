@@ -81,11 +81,13 @@ def test_a_network_that_cannot_be_vectorised_is_not_stacked() -> None:
 
 def test_large_networks_are_planned_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planner itself has tests of its own; here its plan is asked for, with the budget, and followed."""
-    asked: list[tuple[str, Memory]] = []
+    asked: list[tuple[str, Memory, planner.Way | None]] = []
     in_parts = replace(PROBLEM, micro_batch=2)
 
-    def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory) -> planner.Plan:
-        asked.append((task.name, memory))
+    def plan(
+        problem: Problem, theta: WeightDistribution, task: Task, memory: Memory, *, before: planner.Way | None
+    ) -> planner.Plan:
+        asked.append((task.name, memory, before))
         choice = planner.Choice(twice_reverse, 2, peak=1.0, cost=1.0)
         return planner.Plan(choice, (choice,), 1.0, in_parts)
 
@@ -94,6 +96,9 @@ def test_large_networks_are_planned_by_memory(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [], "this network is small"
     monkeypatch.setattr(planner, "SMALL", 10)
     assert choose_gradient(PROBLEM, THETA, lines(2), "3GiB", None) == (twice_reverse, in_parts, False)
-    assert asked == [("line 0", "3GiB")]
+    assert asked == [("line 0", "3GiB", None)]
     assert choose_gradient(PROBLEM, THETA, lines(2), "3GiB", mixed).engine is mixed
     assert len(asked) == 1, "a given engine is not planned"
+    way = planner.Way("mixed", 1)
+    choose_gradient(PROBLEM, THETA, lines(2), "3GiB", None, before=way)
+    assert asked[1:] == [("line 0", "3GiB", way)]

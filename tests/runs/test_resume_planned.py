@@ -1,0 +1,97 @@
+"""Networks whose gradients are planned by memory go on as they began, whatever is free at the next start."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metaprior import checkpoint
+from metaprior.metagrad import planner
+from metaprior.runs import finish
+from metaprior.runs.planning import choices_of
+from metaprior.runs.state import KIND, way_before
+from tests.runs.test_resume import PowerFailure, at_step, fail
+from tests.runs.tiny import assert_same_run, request, run
+
+PLENTY = 1e12
+ANOTHER_WAY = "note: gradients are now computed another way"
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny network counts as a large one, and its process as empty."""
+    monkeypatch.setattr(planner, "SMALL", 10)
+    monkeypatch.setattr(planner, "in_use", lambda: 0.0)
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+
+
+@pytest.fixture
+def little(tmp_path: Path) -> float:
+    """Free memory of which the budget, a half, is just enough for the smallest choice."""
+    return 2 * min(choice.peak for choice in choices_of(request(tmp_path / "look").config))
+
+
+def free(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
+    monkeypatch.setattr(planner, "available", lambda: amount)
+
+
+def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was killed in its twelfth step."""
+    at_step(monkeypatch, 11, fail)
+    with pytest.raises(PowerFailure):
+        run(folder)
+    return folder
+
+
+def test_more_free_memory_at_the_next_start_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: float
+) -> None:
+    free(monkeypatch, little)
+    run(tmp_path / "undisturbed")
+    folder = stopped(tmp_path / "run", monkeypatch)
+    before = way_before(folder / "checkpoints", "last")
+    free(monkeypatch, PLENTY)
+    fresh = stopped(tmp_path / "fresh", monkeypatch)
+    assert way_before(fresh / "checkpoints", "last") != before, "it would be planned differently"
+    said = run(folder, resume=True)
+    assert not any(ANOTHER_WAY in line for line in said)
+    assert way_before(folder / "checkpoints", "last") == before
+    assert_same_run(folder, tmp_path / "undisturbed")
+
+
+def test_what_no_longer_fits_is_planned_anew_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: float
+) -> None:
+    free(monkeypatch, PLENTY)
+    folder = stopped(tmp_path / "run", monkeypatch)
+    before = way_before(folder / "checkpoints", "last")
+    free(monkeypatch, little)
+    said = run(folder, resume=True)
+    assert before is not None
+    assert f"before: {before.engine}, one by one, micro-batch {before.micro_batch})" in said[1]
+    assert said[1].startswith(ANOTHER_WAY)
+    assert way_before(folder / "checkpoints", "last") != before
+
+
+def test_checkpoints_that_have_their_way_in_words_alone_are_read_and_planned_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: float
+) -> None:
+    free(monkeypatch, little)
+    folder = stopped(tmp_path / "run", monkeypatch)
+    last = folder / "checkpoints" / "last"
+    tensors, description = checkpoint.read(last, KIND)
+    words = {**description, "gradients": "mixed, one by one, micro-batch 1"}
+    checkpoint.write(last, KIND, tensors, words)
+    assert way_before(folder / "checkpoints", "last") is None
+    free(monkeypatch, PLENTY)
+    said = run(folder, resume=True)
+    assert said[0] == "resuming from checkpoints/last, step 10"
+    assert said[1].startswith(ANOTHER_WAY)
+    assert "before: mixed, one by one, micro-batch 1)" in said[1]
+
+
+def test_no_checkpoint_tells_no_way(tmp_path: Path) -> None:
+    assert way_before(tmp_path, "last") is None
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "checkpoint.json").write_text(json.dumps({"format": "other"}))
+    assert way_before(tmp_path, "last") is None
