@@ -136,15 +136,14 @@ def evaluate(
     wanted = {"shots": numbers("--shots", shots), "steps": numbers("--steps", steps)}
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run, "prior"))
-        found = evaluate_run(run, **wanted, tasks=tasks, team=team)
+        found = evaluate_run(run, **wanted, tasks=tasks, say=typer.echo, team=team)
 
-        def tell() -> None:
-            typer.echo(found.table())
-            if json is not None:
-                checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
-                typer.echo(f"written: {json}")
+        def write(json: Path) -> None:
+            checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())
+            typer.echo(f"written: {json}")
 
-        team.on_first(tell)
+        if json is not None:
+            team.on_first(lambda: write(json))
 
 
 def say_unfinished(run: Path, name: Literal["prior", "scores"]) -> None:

@@ -63,12 +63,17 @@ def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
 
 def _write_evaluation(config: Config, found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     run.write_json("evaluation.json", found.as_json())
-    say("\n".join([*_numbers_heading(config), found.table()]))
+    say(_table(config, found))
     return draw(found, run, say)
 
 
+def _table(config: Config, found: Evaluation) -> str:
+    """An evaluation for reading."""
+    return "\n".join([*_numbers_heading(config), found.table()])
+
+
 def _numbers_heading(config: Config) -> list[str]:
-    """What a solar run's evaluation is in: the table of lead times after it is in the frames' own units."""
+    """What a solar run's evaluation is in: scores by lead time are in the frames' own units."""
     return [f"unseen tasks, in the network's numbers ({config.solar.units})"] if config.is_solar else []
 
 
@@ -122,9 +127,10 @@ def evaluate_run(
     shots: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
     tasks: int | None = None,
+    say: Say = lambda _: None,
     team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
-    """The prior that a run has saved, on test tasks; what is not given is as configured.
+    """The prior that a run has saved, on test tasks; what is not given is as configured. The table is said.
 
     The ranks of a team share the tasks. All of them have to see the folder.
     """
@@ -133,7 +139,9 @@ def evaluate_run(
     config, learner = learned(run, options=asked, team=team)
     _, digests = team.attempt(lambda: _first_task(run, config, progress=team.first), task_digest)
     team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
-    return evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True, team=team)
+    found = evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True, team=team)
+    team.on_first(lambda: say(_table(config, found)))
+    return found
 
 
 def _first_task(run: RunFolder, config: Config, *, progress: bool) -> Task:

@@ -32,6 +32,9 @@ from tests.runs.tiny_solar import NIGHTS, TEXT, request, run
 pytestmark = NIGHTS
 
 
+NUMBERS_HEADING = "unseen tasks, in the network's numbers (clear-sky index from 0 to 1.2 as -1 to 1)"
+
+
 def scores_of(folder: Path) -> SolarScores:
     return SolarScores.from_json(json.loads((folder / "scores.json").read_text()))
 
@@ -63,8 +66,15 @@ def test_every_method_is_scored_at_every_lead_time_and_the_table_says_so(solar_r
 
 def test_the_two_tables_at_the_end_say_what_their_numbers_are(solar_run: SolarRun) -> None:
     by_cell, by_lead = (text.splitlines()[0] for text in solar_run.said if "crps" in text)
-    assert by_cell == "unseen tasks, in the network's numbers (clear-sky index from 0 to 1.2 as -1 to 1)"
+    assert by_cell == NUMBERS_HEADING
     assert by_lead == "lead times in minutes, values in W m-2"
+
+
+def test_evaluate_says_what_its_numbers_are_too(solar_run: SolarRun) -> None:
+    result = CliRunner().invoke(cli.app, ["evaluate", str(solar_run.folder)])
+    assert result.exit_code == 0, result.output
+    (table,) = [text for text in solar_run.said if text.startswith(NUMBERS_HEADING)]
+    assert result.stdout.rstrip("\n") == table
 
 
 def test_the_learning_curve_goes_from_the_prior_to_all_shots(solar_run: SolarRun) -> None:
