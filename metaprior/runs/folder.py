@@ -143,6 +143,12 @@ class RunFolder:
         """Whether all was done and written."""
         return (self.path / "run.json").exists() and bool(self.read_json("run.json")["finished"])
 
+    @property
+    def how_to_go_on(self) -> str:
+        """For messages: what to do so that the end of the run comes again, and with it what only the end writes."""
+        again = "give the command of metaprior train again with --resume"
+        return f'write "finished": false into {self.path / "run.json"} and {again}' if self.finished else again
+
     def metrics(self) -> list[Line]:
         """What is known of every epoch so far."""
         path = self.path / "metrics.jsonl"

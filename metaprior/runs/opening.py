@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from metaprior.checkpoint import DESCRIPTION
 from metaprior.evaluation import check_task
@@ -18,6 +19,8 @@ from metaprior.team.agreement import code_facts, refuse_disagreement, task_diges
 Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
 SOLAR = "solar.json"
+TOLD = {"units": dict, "cadence": str, "value_units": str, "long_name": str, "data_min": float, "data_max": float}
+"""What ``solar.json`` has to say besides the days, and how."""
 RESTORE = "Restore the archive as it was, or begin a new run with another --run folder."
 
 
@@ -107,11 +110,32 @@ def note_frames(run: RunFolder, config: Config, say: Say) -> None:
     say(f"{found['frames']} frames of {' x '.join(map(str, config.solar.frames.shape[1:]))} pixels; days: {days}")
 
 
+def described_frames(run: RunFolder) -> dict[str, Any]:
+    """What ``note_frames`` wrote, or RunFolderError."""
+    content = run.read_json(SOLAR)
+    told: dict[str, Any] = content if isinstance(content, dict) else {}
+    days = told.get("days")
+    wrong = [key for key, kind in TOLD.items() if not isinstance(told.get(key), kind)]
+    if not isinstance(days, dict) or not all(_are_days(days.get(purpose)) for purpose in ("train", "test")):
+        wrong.append("days")
+    if wrong:
+        raise RunFolderError(
+            f"{run.path / SOLAR} is damaged: it does not tell the frames of the run (missing, or of another kind: "
+            f"{', '.join(wrong)}); restore it from a copy. Without one: remove it, {run.how_to_go_on}, which writes it"
+        )
+    return told
+
+
+def _are_days(value: object) -> bool:
+    """Whether these are a first and a last one."""
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(day, str) for day in value)
+
+
 def check_frames(run: RunFolder, config: Config) -> None:
     """Raise if the frames, their days or their scaling are not those that the run was begun with."""
     if not (run.path / SOLAR).exists():
         return
-    before, found = run.read_json(SOLAR), config.solar.description()
+    before, found = described_frames(run), config.solar.description()
     changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
     if changed:
         lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]

@@ -17,7 +17,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.opening import SOLAR
+from metaprior.runs.opening import described_frames
 from metaprior.runs.recent_frames import (
     Forecaster,
     Given,
@@ -97,7 +97,7 @@ def _loaded(folder: Path, options: Mapping[str, object], team: Team) -> Forecast
             f"{folder} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
             '("frames" or "simulated")'
         )
-    content = team.on_first(lambda: run.read_json(SOLAR))
+    content = team.on_first(lambda: described_frames(run))
     return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"], content)
 
 

@@ -7,7 +7,7 @@ from metaprior.report.solar_content import StoryFacts, page_content, units_text
 from metaprior.report.solar_page import write_page
 from metaprior.runs.config import Resolved
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.opening import SOLAR
+from metaprior.runs.opening import described_frames
 from metaprior.runs.solar_examples import read_examples
 from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
 
@@ -19,7 +19,7 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     run, out = RunFolder(folder), out or folder / "report.html"
     config = run.config()
     _check(run, config)
-    scores, frames = read_scores(run), run.read_json(SOLAR)
+    scores, frames = read_scores(run), described_frames(run)
     examples = folder / "examples.nc"
     content = page_content(
         title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",
@@ -42,8 +42,6 @@ def _check(run: RunFolder, config: Resolved) -> None:
             f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs that forecast frames have one "
             f"({' and '.join(KINDS)}). How good it is: evaluation.json and the pictures in its folder"
         )
-    if not (run.path / "scores.json").exists():
-        raise ValueError(f"{run.path} has no scores yet: the run has not finished; metaprior train --resume goes on")
 
 
 def _facts(config: Resolved, frames: dict[str, Any], scores: SolarScores) -> StoryFacts:

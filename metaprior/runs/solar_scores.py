@@ -91,16 +91,20 @@ class SolarScores:
 
 def read_scores(run: RunFolder) -> SolarScores:
     """The scores of a run's folder, or RunFolderError."""
+    path = run.path / SCORES
+    remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run anew from its checkpoint"
+    if not path.exists() and not run.finished:
+        raise RunFolderError(
+            f"{run.path} has no scores yet: the run has not finished; metaprior train --resume goes on"
+        )
+    if not path.exists():
+        raise RunFolderError(f"{path} is not there, although the run has finished; {remedy}")
     content = run.read_json(SCORES)
     try:
         return SolarScores.from_json(content)
     except (KeyError, TypeError, AttributeError, ValueError) as error:  # nothing but the content can cause them
         found = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RunFolderError(
-            f"{run.path / SCORES} is damaged: it does not hold scores by lead time ({found}); restore it from a copy. "
-            f'Without one: write "finished": false into {run.path / "run.json"} and give the command of metaprior '
-            "train again with --resume, which scores the run anew from its checkpoint"
-        ) from None
+        raise RunFolderError(f"{path} is damaged: it does not hold scores by lead time ({found}); {remedy}") from None
 
 
 def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:

@@ -1,4 +1,4 @@
-"""A report of a run whose scores.json is not what was written: what the user is told, and that the advice helps."""
+"""A run whose scores.json or solar.json is lost or damaged: what the user is told, and that the advice helps."""
 
 import json
 import shutil
@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from metaprior.runs import finish
-from metaprior.runs.folder import RunFolderError
+from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.opening import described_frames
+from metaprior.runs.predicting import predict
+from metaprior.runs.recent_frames import Wanted
 from metaprior.runs.reporting import report_run
 from metaprior.runs.solar_scores import PRIOR
 from tests.runs.conftest import SolarRun
@@ -64,6 +67,73 @@ def test_scores_that_are_none_are_named_and_what_to_do_is_said(
     assert found in message
     assert "restore it from a copy" in message
     assert not (folder / "report.html").exists()
+
+
+def test_scores_that_are_missing_are_not_taken_for_a_run_under_way(folder: Path) -> None:
+    path, about = folder / "scores.json", json.loads((folder / "run.json").read_text())
+    path.unlink()
+    with pytest.raises(RunFolderError) as error:
+        report_run(folder)
+    assert str(error.value) == (
+        f"{path} is not there, although the run has finished; restore it from a copy. Without one: write "
+        f'"finished": false into {folder / "run.json"} and give the command of metaprior train again with --resume, '
+        "which scores the run anew from its checkpoint"
+    )
+    (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
+    with pytest.raises(RunFolderError, match="has no scores yet: the run has not finished; metaprior train --resume"):
+        report_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        (lambda _: {}, "units, cadence, value_units, long_name, data_min, data_max, days"),
+        (lambda _: [], "units, cadence, value_units, long_name, data_min, data_max, days"),
+        (lambda content: {**content, "long_name": None}, "long_name"),
+        (lambda content: {**content, "days": {"train": content["days"]["train"]}}, "days"),
+        (lambda content: {**content, "days": {**content["days"], "test": ["2025-06-05"]}}, "days"),
+    ],
+)
+def test_a_description_of_frames_that_is_none_is_named_and_what_to_do_is_said(
+    folder: Path, damage: Callable[[Content], object], wrong: str
+) -> None:
+    path = folder / "solar.json"
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(RunFolderError) as error:
+        report_run(folder)
+    assert str(error.value) == (
+        f"{path} is damaged: it does not tell the frames of the run (missing, or of another kind: {wrong}); restore "
+        f'it from a copy. Without one: remove it, write "finished": false into {folder / "run.json"} and give the '
+        "command of metaprior train again with --resume, which writes it"
+    )
+    assert not (folder / "report.html").exists()
+
+
+def test_predict_evaluate_and_train_name_a_damaged_description_too(folder: Path, june: Path, tmp_path: Path) -> None:
+    (folder / "solar.json").write_text("{}")
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
+    wanted = Wanted(folder, june, june, tmp_path / "now.nc", at="2025-06-02T11:30")
+    for use in (
+        lambda: predict(wanted, lambda _: None),
+        lambda: finish.evaluate_run(folder),
+        lambda: run(folder, june, resume=True),
+    ):
+        with pytest.raises(RunFolderError, match="does not tell the frames of the run") as error:
+            use()
+        assert "remove it, give the command of metaprior train again with --resume" in str(error.value)
+
+
+def test_the_advice_brings_the_description_back(
+    folder: Path, june: Path, monkeypatch: pytest.MonkeyPatch, solar_run: SolarRun
+) -> None:
+    monkeypatch.setattr(finish, "draw", lambda *_: [])
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "solar.json").unlink()
+    (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
+    run(folder, june, resume=True)
+    assert described_frames(RunFolder(folder)) == described_frames(RunFolder(solar_run.folder))
+    assert report_run(folder).exists()
 
 
 def test_the_advice_brings_the_scores_back(
