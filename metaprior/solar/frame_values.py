@@ -1,4 +1,4 @@
-"""The values of an archive, looked at once, frame by frame, in memory that does not grow with it."""
+"""The values of an archive, looked at once, frame by frame, in blocks that do not grow with it."""
 
 import math
 from collections.abc import Iterator

@@ -49,7 +49,9 @@ def open_frames(
 ) -> xr.DataArray:
     """Frames (time, y, x) as a lazy DataArray: float32 when read, times in UTC strictly increasing.
 
-    Every frame is read once, here, to check it; memory does not grow with the archive (an .npz lives in memory).
+    Every frame is read once, here, to check it, in blocks of at most 128 MiB: memory does not grow with the archive.
+    Except of an .npz, which lives in memory, and of NetCDF and Zarr files with single chunks of more than that, which
+    can only be unpacked whole (a warning).
 
     path: a folder of ``YYYY-MM-DD_hhmm.npy`` files, an .npz (``time`` and one 3-D array), NetCDF or Zarr with CF axes.
     variable: which one, where a file holds several.
