@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from metaprior.bench import omniglot
 from metaprior.bench.result import BenchResult
 from metaprior.forecasts import CategoricalForecast
 from metaprior.noise import Noise
+from metaprior.posterior import Posterior
+from metaprior.tasks.task import Examples
 
 TINY = omniglot.Settings(
     seconds=0.3,
@@ -136,6 +139,33 @@ def test_a_task_that_is_not_finite_is_counted_and_not_scored(made_up_images: Non
         raise FloatingPointError("the loss became nan")
 
     assert omniglot.score_tasks(fails, [source[0], source[1]], 2) == [None, None]
+
+
+def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(made_up_images: None) -> None:
+    """Adaptation ends at weights that are numbers, but too large for the network's output to be one."""
+    source = omniglot.tasks_of(Path("nowhere"), "test", shots=1, k_query=4, seed=2)
+    tasks = [source[0], source[1]]
+    learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
+
+    def adapt(support: Examples) -> Posterior:
+        posterior = learner.prior
+        if support is tasks[0].support:
+            mu = torch.full_like(posterior.weights.mu, 3e38)
+            posterior = replace(posterior, weights=posterior.weights._replace(mu=mu))
+        return posterior
+
+    assert adapt(tasks[0].support).weights.mu.isfinite().all()
+    bad, good = omniglot.score_tasks(adapt, tasks, 2)
+    assert bad is None
+    assert good is not None
+    assert math.isfinite(good.nll)
+
+
+def test_other_errors_of_a_forecast_are_errors(made_up_images: None) -> None:
+    source = omniglot.tasks_of(Path("nowhere"), "test", shots=1, k_query=4, seed=2)
+    learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
+    with pytest.raises(ValueError, match="samples"):
+        omniglot.score_tasks(lambda _: learner.prior, [source[0]], 0)
 
 
 def test_absent_images_are_said_with_the_place_where_they_were_looked_for(tmp_path: Path) -> None:
