@@ -10,6 +10,11 @@ from torch import Tensor
 LARGE_INPUT = 30.0
 FILL = "remove or fill those observations: nothing is replaced silently"
 
+
+class NotFinite(ValueError):
+    """Values that are NaN or infinite where they must not be."""
+
+
 ArrayLike = Tensor | npt.NDArray[np.generic]
 
 
@@ -53,13 +58,13 @@ def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
 
 
 def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
-    """Raise with the number and the place of NaN and infinite values."""
+    """Raise ``NotFinite``, with the number and the place of NaN and infinite values."""
     finite = torch.isfinite(tensor)
     if bool(finite.all()):
         return
     bad = ~finite
     first = tuple(bad.nonzero()[0].tolist())
-    raise ValueError(
+    raise NotFinite(
         f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
         f"{remedy}"
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import scores
-from metaprior.checks import refuse_non_finite
+from metaprior.checks import NotFinite, refuse_non_finite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.scores import IntervalReliability, Reliability
@@ -272,10 +272,8 @@ def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) ->
     """The forecast for inputs that are finite; FloatingPointError where the network's output is not."""
     try:
         return posterior.predict(x, samples=samples, seed=seed)
-    except ValueError as error:
-        if "NaN or infinite" in str(error):  # the inputs were looked at before, so it is the network's output
-            raise FloatingPointError(str(error)) from error
-        raise
+    except NotFinite as error:  # the inputs were looked at before, so it is the network's output
+        raise FloatingPointError(str(error)) from error
 
 
 def _score_forecast(forecast: Forecast, targets: Tensor) -> _Score:

@@ -11,6 +11,7 @@ from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 from metaprior import scores
 from metaprior.bench.budget import Fitted, fit_within, meta_train_within
 from metaprior.bench.solar_archives import Archive
+from metaprior.checks import NotFinite
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import InnerLoop
@@ -149,9 +150,7 @@ def validated(archive: Archive, settings: Settings, method: Forecaster) -> float
     tasks = archive.tasks("validation", seed=VALIDATION_SEED, **settings.tasks)
     try:
         found = score(tasks, settings.validation_tasks, {"": method}, progress=False)[""]
-    except (FloatingPointError, ValueError) as error:
-        if isinstance(error, ValueError) and "finite" not in str(error):
-            raise
+    except (FloatingPointError, NotFinite):  # of adapting, or of what is scored
         return float("inf")
     return float(_all_leads(found)["crps"])
 

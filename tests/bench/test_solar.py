@@ -84,6 +84,24 @@ def test_all_adapted_moves_what_is_not_random(archive: Archive) -> None:
     assert set(everything.problem(1).adapted_names) == set(everything.network.plain_names)
 
 
+@pytest.mark.parametrize("outcome", [FloatingPointError("mu is nan"), math.nan, math.inf])
+def test_a_choice_that_leaves_the_finite_numbers_is_the_worst_one(archive: Archive, outcome: Exception | float) -> None:
+    def method(task: Task, index: int) -> GaussianForecast:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return _spread(torch.full_like(task.query.y, outcome))
+
+    assert solar_methods.validated(archive, TINY, method) == math.inf
+
+
+def test_other_errors_of_a_choice_are_errors_whatever_their_words(archive: Archive) -> None:
+    def method(task: Task, index: int) -> GaussianForecast:
+        raise ValueError("an indefinite matter")
+
+    with pytest.raises(ValueError, match="an indefinite matter"):
+        solar_methods.validated(archive, TINY, method)
+
+
 def test_hindsight_takes_off_a_bias_and_finds_the_scale() -> None:
     """A network that forecasts 0.5 +- 0.1 everywhere, and targets of 0.3 and 0.7 by lead time, with noise of 0.12."""
     raw = torch.tensor([0.5, 0.5, math.log(math.expm1(0.1)), math.log(math.expm1(0.1))])
