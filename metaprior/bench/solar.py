@@ -162,7 +162,7 @@ def _ratios(name: str, one: LeadTimeScores, other: LeadTimeScores, measure: str)
 
 
 def _crps(scores: LeadTimeScores) -> float:
-    return float(next(row["crps"] for row in scores.rows() if row["lead"] == "all"))
+    return float(scores.row()["crps"])
 
 
 def _notes(quick: bool) -> list[str]:

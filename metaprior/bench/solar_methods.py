@@ -152,11 +152,7 @@ def validated(archive: Archive, settings: Settings, method: Forecaster) -> float
         found = score(tasks, settings.validation_tasks, {"": method}, progress=False)[""]
     except (FloatingPointError, NotFinite):  # of adapting, or of what is scored
         return float("inf")
-    return float(_all_leads(found)["crps"])
-
-
-def _all_leads(found: LeadTimeScores) -> dict[str, Any]:
-    return next(row for row in found.rows() if row["lead"] == "all")
+    return float(found.row()["crps"])
 
 
 def plain_methods(archive: Archive, settings: Settings, likelihood: Likelihood, name: str) -> dict[str, Found]:

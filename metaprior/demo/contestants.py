@@ -130,5 +130,5 @@ def choose_tuning(network: PlainNetwork, settings: Settings, world: World) -> Tu
     """The one of the lowest CRPS on validation tasks."""
     methods = {str(tuning): of_networks([network], tuning) for tuning in settings.tunings}
     found = score(world.validation, settings.validation_tasks, methods, progress=False)
-    crps = {name: next(row["crps"] for row in one.rows() if row["lead"] == "all") for name, one in found.items()}
+    crps = {name: one.row()["crps"] for name, one in found.items()}
     return min(settings.tunings, key=lambda tuning: crps[str(tuning)])

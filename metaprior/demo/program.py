@@ -111,7 +111,7 @@ def table(scores: Mapping[str, LeadTimeScores]) -> list[Row]:
 def learning_curve(outcome: Outcome) -> list[Row]:
     """Scores over all lead times by shots, of the prior and of the network."""
     return [
-        {"method": method, "shots": shots, **next(row for row in one.rows() if row["lead"] == "all")}
+        {"method": method, "shots": shots, **one.row()}
         for method, found in ((OURS, outcome.prior), (RIVAL, outcome.network))
         for shots, one in found.items()
     ]

@@ -156,7 +156,7 @@ def _others(ours: str, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) 
 
 
 def _intervals(own: LeadTimeScores) -> Iterator[str]:
-    together = next(row for row in own.rows() if row["lead"] == "all")
+    together = own.row()
     inside = together.get("coverage_90")
     if inside is None:
         return

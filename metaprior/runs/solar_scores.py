@@ -56,10 +56,7 @@ class SolarScores:
     def learning_curve(self) -> list[Row]:
         """Scores of all lead times together, by shots."""
         by_shots = {0: self.methods[PRIOR], **self.fewer, self.shots: self.methods[ADAPTED]}
-        return [
-            {"method": ADAPTED, "shots": shots, **next(row for row in scores.rows() if row["lead"] == "all")}
-            for shots, scores in sorted(by_shots.items())
-        ]
+        return [{"method": ADAPTED, "shots": shots, **scores.row()} for shots, scores in sorted(by_shots.items())]
 
     def as_json(self) -> dict[str, Any]:
         """Plain lists and numbers; ``from_json`` reads it."""

@@ -147,6 +147,10 @@ class LeadTimeScores:
         plain: list[Row] = known(rows)
         return plain
 
+    def row(self, *, lead: Lead = "all", seed: int = 0) -> Row:
+        """The one of ``rows`` of a lead time, or of all together."""
+        return self.rows(seed=seed)[self._number(lead)]
+
     def per_task(self) -> list[Row]:
         """One for each task and lead time (and ``"all"``): ``task``, ``lead``, ``values`` and every measure."""
         sums = self._stacked()

@@ -49,6 +49,7 @@ def test_errors_are_pooled_over_the_pixels_of_all_tasks() -> None:
     scores.add(constant([-1.0, 2.0]).repeat(3, 1, 1, 1), targets.repeat(3, 1, 1, 1), task="three windows")
     first, second, both = scores.rows()
     assert [row["lead"] for row in (first, second, both)] == [30, 60, "all"]
+    assert (scores.row(lead=30), scores.row(lead=60), scores.row()) == (first, second, both)
     assert (first["tasks"], first["values"], both["values"]) == (2, 16, 32)
     assert first["rmse"] == pytest.approx(math.sqrt((9 + 3 * 1) / 4))
     assert second["rmse"] == pytest.approx(math.sqrt((1 + 3 * 4) / 4))
