@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from metaprior.bench.jobs import run_all
 from metaprior.bench.result import BenchResult, Row
 from metaprior.bench.solar_archives import Archive, himawari, simulated
-from metaprior.bench.solar_methods import HINDSIGHT, METHODS, OURS, PRESET, Found, Settings, true_crps
+from metaprior.bench.solar_methods import HINDSIGHT, METHODS, OURS, PRESET, Found, Settings, ensemble_of, true_crps
 from metaprior.solar import baselines
 from metaprior.solar.lead_scores import LeadTimeScores, compare
 from metaprior.solar.plain_network import Tuning
@@ -39,7 +39,7 @@ HIMAWARI, SIMULATED = "Himawari-9", "simulated"
 SIMULATED_METHODS = ("meta", "pooled", "references")
 SINGLE = ("pooled", "pooled, fine-tuned", "pooled by log-likelihood", "pooled by log-likelihood, fine-tuned", "MAML")
 """Baselines that are one network, of which the best is what CRPS is compared with."""
-TUNED, ENSEMBLE = "pooled, fine-tuned", "ensemble of five, fine-tuned"
+TUNED = "pooled, fine-tuned"
 TRUTH = "true distribution"
 MEASURES = ("rmse", "mae", "bias", "ssim", "crps", "nll", "coverage_50", "coverage_90", "width_90", "spread_error")
 
@@ -108,7 +108,7 @@ def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> Ben
     truth = by_archive[SIMULATED].pop(TRUTH).validation_crps
     rows = [row for archive, found in by_archive.items() for row in rows_of(archive, found)]
     rows.append({"archive": SIMULATED, "method": TRUTH, "crps": truth})
-    headline = headline_of(by_archive[HIMAWARI]) | simulated_headline(by_archive[SIMULATED], truth)
+    headline = headline_of(by_archive[HIMAWARI], settings.members) | simulated_headline(by_archive[SIMULATED], truth)
     return BenchResult(headline, rows, {"bench": "solar", "quick": quick, **asdict(settings)}, _notes(quick))
 
 
@@ -126,8 +126,8 @@ def rows_of(archive: str, found: Mapping[str, Found]) -> list[Row]:
     return rows
 
 
-def headline_of(found: Mapping[str, Found]) -> dict[str, float]:
-    """Ratios below 1 are in our favour."""
+def headline_of(found: Mapping[str, Found], members: int) -> dict[str, float]:
+    """Ratios below 1 are in our favour; ``members`` are those of the ensemble."""
     ours, before = found[OURS].scores, found[f"{OURS}, not adapted"].scores
     by_lead = {row["lead"]: row for row in ours.rows()}
     headline = {f"skill_{lead}": by_lead[lead]["skill_persistence"] for lead in by_lead if lead != "all"}
@@ -135,7 +135,7 @@ def headline_of(found: Mapping[str, Found]) -> dict[str, float]:
     single = min((one for one in SINGLE if one in found), key=lambda one: _crps(found[one].scores))
     headline |= _ratios("crps_ratio_finetuned", ours, found[TUNED].scores, "crps")
     headline |= _ratios("crps_ratio_best_single", ours, found[single].scores, "crps")
-    headline |= _ratios("crps_ratio_ensemble", ours, found[ENSEMBLE].scores, "crps")
+    headline |= _ratios("crps_ratio_ensemble", ours, found[f"{ensemble_of(members)}, fine-tuned"].scores, "crps")
     headline |= _ratios("crps_ratio_hindsight", found[HINDSIGHT].scores, found["pooled"].scores, "crps")
     coverages = [row["coverage_90"] for row in ours.per_task() if row["lead"] == "all"]
     headline["coverage_90"] = sum(coverages) / len(coverages)

@@ -185,13 +185,19 @@ def in_hindsight(network: PlainNetwork) -> Forecaster:
     return forecast
 
 
-def ensemble_methods(archive: Archive, settings: Settings, name: str) -> dict[str, Found]:
+def ensemble_of(members: int) -> str:
+    """What it is called in tables."""
+    return f"ensemble of {members}"
+
+
+def ensemble_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
     """Several networks that share the time between them."""
     share = settings.seconds / settings.members
     trained = [train_plain(archive, settings, CRPSGaussian(), share, seed) for seed in range(settings.members)]
     seconds = sum(one.seconds for one in trained)
     steps = f"{settings.members} x {trained[0].steps} steps"
-    return _fine_tuned(archive, settings, [one.network for one in trained], name, seconds, steps)
+    networks = [one.network for one in trained]
+    return _fine_tuned(archive, settings, networks, ensemble_of(settings.members), seconds, steps)
 
 
 def _fine_tuned(
@@ -327,7 +333,7 @@ def true_crps(archive: Archive, settings: Settings) -> float:
 METHODS: dict[str, Callable[[Archive, Settings], dict[str, Found]]] = {
     "meta": meta_methods,
     "pooled": pooled_methods,
-    "ensemble": lambda archive, settings: ensemble_methods(archive, settings, "ensemble of five"),
+    "ensemble": ensemble_methods,
     "pooled by likelihood": lambda archive, settings: plain_methods(
         archive, settings, HeteroscedasticGaussian(), "pooled by log-likelihood"
     ),
