@@ -23,15 +23,13 @@ from metaprior.solar.archive import (
     most_frames_at_once,
     to_float32,
 )
+from metaprior.solar.value_units import IRRADIANCE, IRRADIANCE_SPELLINGS
 
 PLACES = {
     "latitude": ({"lat", "latitude"}, {"degrees_north", "degree_north", "degrees_n", "degree_n"}, 90.0),
     "longitude": ({"lon", "longitude"}, {"degrees_east", "degree_east", "degrees_e", "degree_e"}, 360.0),
 }
 """How a coordinate of places can be told: its names, its units in small letters, and how large it can be."""
-
-IRRADIANCE = "W m-2"
-IRRADIANCE_SPELLINGS = {"W m-2", "W m**-2", "W m^-2", "W/m2", "W/m^2", "W/m**2"}
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from metaprior.solar.archive import Archive, Positions, Values, most_frames_at_once
-from metaprior.solar.cf_file import IRRADIANCE
 from metaprior.solar.door import Door
 from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
+from metaprior.solar.value_units import IRRADIANCE
 
 BLOCK_BYTES = 2**24
 IRRADIANCE_RANGE = (-20.0, 2000.0)

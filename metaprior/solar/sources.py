@@ -21,6 +21,7 @@ from metaprior.solar.simulator import simulate
 from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.solar.units import ClearSkyIndex, ScaledValues, Units
+from metaprior.solar.value_units import IRRADIANCE
 from metaprior.solar.windows import ONE_DAY, Days, all_days, split_days
 
 Purpose = Literal["train", "val", "test"]
@@ -32,7 +33,6 @@ POOLED_WINDOWS = 32
 KEPT_BYTES = 2**29
 """Archives up to this size (as float32) are kept in memory: tasks read the same windows again and again."""
 FRAMES_AT_ONCE = 64
-IRRADIANCE = "W m-2"
 
 
 @dataclass(frozen=True, eq=False)

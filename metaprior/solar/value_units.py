@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from metaprior.solar.archive import Archive
-from metaprior.solar.cf_file import IRRADIANCE, IRRADIANCE_SPELLINGS
 
+IRRADIANCE = "W m-2"
+IRRADIANCE_SPELLINGS = {"W m-2", "W m**-2", "W m^-2", "W/m2", "W/m^2", "W/m**2"}
 NO_UNITS = ("", "1")
 """What frames have whose file says nothing (and numbers that need no unit)."""
 OF_THE_FRAMES = "units of the frames"

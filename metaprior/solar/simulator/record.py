@@ -22,6 +22,7 @@ from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
 from metaprior.solar.simulator.sky import Clock, clear_sky_index
 from metaprior.solar.simulator.weather import Dynamics, Innovations, State, draw
 from metaprior.solar.sun import clear_sky, elevation
+from metaprior.solar.value_units import IRRADIANCE
 
 Floats = NDArray[np.float64]
 
@@ -197,7 +198,7 @@ class Simulator:
             "longitude": ("x", self.longitude, {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}),
         }
         about = {
-            "units": "W m-2",
+            "units": IRRADIANCE,
             "long_name": "simulated global horizontal irradiance",
             "standard_name": "surface_downwelling_shortwave_flux_in_air",
             "source": f"metaprior simulator, seed {self.seed}",
