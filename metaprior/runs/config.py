@@ -17,7 +17,7 @@ from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop, refuse_fraction
 from metaprior.models import MLP, BayesianUNet, Conv4, UNet
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
-from metaprior.solar.task_settings import FrameTasks, SimulatedTasks
+from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
 from metaprior.tasks.arguments import check_counts
 from metaprior.training.settings import MetaTraining
@@ -171,7 +171,7 @@ class Config:
     @property
     def is_solar(self) -> bool:
         """Whether the tasks are forecasts of frames, which have scores by lead time, maps and a report."""
-        return self.tasks.kind in ("frames", "simulated")
+        return self.tasks.kind in SOLAR_TASKS
 
     @cached_property
     def solar(self) -> "SolarSource":
@@ -203,6 +203,7 @@ PLAIN_SECTIONS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "run": Run,
 }
+SOLAR_TASKS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}
 KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "model": {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet},
     "likelihood": {
@@ -218,8 +219,7 @@ KINDS: dict[str, dict[str, Callable[..., Any]]] = {
         "wheel": WheelTasks,
         "drifting_blobs": DriftingBlobs,
         "omniglot": OmniglotTasks,
-        "frames": FrameTasks,
-        "simulated": SimulatedTasks,
+        **SOLAR_TASKS,
     },
 }
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}

@@ -1,20 +1,19 @@
 """Sections that have to fit each other: a network for frames, and the frames it is for."""
 
-from metaprior.runs.config import Choice
-from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
+from metaprior.runs.config import SOLAR_TASKS, Choice
+from metaprior.solar.task_settings import SolarTasks
 
 NETWORKS = ("unet", "bayesian_unet")
 WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
-KINDS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}
 
 
 def misfits(model: Choice, likelihood: Choice, tasks: Choice) -> list[str]:
     """What does not fit, a line each; both keys are named."""
-    if tasks.kind not in KINDS:
+    if tasks.kind not in SOLAR_TASKS:
         return []
     if model.kind not in NETWORKS:
         return [f"model.kind is {model.kind!r}; tasks.kind {tasks.kind!r} are maps, for {' or '.join(NETWORKS)}"]
-    settings = KINDS[tasks.kind](**tasks.arguments)
+    settings = SOLAR_TASKS[tasks.kind](**tasks.arguments)
     return [*_lengths(model, settings), *_sizes(model, settings), *_scales(model, likelihood)]
 
 

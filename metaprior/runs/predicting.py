@@ -15,6 +15,7 @@ import xarray as xr
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.posterior import Posterior
+from metaprior.runs.config import SOLAR_TASKS
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.opening import described_frames
@@ -95,7 +96,7 @@ def _loaded(folder: Path, options: Mapping[str, object], team: Team) -> Forecast
     if not config.is_solar:
         raise ValueError(
             f"{folder} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
-            '("frames" or "simulated")'
+            f"({' or '.join(map(repr, SOLAR_TASKS))})"
         )
     content = team.on_first(lambda: described_frames(run))
     return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"], content)

@@ -5,13 +5,11 @@ from typing import Any
 
 from metaprior.report.solar_content import StoryFacts, page_content, units_text
 from metaprior.report.solar_page import write_page
-from metaprior.runs.config import Resolved
+from metaprior.runs.config import SOLAR_TASKS, Resolved
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.opening import described_frames
 from metaprior.runs.solar_examples import read_examples
 from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
-
-KINDS = ("frames", "simulated")
 
 
 def report_run(folder: Path, out: Path | None = None) -> Path:
@@ -37,10 +35,10 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
 
 def _check(run: RunFolder, config: Resolved) -> None:
     kind = config["tasks"]["kind"]
-    if kind not in KINDS:
+    if kind not in SOLAR_TASKS:
         raise ValueError(
             f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs that forecast frames have one "
-            f"({' and '.join(KINDS)}). How good it is: evaluation.json and the pictures in its folder"
+            f"({' and '.join(SOLAR_TASKS)}). How good it is: evaluation.json and the pictures in its folder"
         )
 
 
