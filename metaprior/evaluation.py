@@ -337,7 +337,7 @@ def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:
             f"task {task.name!r} has {task.support.size} support examples, too few for {cell.shots} shots{each}; "
             "ask for fewer shots, or for None (all there are)"
         )
-    return Examples(task.support.x[:count], task.support.y[:count])
+    return task.support.first(count)
 
 
 def _cells(shots: Sequence[int | None], steps: Sequence[int]) -> list[Cell]:

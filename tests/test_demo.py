@@ -7,15 +7,12 @@ import pytest
 import torch
 
 from metaprior.demo import Settings, run
-from metaprior.demo.contestants import with_shots
 from metaprior.demo.program import table
 from metaprior.demo.world import World, simulated_world
-from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.solar.forecast_file import read_forecast
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.plain_network import Tuning
-from metaprior.tasks.task import Examples, Task
 
 TINY = Settings(
     days=8,
@@ -104,19 +101,6 @@ def test_nothing_of_the_test_is_seen_before(world: World) -> None:
         assert later.days.first - earlier.days.stop >= np.timedelta64(1, "D")
     for seen in (world.pooled, world.validation):
         assert seen.frames["longitude"].max() < world.test.frames["longitude"].min()
-
-
-def test_fewer_shots_are_the_first_ones() -> None:
-    seen: list[Task] = []
-
-    def forecaster(task: Task, index: int) -> GaussianForecast:
-        seen.append(task)
-        return GaussianForecast(torch.zeros(2, 1), torch.ones(2, 1))
-
-    support = Examples(torch.arange(5.0), 10 * torch.arange(5.0))
-    with_shots(forecaster, 2)(Task(support, support, "name"), 7)
-    assert seen[0].support.y.tolist() == [0.0, 10.0]
-    assert seen[0].query is support
 
 
 def test_the_table_has_all_lead_times_and_the_skill_by_each() -> None:

@@ -7,16 +7,14 @@ import torch
 
 from metaprior.bench.budget import Fitted, fit_within, meta_train_within
 from metaprior.demo.world import Settings, World, simulated_world
-from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.unet import BayesianUNet
-from metaprior.solar.comparison import Forecaster, of_learner, of_networks, reference, score
+from metaprior.solar.comparison import Forecaster, of_learner, of_networks, reference, score, with_shots
 from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.plain_network import PlainNetwork, Tuning, plain_network
-from metaprior.tasks.task import Examples, Task
 from metaprior.training.settings import MetaTraining
 
 Scores = dict[str, LeadTimeScores]
@@ -60,16 +58,6 @@ def train(settings: Settings, world: World, *, meta_share: float, progress: bool
     return learner, Fitted(
         warm.seconds + meta.seconds, warm.warm_start, meta.meta_steps, warm.bad_tasks + meta.bad_tasks
     )
-
-
-def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
-    """The forecaster, given only the first few windows of the support set."""
-
-    def forecast(task: Task, index: int) -> GaussianForecast:
-        few = Examples(task.support.x[:shots], task.support.y[:shots])
-        return forecaster(Task(few, task.query, task.name), index)
-
-    return forecast
 
 
 def by_shots(adapted: Forecaster, unadapted: Forecaster, settings: Settings) -> dict[int, Forecaster]:

@@ -163,7 +163,7 @@ def adapt(
     """lambda after ``steps`` (default: the problem's) inner steps, with no graph kept: for evaluation and use."""
     steps = problem.inner.steps if steps is None else steps
     refuse_fraction("steps", steps, 0)
-    run = Adaptation(problem, theta, Task(support, Examples(support.x[:0], support.y[:0])), [noise])
+    run = Adaptation(problem, theta, Task(support, support.first(0)), [noise])
     state = run.start()
     for step in range(steps):
         nll, record = run.gradient(state, step)

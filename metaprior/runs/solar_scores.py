@@ -15,12 +15,12 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import unseen_seed
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.solar.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference
+from metaprior.solar.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference, with_shots
 from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE, context_of, has_coordinates
 from metaprior.solar.lead_scores import LeadTimeScores
 from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.solar.value_units import units_or_words
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Task
 from metaprior.team import Team
 from metaprior.text_table import Row, text_table
 
@@ -176,16 +176,9 @@ def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:
 def _forecasters(config: Config, learner: MetaLearner) -> dict[str, Forecaster]:
     steps, samples = config.inner.steps, config.evaluate.samples
     adapted = of_learner(learner, steps=steps, samples=samples)
-    few = {_few(shots): _first(shots, adapted) for shots in FEW_SHOTS if shots < config.tasks.arguments["k_shot"]}
+    few = {_few(shots): with_shots(adapted, shots) for shots in FEW_SHOTS if shots < config.tasks.arguments["k_shot"]}
     return {PRIOR: of_learner(learner, steps=None, samples=samples), **few, ADAPTED: adapted}
 
 
 def _few(shots: int) -> str:
     return f"adapted to {shots}"
-
-
-def _first(shots: int, forecaster: Forecaster) -> Forecaster:
-    """The same from the first examples alone."""
-    return lambda task, index: forecaster(
-        Task(Examples(task.support.x[:shots], task.support.y[:shots]), task.query, task.name), index
-    )

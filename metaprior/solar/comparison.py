@@ -106,6 +106,11 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
     return forecast
 
 
+def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
+    """The same from the first few windows of the support set alone."""
+    return lambda task, index: forecaster(task._replace(support=task.support.first(shots)), index)
+
+
 def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
     """One network, or an ensemble, each fine-tuned on the support set."""
 

@@ -16,6 +16,10 @@ class Examples(NamedTuple):
         """Number of observations."""
         return len(self.x)
 
+    def first(self, count: int) -> "Examples":
+        """The first few of them."""
+        return Examples(self.x[:count], self.y[:count])
+
 
 class Task(NamedTuple):
     """A support set to adapt to, a query set to be judged by, and a name for messages."""

@@ -12,7 +12,7 @@ from metaprior.metagrad.adaptation import Adaptation, adapt, damage
 from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Task
 from metaprior.team import Team
 from metaprior.weights import WeightDistribution
 
@@ -138,7 +138,7 @@ def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise
     Scales count with their means' gradient. Their own is smaller by sigma or so, and steps that are as much longer
     would let a small sigma vanish or explode within a task.
     """
-    run = Adaptation(problem, theta, Task(task.support, Examples(task.support.x[:0], task.support.y[:0])), [noise])
+    run = Adaptation(problem, theta, Task(task.support, task.support.first(0)), [noise])
     _, record = run.gradient(run.start(), 0)
     gradient = record.gradient
     means = [part.square().mean() for part in problem.network.layout.split(gradient.g).values()]

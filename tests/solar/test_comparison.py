@@ -9,11 +9,11 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar import plain_network
-from metaprior.solar.comparison import cases, empty_scores, of_learner, of_networks, reference, score
+from metaprior.solar.comparison import cases, empty_scores, of_learner, of_networks, reference, score, with_shots
 from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.plain_network import PlainNetwork, Tuning
 from metaprior.solar.units import ScaledValues
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Examples, Task
 from tests.solar.tiny_archive import archive, dataset
 
 SOURCE = dataset(archive(3), units=ScaledValues(0.0, 800.0), k_query=2, patch=12)
@@ -109,6 +109,21 @@ def labels() -> mp.MetaLearner:
 
 def _signs(values: Tensor) -> Tensor:
     return (values > 0).float()
+
+
+def test_fewer_shots_are_the_first_ones() -> None:
+    seen: list[Task] = []
+
+    def forecaster(task: Task, index: int) -> GaussianForecast:
+        seen.append(task)
+        return GaussianForecast(torch.zeros(2, 1), torch.ones(2, 1))
+
+    support = Examples(torch.arange(5.0), 10 * torch.arange(5.0))
+    with_shots(forecaster, 2)(Task(support, support, "name"), 7)
+    assert seen[0].support.x.tolist() == [0.0, 1.0]
+    assert seen[0].support.y.tolist() == [0.0, 10.0]
+    assert seen[0].query is support
+    assert seen[0].name == "name"
 
 
 def test_networks_are_fine_tuned_each_on_the_support_set() -> None:
