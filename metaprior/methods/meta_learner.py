@@ -43,7 +43,7 @@ from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_d
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, run_steps
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
-from metaprior.training.optimizer import leaves_of, named_tensors
+from metaprior.training.optimizer import movable_copy, named_tensors
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped, Trainer
 from metaprior.weights import WeightDistribution
@@ -224,7 +224,7 @@ class MetaLearner:
     def start(self, tasks: Tasks) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
         targets = _pooled_targets(self._first_tasks(tasks, 1))
-        self.theta_ = leaves_of(self.problem(1).initial(targets, self.relative_sigma))
+        self.theta_ = movable_copy(self.problem(1).initial(targets, self.relative_sigma))
         self.history_ = []
         return self
 

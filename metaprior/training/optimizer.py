@@ -16,7 +16,7 @@ STEP = "step"
 """AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
 
 
-def leaves_of(theta: WeightDistribution) -> WeightDistribution:
+def movable_copy(theta: WeightDistribution) -> WeightDistribution:
     """A copy that an optimiser can move in place."""
 
     def leaf(value: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from metaprior.training.averaging import Average
 from metaprior.training.divided_batch import summed
 from metaprior.training.door import Door
 from metaprior.training.gradient_choice import Stacker
-from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, leaves_of, named_tensors
+from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, movable_copy, named_tensors
 from metaprior.training.phases import Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.pooled import mean_of_pool, pooled_sums
 from metaprior.training.read_ahead import ReadAhead
@@ -118,7 +118,7 @@ class Trainer:
 
     def _hold(self, theta: WeightDistribution) -> None:
         """Take theta over, with a fresh optimiser."""
-        self.theta = leaves_of(theta)
+        self.theta = movable_copy(theta)
         self.optimizer = ThetaOptimizer(self.problem, self.theta, self.settings, self._shards)
 
     @property

@@ -5,7 +5,7 @@ from torch import nn
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import InnerLoop
 from metaprior.metagrad.problem import LOG_LR
-from metaprior.training.optimizer import ThetaOptimizer, groups_of, leaves_of, named_tensors
+from metaprior.training.optimizer import ThetaOptimizer, groups_of, movable_copy, named_tensors
 from metaprior.training.settings import MetaTraining
 from metaprior.training.shards import Whole
 from metaprior.weights import WeightDistribution
@@ -17,7 +17,7 @@ def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTrain
 
 
 def make_theta(relative_sigma: float = 0.2) -> WeightDistribution:
-    return leaves_of(make_problem().initial(torch.ones(2, 1, dtype=torch.float64), relative_sigma))
+    return movable_copy(make_problem().initial(torch.ones(2, 1, dtype=torch.float64), relative_sigma))
 
 
 def gradients_like(theta: WeightDistribution, size: float = 1.0) -> WeightDistribution:
@@ -40,7 +40,7 @@ def test_a_points_scales_are_not_learned() -> None:
     bare = make_problem(
         InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
     )
-    theta = leaves_of(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
+    theta = movable_copy(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
     optimizer = ThetaOptimizer(bare, theta, MetaTraining(), Whole())
     assert [group["name"] for group in optimizer._adam.param_groups] == ["means"]
 
@@ -50,7 +50,7 @@ RATES = {"means": 0.1, "scales": 0.1}
 
 def test_leaves_are_copies() -> None:
     theta = make_theta()
-    leaves = leaves_of(theta)
+    leaves = movable_copy(theta)
     for name, leaf in named_tensors(leaves).items():
         assert leaf.is_leaf
         assert leaf.requires_grad
@@ -128,7 +128,7 @@ def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
         torch.manual_seed(0)
         theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
         plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
-        theta = leaves_of(theta._replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
+        theta = movable_copy(theta._replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
         optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Whole())
         optimizer.descend(gradients_like(theta), RATES, clip=1e9)
         found.append(theta.plain["weight"].detach().contiguous())
