@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
@@ -19,7 +18,7 @@ from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
 from metaprior.team import Team
 from metaprior.text_table import known
-from metaprior.training.epoch import Summary, peak_memory
+from metaprior.training.epoch import Summary, peak_memory, step_bar
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import MetaTrainingStopped, Trainer
 
@@ -143,23 +142,16 @@ class Loop:
 
     def take_steps(self) -> None:
         """Up to the end of the epoch, with a checkpoint now and then."""
-        trainer, settings, position = self.trainer, self.config.meta, self.position
-        start, stop = epoch_range(settings, position.epochs)
+        trainer, position = self.trainer, self.position
+        start, stop = epoch_range(self.config.meta, position.epochs)
         skill = self._last_skill() if self.progress else {}
-        with tqdm(
-            total=(stop - start) * settings.meta_batch,
-            initial=(trainer.progress.step - start) * settings.meta_batch,
-            desc=self._label(),
-            disable=not self.progress,
-            delay=1,
-        ) as bar:
+        with step_bar(trainer, range(start, stop), self._label(), progress=self.progress, shown=skill) as tell:
             while trainer.progress.step < stop:
                 self.interrupt.check()
                 began = time.perf_counter()
                 position.summary.add(trainer.step())
                 position.seconds += time.perf_counter() - began
-                bar.set_postfix(_postfix(position.summary, skill), refresh=False)
-                bar.update(settings.meta_batch)
+                tell(position.summary)
                 if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < stop:
                     self.keeper.save(position)
 
@@ -247,11 +239,6 @@ def epoch_range(settings: MetaTraining, before: int) -> tuple[int, int]:
         return 0, settings.warm_start
     start = settings.warm_start + (number - 1) * settings.steps_per_epoch
     return start, start + settings.steps_per_epoch
-
-
-def _postfix(summary: Summary, skill: dict[str, str]) -> dict[str, str]:
-    bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
-    return {"loss": f"{summary.loss:.3g}", **skill, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}
 
 
 def _number(value: float | None) -> str:

@@ -3,8 +3,10 @@
 import math
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tqdm import tqdm
 
@@ -63,21 +65,34 @@ def peak_memory() -> float:
     return float(peak if sys.platform == "darwin" else peak * 1024)
 
 
-def run_steps(
-    trainer: Trainer, count: int, *, progress: bool = True, shown: Mapping[str, str] | None = None
-) -> Summary:
-    """Up to ``count`` steps; ``shown`` is what the bar says beside loss and memory (the last validation, say)."""
-    summary, size = Summary(), trainer.settings.meta_batch
-    count = min(count, trainer.settings.steps - trainer.progress.step)
-    label = "Warm start" if trainer.progress.step < trainer.settings.warm_start else "Meta-Training"
-    with tqdm(total=count * size, desc=label, disable=not progress, delay=1) as bar:
-        for _ in range(count):
+def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary:
+    """Up to ``count`` steps."""
+    summary, start = Summary(), trainer.progress.step
+    stop = min(start + count, trainer.settings.steps)
+    label = "Warm start" if start < trainer.settings.warm_start else "Meta-Training"
+    with step_bar(trainer, range(start, stop), label, progress=progress) as tell:
+        for _ in range(start, stop):
             summary.add(trainer.step())
-            bar.set_postfix(_postfix(summary, shown or {}), refresh=False)
-            bar.update(size)
+            tell(summary)
     return summary
 
 
-def _postfix(summary: Summary, shown: Mapping[str, str]) -> dict[str, str]:
-    bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
-    return {"loss": f"{summary.loss:.3g}", **shown, **bad, "peak": f"{peak_memory() / 2**30:.2f} GiB"}
+@contextmanager
+def step_bar(
+    trainer: Trainer, steps: range, label: str, *, progress: bool, shown: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Callable[[Summary], None]]:
+    """The bar of these steps, some of which may have been taken; what it gives is to be told the summary after each.
+
+    ``shown`` is what it says beside loss and memory (the last validation, say).
+    """
+    size = trainer.settings.meta_batch
+    done = (trainer.progress.step - steps.start) * size
+    with tqdm(total=len(steps) * size, initial=done, desc=label, disable=not progress, delay=1) as bar:
+
+        def tell(summary: Summary) -> None:
+            bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
+            peak = {"peak": f"{peak_memory() / 2**30:.2f} GiB"}
+            bar.set_postfix({"loss": f"{summary.loss:.3g}", **shown, **bad, **peak}, refresh=False)
+            bar.update(size)
+
+        yield tell

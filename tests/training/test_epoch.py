@@ -6,7 +6,8 @@ import torch
 
 from metaprior.metagrad import AmortizedELBO
 from metaprior.metagrad.problem import NonFinite, OuterTerms
-from metaprior.training.epoch import Summary, peak_memory, run_steps
+from metaprior.training import epoch
+from metaprior.training.epoch import Summary, peak_memory, run_steps, step_bar
 from metaprior.training.phases import Phase
 from metaprior.training.trainer import StepReport
 from tests.training.lines import LEARNED, EndlessLines, damaged, lines, make_problem, make_trainer
@@ -58,21 +59,42 @@ def test_no_more_steps_than_there_are() -> None:
     assert run_steps(trainer, 100, progress=False).steps == 0
 
 
-def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from metaprior.training import epoch
-
+@pytest.fixture
+def bar_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = epoch.tqdm
     monkeypatch.setattr(epoch, "tqdm", lambda **options: shown(**{**options, "delay": 0, "mininterval": 0}))
+
+
+def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], bar_at_once: None) -> None:
     tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
     trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, warm_start=0)
     trainer._door(lines(1)[0])  # a task of this shape is known
-    summary = run_steps(trainer, 2, shown={"valid": "0.123"})
+    summary = run_steps(trainer, 2)
     bar = capsys.readouterr().err
     assert "Meta-Training" in bar
     assert "8/8" in bar
-    assert f"loss={summary.loss:.3g}, valid=0.123, bad=2, peak=" in bar
+    assert f"loss={summary.loss:.3g}, bad=2, peak=" in bar
     run_steps(make_trainer(lines(4), epochs=1, warm_start=1), 1)
     assert "Warm start" in capsys.readouterr().err
+
+
+def test_the_bar_of_an_epoch_that_was_begun_goes_on_and_shows_what_it_is_given(
+    capsys: pytest.CaptureFixture[str], bar_at_once: None
+) -> None:
+    trainer = make_trainer(lines(4), epochs=1, tasks_per_epoch=12, meta_batch=4)
+    trainer.step()
+    capsys.readouterr()
+    summary = Summary()
+    with step_bar(trainer, range(3), "Epoch 7", progress=True, shown={"valid": "0.123"}) as tell:
+        summary.add(trainer.step())
+        tell(summary)
+    bar = capsys.readouterr().err
+    assert "Epoch 7:  33%" in bar
+    assert "8/12" in bar
+    assert f"loss={summary.loss:.3g}, valid=0.123, peak=" in bar
+    with step_bar(trainer, range(3), "Epoch 7", progress=False) as tell:
+        tell(summary)
+    assert capsys.readouterr().err == ""
 
 
 def test_peak_memory_is_in_bytes() -> None:
