@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from metaprior import scores
 from metaprior.bench.bandit import Game, Outcome, Rule, play
 from metaprior.bench.budget import Fitted, fit_within
 from metaprior.bench.jobs import run_all
+from metaprior.bench.known_wheel import play_with_exact_posterior
 from metaprior.bench.result import BenchResult, Row
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad.problem import InnerLoop
@@ -152,11 +153,12 @@ def run(*, quick: bool = False, workers: int | None = None) -> BenchResult:
     jobs = jobs_of(settings)
     played = run_all(measure, jobs, workers=workers, label="Wheel")
     rows = [
-        _row(_name(job, rule), outcome, settings)
+        _row(_name(job, rule), outcome.regret, settings) | _failed(outcome)
         for job, found in zip(jobs, played, strict=True)
         for rule, outcome in found.outcomes.items()
     ]
     headline = headline_of(rows)
+    rows += exact_rows(settings)
     rows += [{"what": f"published: {name}", **_columns(values)} for name, values in PUBLISHED.items()]
     notes = [
         "regret in percent of uniformly random play, mean over trials and its standard error",
@@ -165,10 +167,21 @@ def run(*, quick: bool = False, workers: int | None = None) -> BenchResult:
         *(_spent(job, found.fitted) for job, found in zip(jobs, played, strict=True) if found.fitted),
         "Bayes by Backprop: the same variational steps from an untrained prior",
         "failed_percent: adaptations that left the finite numbers, of all; the posterior before went on to decide",
+        "exact posterior: a player that knows all but delta ~ U(0, 1): what a rule is worth with nothing else to learn",
         "published: Ravi & Beatson 2019, table 1",
         *["--quick: too short a training to compare with the published figures"] * quick,
     ]
     return BenchResult(headline, rows, {"bench": "wheel", "quick": quick, **asdict(settings)}, notes)
+
+
+def exact_rows(settings: Settings) -> list[Row]:
+    """Where a method could get to: both rules with the exact posterior of delta, on the same bandits."""
+    names: dict[Rule, str] = {"thompson": "Thompson", "greedy": "highest expected reward"}
+    size = {"contexts": settings.contexts, "trials": settings.trials}
+    return [
+        _row(f"exact posterior, {name}", play_with_exact_posterior(DELTAS, Game(**size, rule=rule)), settings)
+        for rule, name in names.items()
+    ]
 
 
 def headline_of(rows: list[Row]) -> dict[str, float]:
@@ -189,11 +202,15 @@ def _spent(job: Job, fitted: Fitted) -> str:
     return f"{name}: {fitted.seconds:.0f} s, {fitted.warm_start} warm-start and {fitted.meta_steps} meta-steps"
 
 
-def _row(name: str, outcome: Outcome, settings: Settings) -> Row:
+def _row(name: str, regret: Tensor, settings: Settings) -> Row:
     row: Row = {"what": name, "contexts": settings.contexts, "trials": settings.trials}
-    for delta, own in zip(DELTAS, outcome.regret, strict=True):
+    for delta, own in zip(DELTAS, regret, strict=True):
         row |= {f"delta {delta}": float(own.mean()), f"se {delta}": scores.standard_error(own)}
-    return row | {"failed_percent": 100 * outcome.failed / max(1, outcome.adaptations)}
+    return row
+
+
+def _failed(outcome: Outcome) -> Row:
+    return {"failed_percent": 100 * outcome.failed / max(1, outcome.adaptations)}
 
 
 def _columns(values: tuple[float, ...]) -> Row:

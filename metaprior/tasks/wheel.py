@@ -37,17 +37,18 @@ def contexts(count: int, generator: torch.Generator) -> Tensor:
 
 
 def mean_rewards(contexts: Tensor, delta: float) -> Tensor:
-    """Expected reward of every arm: contexts (count, 2) -> (count, 5).
-
-    Quadrants and their arms: (+, +) is 0, (+, -) is 1, (-, +) is 2 and (-, -) is 3.
-    """
-    right, upper = (contexts > 0).long().unbind(1)
-    quadrant_arm = 2 * (1 - right) + (1 - upper)
+    """Expected reward of every arm: contexts (count, 2) -> (count, 5)."""
     outside = contexts.square().sum(1) > delta**2
     rewards = contexts.new_full((len(contexts), ARMS), PLAIN_REWARD)
     rewards[:, SAFE_ARM] = SAFE_REWARD
-    rewards[outside, quadrant_arm[outside]] = JACKPOT
+    rewards[outside, quadrant_arm(contexts)[outside]] = JACKPOT
     return rewards
+
+
+def quadrant_arm(contexts: Tensor) -> Tensor:
+    """The arm that pays outside delta, contexts (..., 2) -> (...): (+, +) is 0, (+, -) 1, (-, +) 2 and (-, -) 3."""
+    right, upper = (contexts > 0).long().unbind(-1)
+    return 2 * (1 - right) + (1 - upper)
 
 
 def observed_rewards(contexts: Tensor, actions: Tensor, delta: float, generator: torch.Generator) -> Tensor:

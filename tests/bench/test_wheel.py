@@ -114,4 +114,5 @@ def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.headline[f"wheel_{delta}_optimistic"] == rows["ABML, optimistic Thompson"][f"delta {delta}"]
     assert rows["published: ABML, Thompson (n = 2,000)"]["delta 0.99"] == 35.04
     assert {"ABML, Thompson, support sets of 4 to 128", "MAML, greedy, support sets of 4 to 128"} < set(rows)
+    assert {"exact posterior, Thompson", "exact posterior, highest expected reward"} < set(rows)
     assert sum("meta-steps" in note for note in result.notes) == 4, "one for each training"
