@@ -68,11 +68,23 @@ class Bandits:
         lost = (best - self.means.gather(2, arms.unsqueeze(2)).squeeze(2)).sum(1)
         return 100 * lost / (best - self.means.mean(2)).sum(1)
 
+    def outcome(self, arms: Tensor, trials: int, *, failed: int = 0, adaptations: int = 0) -> "Outcome":
+        """What choices (B, n) came to."""
+        pays, best = self.means.amax(2) == wheel.JACKPOT, self.means.argmax(2)
+        missed, wasted = (pays & (arms != best)).sum(1), (~pays & (arms != wheel.SAFE_ARM)).sum(1)
+        regret, missed, wasted = (values.unflatten(0, (-1, trials)) for values in (self.regret(arms), missed, wasted))
+        return Outcome(regret, missed, wasted, failed, adaptations)
+
 
 class Outcome(NamedTuple):
-    """Regret in percent of uniform play, shape (deltas, trials); and how many adaptations were not finite, of all."""
+    """What a game came to, (deltas, trials) each; and how many adaptations were not finite, of all."""
 
     regret: Tensor
+    """In percent of uniform play."""
+    missed: Tensor
+    """Jackpots that were not taken."""
+    wasted: Tensor
+    """Tries inside of delta, where the safe arm is best."""
     failed: int
     adaptations: int
 
@@ -98,7 +110,7 @@ def play(learner: MetaLearner, deltas: Sequence[float], game: Game) -> Outcome:
         arms[:, turn] = values.argmax(1)
         seen.x[:, turn] = options[rows, arms[:, turn]]
         seen.y[:, turn, 0] = wheel.to_target(bandits.rewards(turn, arms[:, turn]))
-    return Outcome(bandits.regret(arms).unflatten(0, (len(deltas), game.trials)), failed, adaptations)
+    return bandits.outcome(arms, game.trials, failed=failed, adaptations=adaptations)
 
 
 def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:

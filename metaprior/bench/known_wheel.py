@@ -9,9 +9,8 @@ with this probability; the rule of the highest expected reward tries wherever $5
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
-from metaprior.bench.bandit import Bandits, Game
+from metaprior.bench.bandit import Bandits, Game, Outcome
 from metaprior.noise import Noise
 from metaprior.tasks import wheel
 
@@ -19,8 +18,8 @@ WORTH_A_TRY = (wheel.SAFE_REWARD - wheel.PLAIN_REWARD) / (wheel.JACKPOT - wheel.
 """The probability of a jackpot above which the expected reward of a try is above the safe one: 0.4 %."""
 
 
-def play_with_exact_posterior(deltas: Sequence[float], game: Game) -> Tensor:
-    """Regret in percent of uniform play, (deltas, trials), by the game's rule: "thompson" or "greedy"."""
+def play_with_exact_posterior(deltas: Sequence[float], game: Game) -> Outcome:
+    """What comes of it by the game's rule: "thompson" or "greedy" (the highest expected reward)."""
     if game.rule not in ("thompson", "greedy"):
         raise ValueError(f"the exact posterior is played by the rule 'thompson' or 'greedy', not {game.rule!r}")
     bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("exact player")
@@ -37,4 +36,4 @@ def play_with_exact_posterior(deltas: Sequence[float], game: Game) -> Tensor:
         low = torch.where(now & ~paid, torch.maximum(low, r), low)
         high = torch.where(now & paid, torch.minimum(high, r), high)
     arms = own_arm.where(tried, torch.tensor(wheel.SAFE_ARM))
-    return bandits.regret(arms).unflatten(0, (len(deltas), game.trials))
+    return bandits.outcome(arms, game.trials)

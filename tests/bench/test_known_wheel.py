@@ -14,7 +14,7 @@ def test_a_try_is_worth_it_where_its_expected_reward_is_above_the_safe_one() -> 
 def test_the_first_context_is_tried_wherever_it_may_pay() -> None:
     game = Game(contexts=1, trials=200, rule="greedy")
     radius = Bandits((0.5,), game).contexts.norm(dim=2)[:, 0]
-    regret = play_with_exact_posterior((0.5,), game)[0]
+    regret = play_with_exact_posterior((0.5,), game).regret[0]
     inside = radius <= 0.5
     assert 0 < inside.sum() < len(inside)
     assert regret[~inside].abs().max() == 0  # the jackpot is found
@@ -25,15 +25,17 @@ def test_the_first_context_is_tried_wherever_it_may_pay() -> None:
 def test_thompson_sampling_tries_with_the_probability_of_a_jackpot() -> None:
     game = Game(contexts=1, trials=4000, rule="thompson")
     radius = Bandits((0.5,), game).contexts.norm(dim=2)[:, 0]
-    missed = play_with_exact_posterior((0.5,), game)[0] > 100  # of 38.6 by chance 48.8 are lost; 125 % also inside
+    missed = (
+        play_with_exact_posterior((0.5,), game).regret[0] > 100
+    )  # of 38.6 by chance 48.8 are lost; 125 % also inside
     outside = radius > 0.5
     assert float(missed[outside].double().mean()) == pytest.approx(1 - float(radius[outside].mean()), abs=0.02)
 
 
 def test_what_was_tried_is_not_asked_again() -> None:
     game = Game(contexts=2000, trials=10, rule="greedy")
-    few = play_with_exact_posterior((0.99,), Game(contexts=200, trials=10, rule="greedy")).mean()
-    assert play_with_exact_posterior((0.99,), game).mean() < few / 2
+    few = play_with_exact_posterior((0.99,), Game(contexts=200, trials=10, rule="greedy")).regret.mean()
+    assert play_with_exact_posterior((0.99,), game).regret.mean() < few / 2
 
 
 def test_other_rules_are_refused() -> None:

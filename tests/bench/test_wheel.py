@@ -7,15 +7,16 @@ from torch import Tensor
 
 from metaprior.bench import bandit
 from metaprior.bench import wheel as bench
-from metaprior.bench.bandit import Bandits, Game, Rule, play
+from metaprior.bench.bandit import Bandits, Game, Outcome, Rule, play
 from metaprior.noise import Noise
 from metaprior.tasks import wheel
 from metaprior.weights import WeightDistribution
 
-SHORT = {"seconds": 0.3, "meta_batch": 2}
+SHORT = {"seconds": 0.3}
 TINY = replace(
     bench.QUICK,
-    lessons=(replace(bench.PAPER, **SHORT), replace(bench.VARIED, **SHORT)),
+    lessons=(replace(bench.RANGE, **SHORT, trainings=2), replace(bench.PAPER, **SHORT)),
+    meta_batch=2,
     hidden=8,
     contexts=12,
     trials=2,
@@ -35,6 +36,33 @@ def test_regret_is_in_percent_of_uniform_play() -> None:
     by_chance = (~inside).sum(1) * (50 - (50 + 3 * 1 + 1.2) / 5) + inside.sum(1) * (1.2 - (4 * 1 + 1.2) / 5)
     safe = torch.full_like(best, wheel.SAFE_ARM)
     torch.testing.assert_close(bandits.regret(safe), 100 * outside / by_chance, rtol=1e-4, atol=1e-4)
+
+
+def test_an_outcome_says_what_was_missed_and_wasted() -> None:
+    bandits = Bandits((0.5, 0.9), Game(contexts=500, trials=2))
+    best = bandits.means.argmax(2)
+    perfect = bandits.outcome(best, 2)
+    assert not any(bool(values.any()) for values in (perfect.regret, perfect.missed, perfect.wasted))
+    pays = best != wheel.SAFE_ARM
+    safe = bandits.outcome(torch.full_like(best, wheel.SAFE_ARM), 2)
+    assert safe.regret.shape == (2, 2)
+    assert torch.equal(safe.missed, pays.sum(1).unflatten(0, (2, 2)))
+    assert not safe.wasted.any()
+    wrong = bandits.outcome(torch.where(pays, best, 0), 2)
+    assert torch.equal(wrong.wasted, (~pays).sum(1).unflatten(0, (2, 2)))
+    assert not wrong.missed.any()
+
+
+def test_a_row_of_several_trainings_has_the_error_between_them() -> None:
+    def outcome(level: float) -> Outcome:
+        regret = torch.tensor([level - 1, level + 1]).expand(len(bench.DELTAS), 2)
+        return Outcome(regret, regret.round(), regret.round(), 0, 7)
+
+    several = bench._row("", [outcome(2.0), outcome(4.0)], TINY)
+    assert (several["delta 0.9"], several["se 0.9"]) == (3.0, pytest.approx(1.0))
+    assert (several["missed"], several["wasted"]) == (3.0, 3.0)
+    alone = bench._row("", [outcome(2.0)], TINY)
+    assert (alone["delta 0.9"], alone["se 0.9"]) == (2.0, pytest.approx(1.0))
 
 
 def test_every_option_is_the_context_with_one_arm() -> None:
@@ -113,6 +141,7 @@ def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rows["ABML, Thompson"][f"delta {delta}"] >= 0
         assert result.headline[f"wheel_{delta}_optimistic"] == rows["ABML, optimistic Thompson"][f"delta {delta}"]
     assert rows["published: ABML, Thompson (n = 2,000)"]["delta 0.99"] == 35.04
-    assert {"ABML, Thompson, support sets of 4 to 128", "MAML, greedy, support sets of 4 to 128"} < set(rows)
+    assert {"ABML, Thompson, support sets of 512", "MAML, greedy, support sets of 512"} < set(rows)
+    assert (rows["ABML, Thompson"]["trainings"], rows["MAML, greedy, support sets of 512"]["trainings"]) == (2, 1)
     assert {"exact posterior, Thompson", "exact posterior, highest expected reward"} < set(rows)
-    assert sum("meta-steps" in note for note in result.notes) == 4, "one for each training"
+    assert sum("meta-steps" in note for note in result.notes) == 6, "one for each training"
