@@ -50,7 +50,7 @@ class Lessons:
     """Each from other first weights and with another order of tasks, and played on other bandits."""
 
 
-RANGE = Lessons("", (8, 32, 128, 512), seconds=200.0, trainings=3)
+RANGE = Lessons("", (8, 32, 128, 512), seconds=300.0, trainings=3)
 PAPER = Lessons("support sets of 512", (512,), seconds=200.0, trainings=1)
 
 
