@@ -105,9 +105,19 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy") from None
 
+    def _story(self) -> dict[str, Any]:
+        """What ``run.json`` says."""
+        content = self.read_json("run.json")
+        if not isinstance(content, dict) or not isinstance(content.get("finished"), bool):
+            raise RunFolderError(
+                f'{self.path / "run.json"} is damaged: it does not say whether the run has finished ("finished": true '
+                "or false); restore it from a copy, or write that"
+            )
+        return content
+
     def note_start(self, config: Config, command: str, step: int, processes: int = 1) -> None:
         """Add a start to ``run.json``."""
-        before = self.read_json("run.json") if (self.path / "run.json").exists() else {}
+        before = self._story() if (self.path / "run.json").exists() else {}
         start = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": command,
@@ -126,22 +136,22 @@ class RunFolder:
 
     def note_saved(self, name: Saved, step: int) -> None:
         """The prior, or the scores, in the folder are now those of theta after so many steps."""
-        before = self.read_json("run.json")
+        before = self._story()
         self.write_json("run.json", {**before, "saved": {**before.get("saved", {}), name: step}})
 
     def saved_step(self, name: Saved) -> int | None:
         """The step that ``note_saved`` noted; None where it never did."""
-        step: int | None = self.read_json("run.json").get("saved", {}).get(name)
+        step: int | None = self._story().get("saved", {}).get(name)
         return step
 
     def note_finished(self) -> None:
         """All is done and written."""
-        self.write_json("run.json", {**self.read_json("run.json"), "finished": True})
+        self.write_json("run.json", {**self._story(), "finished": True})
 
     @property
     def finished(self) -> bool:
         """Whether all was done and written."""
-        return (self.path / "run.json").exists() and bool(self.read_json("run.json")["finished"])
+        return (self.path / "run.json").exists() and bool(self._story()["finished"])
 
     @property
     def how_to_go_on(self) -> str:
