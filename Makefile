@@ -9,7 +9,7 @@ demo: .venv
 	$(BIN)/metaprior demo --out demo
 
 test: .venv
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: .venv
 	$(BIN)/ruff format --check .
