@@ -55,7 +55,9 @@ def assert_same(found: WeightDistribution, expected: WeightDistribution) -> None
 
 
 @pytest.mark.parametrize("stochastic", [".*", "2.*"], ids=["all random", "a learned trunk"])
-@pytest.mark.parametrize("engine", [mixed, twice_reverse, keeping(2), keeping(9), first_order, truncated(2)], ids=str)
+@pytest.mark.parametrize(
+    "engine", [mixed, twice_reverse, keeping(2), keeping(9), first_order, truncated(2)], ids=lambda e: e.name
+)
 def test_stacked_tasks_are_the_tasks_one_by_one(engine: Engine, stochastic: str) -> None:
     (problem, theta), tasks, noise = make_problem(stochastic=stochastic), make_tasks(4), Noise(3, task=10)
     loop = meta_gradient(problem, theta, tasks, noise, engine=engine)
