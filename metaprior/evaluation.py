@@ -17,12 +17,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import scores
-from metaprior.checks import NotFinite, refuse_non_finite
+from metaprior.checks import NotFinite, as_plain_tensor, refuse_non_finite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.source import Tasks, length_of
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, as_task
 from metaprior.team import Team
 from metaprior.text_table import Row, known, text_table
 
@@ -146,7 +146,7 @@ def evaluate(
     _check_counts(samples, examples_per_shot)
 
     def scored(index: int, task: Task) -> list[_Scored | Failure]:
-        check_task(task)
+        task = check_task(task)
         return [_in_cell(adapt, task, index, cell, samples, examples_per_shot) for cell in cells]
 
     gathered = {cell: _Gathered() for cell in cells}
@@ -362,14 +362,20 @@ def _check_counts(samples: int, examples_per_shot: int) -> None:
 
 
 def check_task(task: Task) -> Task:
-    """The task itself. Numbers that are not finite have to come from the adaptation, not from the data, to count as its
-    failure."""
-    if not task.query.size:
-        raise ValueError(f"task {task.name!r} has no query examples to be scored on")
-    for part, examples in (("support", task.support), ("query", task.query)):
-        for name, values in examples._asdict().items():
-            refuse_non_finite(values, f"{part} {name} of task {task.name!r}")
-    return task
+    """The task in tensors. Numbers that are not finite have to come from the adaptation, not from the data, to count as
+    its failure."""
+    support, query, name = as_task(task)
+    if not len(query.x):
+        raise ValueError(f"task {name!r} has no query examples to be scored on")
+    return Task(_finite(support, f"support %s of task {name!r}"), _finite(query, f"query %s of task {name!r}"), name)
+
+
+def _finite(examples: Examples, name: str) -> Examples:
+    """In tensors; the name has a place for x and y."""
+    x, y = as_plain_tensor(examples.x, name % "x"), as_plain_tensor(examples.y, name % "y")
+    refuse_non_finite(x, name % "x")
+    refuse_non_finite(y, name % "y")
+    return Examples(x, y)
 
 
 def _count(tasks: Tasks) -> int:

@@ -264,13 +264,20 @@ def refuse_batch_statistics(module: nn.Module) -> None:
     for name, part in module.named_modules():
         batch_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
         running = getattr(part, "running_mean", None) is not None
-        if (running and part.training) or (batch_norm and not running):
+        layer = (
+            f"layer {name or '(the module itself)'!r} ({type(part).__name__}) normalises with statistics of the batch"
+        )
+        instead = "Use torch.nn.GroupNorm (or LayerNorm) instead"
+        if batch_norm and not running:
             raise ValueError(
-                f"layer {name or '(the module itself)'!r} ({type(part).__name__}) normalises with statistics of the "
-                "batch and keeps running ones beside the weights. They are not a function of the weights: samples of "
-                "the weights would share and overwrite them, and an observation's likelihood would depend on its "
-                "neighbours. Use torch.nn.GroupNorm (or LayerNorm) instead, or call .eval() on that layer to freeze "
-                "pretrained statistics."
+                f"{layer}, always (track_running_stats=False), so that an observation's likelihood would depend on its "
+                f"neighbours. {instead}."
+            )
+        if running and part.training:
+            raise ValueError(
+                f"{layer} and keeps running ones beside the weights. They are not a function of the weights: samples "
+                "of the weights would share and overwrite them, and an observation's likelihood would depend on its "
+                f"neighbours. {instead}, or call .eval() on that layer to freeze pretrained statistics."
             )
 
 

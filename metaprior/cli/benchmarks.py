@@ -70,7 +70,7 @@ def bench(
         ),
     ] = None,
 ) -> None:
-    """Measure beside published figures (uci, mnist) or beside other libraries at work (gradients, memory, speed).
+    """Measure quality, memory and speed, beside other libraries at work, other methods and published figures.
 
     Prints a table and, with --json, writes it. Example: metaprior bench uci --quick --json uci.json
     """

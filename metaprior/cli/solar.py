@@ -40,7 +40,7 @@ def simulate(
 
 @app.command()
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run of `metaprior train` on frames.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     support: Annotated[Path, typer.Option(help="Frames of the last days, to adapt to: .nc, .zarr, .npz or a folder.")],
     inputs: Annotated[Path, typer.Option(help="Frames up to now; may be the same archive.")],
     out: Annotated[Path, typer.Option(help="File of the forecast: .nc or .zarr.")],
@@ -100,7 +100,7 @@ def predict(
 
 @app.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run of `metaprior train` on frames.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
 ) -> None:
     """Write one page about a run: its story, scores beside persistence, reliability, learning curve, maps to explore.

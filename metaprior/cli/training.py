@@ -114,7 +114,10 @@ def _refuse_again(team: Team) -> None:
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` that has finished.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="Folder of a run of `metaprior train`; one that has not finished: its best prior so far."),
+    ],
     shots: Annotated[str | None, typer.Option(help="Shots, as in 0,1,5,10; for classes, examples of each.")] = None,
     steps: Annotated[str | None, typer.Option(help="Adaptation steps, as in 1,5,10.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="How many unseen tasks.")] = None,

@@ -110,6 +110,10 @@ def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
     return MetaGradient(terms.total, total.grads, terms, total.inner)
 
 
+NOT_VECTORISED = ("vmap", "Batching rule not implemented")
+"""In torch's messages about what ``torch.vmap`` cannot do: random numbers, say; recurrent layers."""
+
+
 def all_at_once(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
 ) -> BatchSums:
@@ -123,7 +127,7 @@ def all_at_once(
     try:
         terms, _, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
     except RuntimeError as error:
-        if "vmap" not in str(error):
+        if not any(words in str(error) for words in NOT_VECTORISED):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
     if not all(bool(t.isfinite().all()) for t in (*terms, *tensors_of(grads))):

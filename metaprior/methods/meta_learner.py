@@ -37,11 +37,11 @@ from metaprior.objectives import Terms
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks, length_of, task_at
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, as_examples
 from metaprior.team import Team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.door import Door
-from metaprior.training.epoch import Summary, run_steps
+from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.optimizer import movable_copy, named_tensors
 from metaprior.training.settings import FIELDS, MetaTraining
@@ -113,6 +113,7 @@ class MetaLearner:
         self.network = BayesianNetwork(module, stochastic)
         bytes_of(memory)  # what is no amount is said here, and not when a training begins
         self.memory, self.engine, self.seed = memory, engine, int(seed)
+        self._scalar_targets = False  # as the tasks have them that theta is learned from
         self.problem(1)  # what cannot work is said here
 
     def problem(self, num_tasks: int) -> Problem:
@@ -142,6 +143,9 @@ class MetaLearner:
         ``pooled``: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
         from everywhere make better batches than all examples of a few tasks.
 
+        Tasks without a finite gradient are left out, counted (``history_``) and warned of; an epoch of nothing else
+        raises ``MetaTrainingStopped``.
+
         Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
         can be stopped and resumed, with validation and logs, there is ``metaprior train``. Stopped by Ctrl-C, or by too
         many bad tasks (``MetaTrainingStopped``), ``theta_`` is what was learned until then.
@@ -157,13 +161,17 @@ class MetaLearner:
         try:
             if settings.warm_start:
                 history.append(run_steps(trainer, settings.warm_start, progress=progress))
+                refuse_nothing_learned(history[-1])
             for _ in range(settings.epochs):
                 history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
+                refuse_nothing_learned(history[-1])
                 trainer.note_score(history[-1].loss)  # for the plateau schedule
         except (MetaTrainingStopped, KeyboardInterrupt):  # hours of work, and good up to here
             self.theta_, self.history_ = trainer.theta.detached(), history
             raise
         self.theta_, self.history_ = trainer.theta.detached(), history
+        if team.first:
+            warn_of_bad_tasks(history)
         return self
 
     def trainer(
@@ -186,6 +194,7 @@ class MetaLearner:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
             problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
             theta = problem.initial(_pooled_targets(first), self.relative_sigma)
+            checks.warn_of_scale(first[0].support.x)
             choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
             return theta, choice, first
 
@@ -217,7 +226,9 @@ class MetaLearner:
     def _first_tasks(self, tasks: Tasks, least: int) -> list[Task]:
         door, first, numbers = Door(self.problem(1)), list[Task](), 0
         while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
-            first.append(door(task_at(tasks, len(first), self.seed)))
+            given = task_at(tasks, len(first), self.seed)
+            first.append(door(given))
+            self._scalar_targets = self._are_scalars(given.support.y, first[-1].support.y)
             numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
         return first
 
@@ -236,7 +247,7 @@ class MetaLearner:
     @property
     def prior(self) -> Posterior:
         """The prior itself as something that predicts: the forecast from zero shots."""
-        return self._posterior(self._learned().detached())
+        return self._posterior(self._learned().detached(), scalar_targets=self._scalar_targets)
 
     def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Posterior:
         """q(phi | lambda) after ``steps`` (default: ``inner.steps``) steps on a support set (x, y), ready to predict.
@@ -244,13 +255,18 @@ class MetaLearner:
         Raises ``FloatingPointError`` if a number is not finite on the way.
         """
         problem = self.problem(1)
-        checked = problem.check_examples(Examples(*support), "support")
+        support = as_examples(support, "support")
+        checked = problem.check_examples(support, "support")
         lambda_ = adapt(problem, self._learned(), checked, Noise(seed).fork("adapt"), steps=steps)
         if isinstance(lambda_, NonFinite):
             lambda_.or_raise()
-        return self._posterior(lambda_, scalar_targets=self.likelihood.continuous and support[1].ndim < checked.y.ndim)
+        return self._posterior(lambda_, scalar_targets=self._are_scalars(support.y, checked.y))
 
-    def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool = False) -> Posterior:
+    def _are_scalars(self, given: Tensor, checked: Tensor) -> bool:
+        """Whether targets were given as (N,), so that forecasts of them are (N,) too."""
+        return self.likelihood.continuous and torch.as_tensor(given).ndim < checked.ndim
+
+    def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool) -> Posterior:
         plain = {name: value for name, value in weights.plain.items() if name != LOG_LR}
         scale = TargetScale.identity(weights.mu)
         return Posterior(self.network, self.likelihood, weights._replace(plain=plain), scale, None, scalar_targets)
@@ -289,7 +305,7 @@ class MetaLearner:
         """L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
         problem, theta = self.problem(1), self._learned()
         with torch.no_grad():
-            checked = problem.check_examples(Examples(*support), "support")
+            checked = problem.check_examples(as_examples(support, "support"), "support")
             return reference.inner_loss(problem, posterior.weights, theta, checked, Noise(seed).fork("inner loss"))
 
     def outer_loop_loss(self, posterior: Posterior, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
@@ -330,6 +346,7 @@ class MetaLearner:
                 **description["settings"],
             )
             loaded.network.constants = posterior.network.constants
+            loaded._scalar_targets = posterior.scalar_targets
             weights = posterior.weights
             for name, value in log_lr.items():
                 checks.refuse_non_finite(value, name, remedy="restore the file from a copy")

@@ -24,11 +24,11 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.training.door import Door
-from metaprior.training.epoch import Summary
+from metaprior.training.epoch import Summary, refuse_nothing_learned
 from metaprior.training.gradient_choice import GradientChoice, Stacker, choose_gradient
 from metaprior.training.optimizer import named_tensors
 from metaprior.training.phases import Phase
-from metaprior.training.trainer import MetaTrainingStopped, StepReport
+from metaprior.training.trainer import StepReport
 from metaprior.weights import WeightDistribution
 
 
@@ -81,7 +81,9 @@ def meta_train_one_epoch(
             position += len(batch)
             bar.set_postfix({"loss": f"{summary.loss:.3g}", "bad": summary.bad_tasks}, refresh=False)
             bar.update(len(batch))
-    _refuse_nothing_learned(summary)
+    if not summary.steps:
+        raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
+    refuse_nothing_learned(summary)
     learner.history_.append(summary)
     return summary
 
@@ -141,16 +143,6 @@ def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim
     for tensor in learned.values():
         tensor.grad = None
     return norm
-
-
-def _refuse_nothing_learned(summary: Summary) -> None:
-    if not summary.steps:
-        raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
-    if not summary.tasks:
-        raise MetaTrainingStopped(
-            f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The first: "
-            f"{summary.failures[0]}"
-        )
 
 
 class QueryForecast(NamedTuple):

@@ -1,11 +1,12 @@
 """Where tasks come from: anything that gives the same task whenever it is asked for the same index."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 
 from metaprior.noise import Noise
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, as_task
 
 
 class Tasks(Protocol):
@@ -25,6 +26,10 @@ class Tasks(Protocol):
 
 def length_of(tasks: Tasks) -> int | None:
     """Number of tasks, or None for an endless source."""
+    if isinstance(tasks, Mapping):
+        raise TypeError(
+            f"tasks are asked for by index, which a {type(tasks).__name__} is not; list(tasks.values()) makes a list"
+        )
     if not hasattr(tasks, "__getitem__"):
         raise TypeError(
             f"tasks are asked for by index, which a {type(tasks).__name__} cannot be; list(tasks) makes a list"
@@ -42,7 +47,7 @@ def task_at(tasks: Tasks, position: int, seed: int) -> Task:
     """The task at a position of the training: a pure function of position and seed, so nothing needs to be stored."""
     count = length_of(tasks)
     if count is None:
-        return tasks[position]
+        return as_task(tasks[position])
     turn, place = divmod(position, count)
     order = torch.randperm(count, generator=Noise(seed).fork("task order").at(step=turn).generator())
-    return tasks[int(order[place])]
+    return as_task(tasks[int(order[place])])

@@ -3,7 +3,8 @@
 import math
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from types import MappingProxyType
 from tqdm import tqdm
 
 from metaprior.metagrad.problem import OuterTerms
-from metaprior.training.trainer import StepReport, Trainer
+from metaprior.training.trainer import MetaTrainingStopped, StepReport, Trainer
 
 FAILURES_TOLD = 5
 
@@ -75,6 +76,27 @@ def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary
             summary.add(trainer.step())
             tell(summary)
     return summary
+
+
+def refuse_nothing_learned(summary: Summary) -> None:
+    """Raise MetaTrainingStopped if no task of an epoch had a finite gradient."""
+    if summary.steps and not summary.tasks:
+        raise MetaTrainingStopped(
+            f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The first: "
+            f"{summary.failures[0]}"
+        )
+
+
+def warn_of_bad_tasks(history: Sequence[Summary]) -> None:
+    """Warn of tasks that nothing was learned from, and name the first."""
+    bad = sum(summary.bad_tasks for summary in history)
+    if bad:
+        first = next(summary.failures[0] for summary in history if summary.failures)
+        all_tasks = bad + sum(summary.tasks for summary in history)
+        warnings.warn(
+            f"{bad} of {all_tasks} tasks had no finite gradient and were left out of the training; the first: {first}",
+            stacklevel=3,
+        )
 
 
 @contextmanager

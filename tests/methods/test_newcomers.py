@@ -1,0 +1,119 @@
+"""What people bring from other libraries: other containers, other layers, other shapes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import metaprior as mp
+from metaprior.training.trainer import MetaTrainingStopped
+
+SHORT = {"epochs": 1, "tasks_per_epoch": 8, "meta_batch": 4, "progress": False}
+
+
+def tasks(*, scalar: bool = False, of: Callable[[Tensor], Any] = lambda t: t, factor: float = 1.0) -> list[mp.Task]:
+    generator = torch.Generator().manual_seed(0)
+
+    def examples() -> mp.Examples:
+        x = factor * torch.randn(5, 1, generator=generator)
+        y = x.sin() + 0.1 * torch.randn(5, 1, generator=generator)
+        return mp.Examples(of(x), of(y[:, 0] if scalar else y))
+
+    return [mp.Task(examples(), examples(), f"task {number}") for number in range(8)]
+
+
+def learner(module: nn.Module | None = None) -> mp.MetaLearner:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)) if module is None else module
+    return mp.MetaLearner(network, mp.Gaussian(), inner=mp.InnerLoop(steps=2, kl_weight=0.01, learn_lr=True))
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+def test_the_prior_forecasts_in_the_shape_of_the_tasks_targets(scalar: bool, tmp_path: Any) -> None:
+    ours, own = learner(), tasks(scalar=scalar)
+    query = own[0].query
+    fitted = ours.fit(own, **SHORT)
+    assert fitted.prior.predict(query.x, samples=5).mean.shape == query.y.shape
+    assert fitted.adapt(own[0].support).predict(query.x, samples=5).mean.shape == query.y.shape
+    fitted.save(tmp_path / "prior")
+    again = mp.MetaLearner.load(tmp_path / "prior", learner().network.module)
+    assert again.prior.predict(query.x, samples=5).mean.shape == query.y.shape
+    assert learner().start(own).prior.predict(query.x, samples=5).mean.shape == query.y.shape
+
+
+def test_data_of_nothing_but_nan_stop_a_fit() -> None:
+    with pytest.raises(MetaTrainingStopped, match=r"none of 8 tasks had a finite gradient.*task \d"):
+        learner().fit(tasks(of=lambda t: torch.full_like(t, torch.nan)), **SHORT)
+
+
+def test_a_fit_warns_of_tasks_that_were_left_out() -> None:
+    own = tasks()
+    own[3] = own[3]._replace(support=mp.Examples(own[3].support.x, torch.full((5, 1), torch.nan)))
+    with pytest.warns(
+        UserWarning, match=r"1 of 8 tasks had no finite gradient and were left out .*the first: .*task 3"
+    ):
+        learner().fit(own, **SHORT)
+
+
+def test_a_fit_warns_of_inputs_that_are_not_scaled() -> None:
+    with pytest.warns(UserWarning, match="root mean square"):
+        learner().fit(tasks(factor=1000.0), **SHORT)
+
+
+def test_numpy_tasks_are_evaluated_as_tensors_are() -> None:
+    fitted = learner().fit(tasks(of=lambda t: t.numpy()), **SHORT)
+    rows = [fitted.evaluate(tasks(of=of), progress=False).rows for of in (lambda t: t.numpy(), lambda t: t)]
+    assert rows[0] == rows[1]
+
+
+class Recurrent(nn.Module):
+    """torch.vmap has no rule for it."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.recurrent, self.head = kind(1, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.recurrent(x[:, :, None])[0][:, -1])
+        return out
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_trained_task_by_task(kind: type[nn.RNNBase]) -> None:
+    fitted = learner(Recurrent(kind)).fit(tasks(), **SHORT)
+    assert fitted.history_[-1].tasks == 8
+    assert fitted.theta_.mu.isfinite().all()
+
+
+def test_what_is_no_task_is_named() -> None:
+    (support, query, _), one = tasks()[0], tasks()[0]
+    wrong: list[tuple[Any, str]] = [
+        ([(support, query)] * 4, "metaprior.Task.*got tuple of 2"),
+        (one, "a list of them.*got Examples"),
+        ({"one": one}, r"list\(tasks.values\(\)\) makes a list"),
+        ([mp.Task((support.x, support.y, support.y), query, "mine")] * 4, r"support of mine .*pair \(x, y\).*of 3"),  # type: ignore[arg-type]
+    ]
+    for given, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            learner().fit(given, **SHORT)
+    fitted = learner().fit(tasks(), **SHORT)
+    for given, message in wrong[:2]:
+        with pytest.raises(TypeError, match=message):
+            fitted.evaluate(given, progress=False)
+
+
+def test_what_is_no_support_set_is_named() -> None:
+    fitted = learner().fit(tasks(), **SHORT)
+    for given in (tasks()[0], tasks()[0].support.x, np.zeros((5, 1))):
+        with pytest.raises(TypeError, match=r"support has to be a pair \(x, y\) of inputs and targets, got "):
+            fitted.adapt(given)  # type: ignore[arg-type]
+
+
+def test_batch_statistics_without_running_ones_are_not_to_be_frozen() -> None:
+    module = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 1)).eval()
+    with pytest.raises(ValueError, match=r"always \(track_running_stats=False\).*GroupNorm") as caught:
+        learner(module)
+    assert ".eval()" not in str(caught.value)
