@@ -1,6 +1,7 @@
 """Several tasks: one after the other in the memory of one, or (small networks) all at once, vectorised."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import compress
 
@@ -91,7 +92,8 @@ def _one_by_one(
     names: list[str] = []
     total: MetaGradient | None = None
     for task, noise in zip(tasks, noises, strict=True):
-        value = engine(problem, theta, task, noise)
+        with missing_derivatives_explained():
+            value = engine(problem, theta, task, noise)
         if isinstance(value, NonFinite):
             failures.append(value)
             continue
@@ -110,6 +112,24 @@ def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
     return MetaGradient(terms.total, total.grads, terms, total.inner)
 
 
+@contextmanager
+def missing_derivatives_explained() -> Iterator[None]:
+    """Say what to do where torch has no second (or no forward-mode) derivative of a layer."""
+    try:
+        yield
+    except RuntimeError as error:  # NotImplementedError is one too
+        if not any(words in str(error) for words in NOT_DERIVED):
+            raise
+        raise RuntimeError(
+            f"torch lacks a derivative that exact meta-gradients of this network need: {error}\nFused attention: train "
+            "within `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):`. Other layers: try "
+            "another exact engine (mixed, twice_reverse), or first_order, which is approximate and needs first "
+            "derivatives only."
+        ) from error
+
+
+NOT_DERIVED = ("derivative for", "forward AD")
+"""In torch's messages about operations whose backward pass cannot be differentiated, or not in forward mode."""
 NOT_VECTORISED = ("vmap", "Batching rule not implemented")
 """In torch's messages about what ``torch.vmap`` cannot do: random numbers, say; recurrent layers."""
 
@@ -125,7 +145,8 @@ def all_at_once(
     if engine.product is central_difference:
         raise ValueError(f"{engine.name} chooses its step for one task; it cannot work on a stack")
     try:
-        terms, _, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
+        with missing_derivatives_explained():
+            terms, _, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
     except RuntimeError as error:
         if not any(words in str(error) for words in NOT_VECTORISED):
             raise

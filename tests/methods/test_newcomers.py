@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import metaprior as mp
 from metaprior.training.trainer import MetaTrainingStopped
@@ -86,6 +87,31 @@ def test_recurrent_layers_are_trained_task_by_task(kind: type[nn.RNNBase]) -> No
     fitted = learner(Recurrent(kind)).fit(tasks(), **SHORT)
     assert fitted.history_[-1].tasks == 8
     assert fitted.theta_.mu.isfinite().all()
+
+
+class Attentive(nn.Module):
+    """torch's fused attention has no second derivative on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs, self.head = nn.Linear(1, 24), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.inputs(x[:, None, None].expand(-1, 1, 3, 1)).chunk(3, -1)
+        out: Tensor = self.head(nn.functional.scaled_dot_product_attention(q, k, v)[:, 0, -1])
+        return out
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("meta_batch", [1, 4])
+def test_fused_attention_is_refused_with_what_helps(meta_batch: int) -> None:
+    short = SHORT | {"meta_batch": meta_batch}
+    with pytest.raises(RuntimeError, match=r"(?s)lacks a derivative.*SDPBackend.MATH") as caught:
+        learner(Attentive()).fit(tasks(), **short)
+    assert caught.value.__cause__ is not None
+    with sdpa_kernel(SDPBackend.MATH):
+        fitted = learner(Attentive()).fit(tasks(), **short)
+    assert fitted.history_[-1].tasks == 8
 
 
 def test_what_is_no_task_is_named() -> None:
