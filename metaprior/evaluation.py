@@ -367,15 +367,19 @@ def check_task(task: Task) -> Task:
     support, query, name = as_task(task)
     if not len(query.x):
         raise ValueError(f"task {name!r} has no query examples to be scored on")
-    return Task(_finite(support, f"support %s of task {name!r}"), _finite(query, f"query %s of task {name!r}"), name)
+    return Task(_finite(support, "support", name), _finite(query, "query", name), name)
 
 
-def _finite(examples: Examples, name: str) -> Examples:
-    """In tensors; the name has a place for x and y."""
-    x, y = as_plain_tensor(examples.x, name % "x"), as_plain_tensor(examples.y, name % "y")
-    refuse_non_finite(x, name % "x")
-    refuse_non_finite(y, name % "y")
-    return Examples(x, y)
+def _finite(examples: Examples, part: str, task: str) -> Examples:
+    """In tensors."""
+
+    def checked(values: object, name: str) -> Tensor:
+        told = f"{part} {name} of task {task!r}"
+        tensor = as_plain_tensor(values, told)
+        refuse_non_finite(tensor, told)
+        return tensor
+
+    return Examples(checked(examples.x, "x"), checked(examples.y, "y"))
 
 
 def _count(tasks: Tasks) -> int:

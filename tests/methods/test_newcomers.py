@@ -23,7 +23,7 @@ def tasks(*, scalar: bool = False, of: Callable[[Tensor], Any] = lambda t: t, fa
         y = x.sin() + 0.1 * torch.randn(5, 1, generator=generator)
         return mp.Examples(of(x), of(y[:, 0] if scalar else y))
 
-    return [mp.Task(examples(), examples(), f"task {number}") for number in range(8)]
+    return [mp.Task(examples(), examples(), f"task {number}, 50 % cloud") for number in range(8)]
 
 
 def learner(module: nn.Module | None = None) -> mp.MetaLearner:
