@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: demo test lint check bench .venv
 
 demo: .venv
-	$(BIN)/metaprior demo --out demo
+	$(BIN)/python -m examples.demo --out demo
 
 test: .venv
 	$(BIN)/pytest --numprocesses auto --dist loadfile
@@ -20,20 +20,20 @@ check: lint test
 
 # The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
-	$(BIN)/metaprior bench uci $(BENCH_FLAGS) --json bench-results/uci.json
-	$(BIN)/metaprior bench mnist $(BENCH_FLAGS) --json bench-results/mnist.json
-	$(BIN)/metaprior bench gradients $(BENCH_FLAGS) --json bench-results/gradients.json
-	$(BIN)/metaprior bench memory $(BENCH_FLAGS) --json bench-results/memory.json
-	$(BIN)/metaprior bench speed $(BENCH_FLAGS) --json bench-results/speed.json
-	$(BIN)/metaprior bench sinusoid $(BENCH_FLAGS) --json bench-results/sinusoid.json
-	$(BIN)/metaprior bench robustness $(BENCH_FLAGS) --json bench-results/robustness.json
-	$(BIN)/metaprior bench warmstart $(BENCH_FLAGS) --json bench-results/warmstart.json
-	$(BIN)/metaprior bench omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
-	$(BIN)/metaprior bench wheel $(BENCH_FLAGS) --json bench-results/wheel.json
-	$(BIN)/metaprior bench solar $(BENCH_FLAGS) --json bench-results/solar.json
-	$(BIN)/metaprior bench permuted $(BENCH_FLAGS) --json bench-results/permuted.json
-	$(BIN)/metaprior bench hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
-	$(BIN)/metaprior bench scaling $(BENCH_FLAGS) --json bench-results/scaling.json
+	$(BIN)/python -m benchmarks uci $(BENCH_FLAGS) --json bench-results/uci.json
+	$(BIN)/python -m benchmarks mnist $(BENCH_FLAGS) --json bench-results/mnist.json
+	$(BIN)/python -m benchmarks gradients $(BENCH_FLAGS) --json bench-results/gradients.json
+	$(BIN)/python -m benchmarks memory $(BENCH_FLAGS) --json bench-results/memory.json
+	$(BIN)/python -m benchmarks speed $(BENCH_FLAGS) --json bench-results/speed.json
+	$(BIN)/python -m benchmarks sinusoid $(BENCH_FLAGS) --json bench-results/sinusoid.json
+	$(BIN)/python -m benchmarks robustness $(BENCH_FLAGS) --json bench-results/robustness.json
+	$(BIN)/python -m benchmarks warmstart $(BENCH_FLAGS) --json bench-results/warmstart.json
+	$(BIN)/python -m benchmarks omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
+	$(BIN)/python -m benchmarks wheel $(BENCH_FLAGS) --json bench-results/wheel.json
+	$(BIN)/python -m benchmarks solar $(BENCH_FLAGS) --json bench-results/solar.json
+	$(BIN)/python -m benchmarks permuted $(BENCH_FLAGS) --json bench-results/permuted.json
+	$(BIN)/python -m benchmarks hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
+	$(BIN)/python -m benchmarks scaling $(BENCH_FLAGS) --json bench-results/scaling.json
 
 .venv: .venv/installed
 

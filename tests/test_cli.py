@@ -9,10 +9,8 @@ from typer.testing import CliRunner
 
 import metaprior
 from metaprior import cli
-from metaprior.bench import uci
-from metaprior.bench.result import BenchResult
 from metaprior.runs.reading import read_config
-from metaprior.solar.frames import open_frames
+from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.simulator import simulate
 
 CONFIGS = Path(metaprior.__file__).parents[1] / "configs"
@@ -22,32 +20,8 @@ def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     runner = CliRunner()
     text = runner.invoke(cli.app, ["--help"]).output
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert commands == ["demo", "simulate", "train", "evaluate", "predict", "report", "plan", "bench"]
+    assert commands == ["simulate", "train", "evaluate", "predict", "report", "plan"]
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
-
-
-def test_bench_prints_the_table_and_writes_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uci, "run", lambda folder, **_: BenchResult({"nll_x": 1.0}, [{"set": "x", "nll": 1.0}], {}))
-    result = CliRunner().invoke(cli.app, ["bench", "uci", "--quick", "--json", str(tmp_path / "out.json")])
-    assert result.exit_code == 0
-    assert "set  nll" in result.output
-    assert (tmp_path / "out.json").exists()
-
-
-def test_missing_data_are_one_message_and_not_a_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "metaprior", "bench", "uci", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("metaprior: ")
-    assert "METAPRIOR_DATA" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_an_unknown_bench_names_the_known_ones() -> None:
-    result = CliRunner().invoke(cli.app, ["bench", "imagenet"])
-    assert result.exit_code == 2
-    assert "uci" in result.output
-    assert "mnist" in result.output
 
 
 PLAN = ["plan", "--width", "4", "--frame", "16", "--k-shot", "2", "--k-query", "1", "--steps", "2"]
@@ -70,13 +44,13 @@ def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
     assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")
 
 
-@pytest.mark.parametrize("command", ["demo", "simulate", "train", "evaluate", "predict", "report", "plan", "bench"])
+@pytest.mark.parametrize("command", ["simulate", "train", "evaluate", "predict", "report", "plan"])
 def test_every_help_teaches_with_an_example(command: str) -> None:
     text = CliRunner().invoke(cli.app, [command, "--help"]).output
     assert f"metaprior {command}" in text.split("Example", 1)[1]
 
 
-@pytest.mark.filterwarnings("ignore::metaprior.solar.frames.GapsInTime")
+@pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")
 @pytest.mark.parametrize("name", ["sim.nc", "sim"])
 def test_simulate_writes_frames_that_open_and_says_what_comes_next(name: str, tmp_path: Path) -> None:
     out = tmp_path / "data" / name

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from metaprior.demo import Settings, run
-from metaprior.demo.program import table
-from metaprior.demo.world import World, simulated_world
+from examples.demo import Settings, run
+from examples.demo.program import table
+from examples.demo.world import World, simulated_world
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.solar.forecast_file import read_forecast
-from metaprior.solar.lead_scores import LeadTimeScores
-from metaprior.solar.plain_network import Tuning
+from metaprior.solar.maps.forecast_file import read_forecast
+from metaprior.solar.maps.plain_network import Tuning
+from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 TINY = Settings(
     days=8,

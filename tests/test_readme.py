@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import metaprior
-from metaprior.cli import Bench
+from benchmarks.__main__ import Bench
 from metaprior.runs.config import KINDS, PLAIN_SECTIONS
 from metaprior.runs.reading import parse
 

@@ -34,7 +34,7 @@ def _options(
 ) -> None:
     """Bayesian neural networks and Bayesian meta-learning: fit, adapt, forecast with honest uncertainty.
 
-    Start with: metaprior demo
+    Start with: metaprior train --help
     """
 
 
@@ -51,10 +51,15 @@ def numbers(option: str, text: str | None) -> list[int] | None:
 
 
 def main() -> None:
-    """Run the command line; an error that a user can mend is one message, not a traceback, and a warning one note."""
+    """Run the command line."""
+    run_guarded(app)
+
+
+def run_guarded(program: typer.Typer) -> None:
+    """Run a command-line program: print errors that a user can fix as one message, and warnings as one note each."""
     warnings.showwarning = _note
     try:
-        app()
+        program()
     except SystemExit as end:
         _leave(end)
     except ModuleNotFoundError as error:
@@ -74,7 +79,7 @@ def _note(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Which line of which file has warned is no use to who typed a command."""
+    """Print a warning without file name and line number: command-line users cannot act on those."""
     typer.echo(f"note: {message}", err=True)
 
 

@@ -73,8 +73,8 @@ def predict(
     Several processes divide the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All have to
     see the run and the frames; the forecast is the same, to the last bit.
     """
-    from metaprior.runs.predicting import predict as run_forecast
-    from metaprior.runs.recent_frames import Wanted
+    from metaprior.solar.maps.predicting import predict as run_forecast
+    from metaprior.solar.maps.recent_frames import Wanted
     from metaprior.team import team_of_torchrun
 
     corner = numbers("--place", place)
@@ -109,7 +109,7 @@ def report(
 
     Example: metaprior report runs/solar --out report.html
     """
-    from metaprior.runs.reporting import report_run
+    from metaprior.solar.maps.reporting import report_run
 
     say_unfinished(run, "scores")
     typer.echo(f"written: {report_run(run, out)}")

@@ -188,7 +188,7 @@ def plan(
 
     Examples: metaprior plan --memory 4GiB --frame 256, metaprior plan configs/drifting_blobs.toml
     """
-    from metaprior.bench.result import text_table
+    from benchmarks.result import text_table
     from metaprior.metagrad.planner import DoesNotFit, bytes_of, choose, describe, rows, text
     from metaprior.runs.planning import choices_of
     from metaprior.runs.reading import read_config

@@ -17,13 +17,13 @@ from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop, refuse_fraction
 from metaprior.models import MLP, BayesianUNet, Conv4, UNet
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
-from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
+from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
 from metaprior.tasks.arguments import check_counts
 from metaprior.training.settings import MetaTraining
 
 if TYPE_CHECKING:
-    from metaprior.solar.sources import SolarSource
+    from metaprior.solar.maps.sources import SolarSource
 
 Resolved = dict[str, dict[str, Any]]
 """Sections, keys and values, every default filled in."""
@@ -183,7 +183,7 @@ class Config:
         vars(self)["solar"] = self._source(progress=progress)  # where ``solar`` keeps its value
 
     def _source(self, *, progress: bool) -> "SolarSource":
-        from metaprior.solar.sources import open_source  # only solar runs need the extra `solar`
+        from metaprior.solar.maps.sources import open_source  # only solar runs need the extra `solar`
 
         return open_source(KINDS["tasks"][self.tasks.kind](**self.tasks.arguments), progress=progress)
 

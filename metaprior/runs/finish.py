@@ -24,7 +24,7 @@ from metaprior.team import Team
 from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest, tensors_digest
 
 if TYPE_CHECKING:
-    from metaprior.runs.solar_scores import SolarScores
+    from metaprior.solar.maps.solar_scores import SolarScores
 
 Say = Callable[[str], None]
 FILES: dict[Saved, str] = {"prior": "prior", "scores": "scores.json"}
@@ -98,14 +98,14 @@ def finish_solar(
     team: Team = Team(),  # noqa: B008 (has no state)
 ) -> list[Path]:
     """Scores by lead time and maps to look at; the picture of the first, where what draws is installed."""
-    from metaprior.runs.solar_scores import score_run  # only solar runs need the extra `solar`
+    from metaprior.solar.maps.solar_scores import score_run  # only solar runs need the extra `solar`
 
     scores = score_run(config, learner, poll=poll, team=team)
     return team.on_first(lambda: _write_solar(config, learner, run, scores, say))
 
 
 def _write_solar(config: Config, learner: MetaLearner, run: RunFolder, scores: "SolarScores", say: Say) -> list[Path]:
-    from metaprior.runs.solar_examples import example_maps, write_examples
+    from metaprior.solar.maps.solar_examples import example_maps, write_examples
 
     run.write_json("scores.json", scores.as_json())
     say(scores.table())
@@ -115,7 +115,7 @@ def _write_solar(config: Config, learner: MetaLearner, run: RunFolder, scores: "
         return []
     _whole(run.path / "examples.nc", lambda path: write_examples(path, examples))
     try:
-        from metaprior.report.solar_figures import forecast_figure
+        from metaprior.solar.maps.report.solar_figures import forecast_figure
     except ModuleNotFoundError:  # said already, where the other pictures were to be drawn
         return []
     return [_whole(run.path / "forecast.png", lambda path: forecast_figure(path, examples[0]))]

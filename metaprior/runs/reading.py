@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from metaprior.runs.config import EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
-from metaprior.runs.fitting import misfits
+from metaprior.solar.maps.fitting import misfits
 
 
 class ConfigError(ValueError):

@@ -143,7 +143,7 @@ def test_networks_that_cannot_be_faked_are_planned_too(monkeypatch: pytest.Monke
 
 MEASURE = """
 import json, sys, torch
-from metaprior.bench.one_step import Step, peak_gib
+from benchmarks.one_step import Step, peak_gib
 from metaprior.metagrad import plan
 from metaprior.noise import Noise
 step = Step("twice_reverse", 4, width=24, frame=48, k_shot=4, k_query=2)

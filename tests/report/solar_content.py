@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from metaprior.report.page.content import Maps, PageContent
+from metaprior.solar.maps.report.page.content import Maps, PageContent
 from metaprior.text_table import Row
 
 LEADS = (30, 60, 90, 120)

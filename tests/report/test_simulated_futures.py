@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from metaprior.report.simulated_futures import simulated_futures
+from metaprior.solar.maps.report.simulated_futures import simulated_futures
 
 HOW = {"minutes": 30, "units": "W m-2", "title": "futures"}
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
-from metaprior.report.solar_content import StoryFacts, maps_of, page_content, units_text
-from metaprior.report.solar_page import PageContent
-from metaprior.report.solar_story import Change, change, story
-from metaprior.solar.context import SMART_PERSISTENCE, context_of
-from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.maps.context import SMART_PERSISTENCE, context_of
+from metaprior.solar.maps.report.solar_content import StoryFacts, maps_of, page_content, units_text
+from metaprior.solar.maps.report.solar_page import PageContent
+from metaprior.solar.maps.report.solar_story import Change, change, story
+from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.maps.units import ClearSkyIndex
+from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.simulator import simulate
-from metaprior.solar.tasks import MetaSolarPredictionDataset
-from metaprior.solar.units import ClearSkyIndex
 from metaprior.tasks.task import Task
 
 FACTS = StoryFacts(trained_on="19 days", tested_on="other days", shots=5)

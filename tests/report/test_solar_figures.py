@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from metaprior.report import solar_figures as module
-from metaprior.report.page.colours import ERROR, SPREAD, VALUES, blue_white_orange
-from metaprior.report.page.measures import measure
-from metaprior.report.solar_figures import Point, curves_of, curves_svg, forecast_figure, pens_of
+from metaprior.solar.maps.report import solar_figures as module
+from metaprior.solar.maps.report.page.colours import ERROR, SPREAD, VALUES, blue_white_orange
+from metaprior.solar.maps.report.page.measures import measure
+from metaprior.solar.maps.report.solar_figures import Point, curves_of, curves_svg, forecast_figure, pens_of
 from tests.report.solar_content import example
 
 

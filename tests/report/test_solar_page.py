@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaprior.report.page.content import Maps
-from metaprior.report.solar_page import PageContent, write_page
+from metaprior.solar.maps.report.page.content import Maps
+from metaprior.solar.maps.report.solar_page import PageContent, write_page
 from tests.report.solar_content import content, example
 
 CONTENT = content()

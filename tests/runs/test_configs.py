@@ -10,7 +10,7 @@ import pytest
 from metaprior.runs.build import examples_per_shot, learner_of, pooled_tasks, training_tasks, unseen_tasks
 from metaprior.runs.config import KINDS, Config
 from metaprior.runs.reading import read_config
-from metaprior.solar import sources
+from metaprior.solar.maps import sources
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.omniglot import IMAGES
 from tests.conftest import folder_with

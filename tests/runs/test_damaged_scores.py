@@ -11,10 +11,10 @@ import pytest
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.opening import described_frames
-from metaprior.runs.predicting import predict
-from metaprior.runs.recent_frames import Wanted
-from metaprior.runs.reporting import report_run
-from metaprior.runs.solar_scores import PRIOR
+from metaprior.solar.maps.predicting import predict
+from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.solar_scores import PRIOR
 from tests.runs.conftest import SolarRun
 from tests.runs.tiny_solar import NIGHTS, run
 

@@ -19,11 +19,11 @@ from metaprior.runs import finish
 from metaprior.runs.config import Config
 from metaprior.runs.finish import evaluate_run, learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.predicting import predict
-from metaprior.runs.recent_frames import Wanted
-from metaprior.runs.solar_scores import score_run
+from metaprior.solar.maps.predicting import predict
+from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.solar_scores import score_run
+from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.simulator import simulate, write_frames
-from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.agreement import Disagreement

@@ -12,15 +12,15 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from metaprior import cli
-from metaprior.runs import recent_frames
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.predicting import predict
-from metaprior.runs.recent_frames import Forecaster, Wanted, support_starts
-from metaprior.solar.forecast_file import read_forecast
-from metaprior.solar.frames import BadFramesSkipped
+from metaprior.solar.maps import recent_frames
+from metaprior.solar.maps.archives.frames import BadFramesSkipped
+from metaprior.solar.maps.forecast_file import read_forecast
+from metaprior.solar.maps.predicting import predict
+from metaprior.solar.maps.recent_frames import Forecaster, Wanted, support_starts
+from metaprior.solar.maps.units import ClearSkyIndex, Place
 from metaprior.solar.simulator import simulate, write_frames
-from metaprior.solar.units import ClearSkyIndex, Place
 from tests.conftest import folder_with
 from tests.runs.conftest import SolarRun
 from tests.runs.tiny_solar import NIGHTS
@@ -217,7 +217,7 @@ def test_one_archive_is_looked_at_once(
 
 
 def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from metaprior.runs import predicting
+    from metaprior.solar.maps import predicting
     from tests.runs import tiny
 
     config = tiny.request(tmp_path / "waves").config

@@ -13,16 +13,17 @@ from tqdm import tqdm
 from typer.testing import CliRunner
 
 from metaprior import cli
-from metaprior.runs import finish, solar_examples
+from metaprior.runs import finish
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.program import train
-from metaprior.runs.reporting import report_run
-from metaprior.runs.solar_examples import example_maps, read_examples, write_examples
-from metaprior.runs.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
-from metaprior.solar import frame_values, sources
+from metaprior.solar.maps import solar_examples, sources
+from metaprior.solar.maps.archives import frame_values
+from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.solar_examples import example_maps, read_examples, write_examples
+from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
+from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.simulator import record
-from metaprior.solar.tasks import MetaSolarPredictionDataset
 from metaprior.tasks.task import Examples, Task
 from tests.runs.conftest import SolarRun
 from tests.runs.test_resume import PowerFailure, at_step, fail

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import pytest
 import xarray as xr
 
-from metaprior.report import solar_figures
-from metaprior.report.page.content import Maps
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
-from metaprior.runs.predicting import predict
 from metaprior.runs.reading import read_config
-from metaprior.runs.recent_frames import Wanted
-from metaprior.runs.reporting import report_run
-from metaprior.runs.solar_examples import read_examples
-from metaprior.solar.forecast_file import read_forecast
+from metaprior.solar.maps.forecast_file import read_forecast
+from metaprior.solar.maps.predicting import predict
+from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.report import solar_figures
+from metaprior.solar.maps.report.page.content import Maps
+from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.simulator import simulate, write_frames
 from tests.runs.tiny import TEXT
 from tests.runs.tiny_solar import NIGHTS, run

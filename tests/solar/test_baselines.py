@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaprior.solar import baselines
-from metaprior.solar.lead_scores import LeadTimeScores
+from metaprior.solar.maps import baselines
+from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 
 def drifting(velocity: tuple[float, float], *, size: int = 32, frames: int = 8) -> Tensor:

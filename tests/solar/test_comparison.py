@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar import plain_network
-from metaprior.solar.comparison import cases, empty_scores, of_learner, of_networks, reference, score, with_shots
-from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE
-from metaprior.solar.plain_network import PlainNetwork, Tuning
-from metaprior.solar.units import ScaledValues
+from metaprior.solar.maps import plain_network
+from metaprior.solar.maps.comparison import cases, empty_scores, of_learner, of_networks, reference, score, with_shots
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
+from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
+from metaprior.solar.maps.units import ScaledValues
 from metaprior.tasks.task import Examples, Task
 from tests.solar.tiny_archive import archive, dataset
 

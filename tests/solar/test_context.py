@@ -4,9 +4,9 @@ import torch
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar import sun
-from metaprior.solar.baselines import persistence, smart_persistence
-from metaprior.solar.context import PERSISTENCE, SMART_PERSISTENCE, Context, context_of, has_coordinates
-from metaprior.solar.units import ClearSkyIndex, Units
+from metaprior.solar.maps.baselines import persistence, smart_persistence
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, Context, context_of, has_coordinates
+from metaprior.solar.maps.units import ClearSkyIndex, Units
 from tests.solar.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, dataset
 
 

@@ -8,9 +8,9 @@ import xarray as xr
 
 from metaprior.data_folder import data_folder
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar import forecast_file
-from metaprior.solar.forecast_file import read_forecast, write_forecast
-from metaprior.solar.frames import open_frames
+from metaprior.solar.maps import forecast_file
+from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.forecast_file import read_forecast, write_forecast
 
 ISSUED = np.array(["2024-06-01T09:00", "2024-06-01T11:30"], dtype="datetime64[m]")
 SHORTWAVE = "surface_downwelling_shortwave_flux_in_air"

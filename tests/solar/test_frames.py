@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from metaprior.data_folder import data_folder
-from metaprior.solar.frames import GapsInTime, open_frames
-from metaprior.solar.npy_folder import NpyReader
+from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
+from metaprior.solar.maps.archives.npy_folder import NpyReader
 
 START = np.datetime64("2024-06-01T09:00", "ns")
 STEP = np.timedelta64(30, "m")
@@ -239,7 +239,7 @@ def test_other_cadences(tmp_path: Path) -> None:
 PEAKS = """
 import re, sys
 from pathlib import Path
-from metaprior.solar.frames import open_frames
+from metaprior.solar.maps.archives.frames import open_frames
 for folder in sys.argv[1:]:
     frames = open_frames(folder, progress=False)
     assert frames[-4:, 100:132, 100:132].values.shape == (4, 32, 32)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.frames import BadFramesSkipped, GapsInTime, open_frames
+from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime, open_frames
 from tests.solar.test_frames import dataset, file_name, half_hours, ramp, write, write_folder
 
 SKIP_IS_OFFERED = 'on_bad="skip" leaves such frames out'

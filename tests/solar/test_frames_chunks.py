@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar import archive
-from metaprior.solar.cf_file import CFReader
-from metaprior.solar.frames import open_frames
+from metaprior.solar.maps.archives import archive
+from metaprior.solar.maps.archives.cf_file import CFReader
+from metaprior.solar.maps.archives.frames import open_frames
 from tests.solar.test_frames import dataset, half_hours, needs_proc, ramp
 
 FRAME = 4 * 8 * 8  # bytes
@@ -34,7 +34,7 @@ def opened(path: Path, monkeypatch: pytest.MonkeyPatch, *, limit: float) -> tupl
     asked: list[int] = []
     real = CFReader.read
     monkeypatch.setattr(archive, "LARGEST_BLOCK_BYTES", int(limit * FRAME))
-    monkeypatch.setattr("metaprior.solar.cf_file.LARGEST_BLOCK_BYTES", int(limit * FRAME))
+    monkeypatch.setattr("metaprior.solar.maps.archives.cf_file.LARGEST_BLOCK_BYTES", int(limit * FRAME))
     monkeypatch.setattr(CFReader, "read", lambda self, key, *rest: (asked.append(len(key)), real(self, key, *rest))[1])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -105,8 +105,8 @@ def test_the_lines_of_the_documentation_store_an_archive_anew(tmp_path: Path, mo
 PEAKS = """
 import re, sys
 from pathlib import Path
-from metaprior.solar import archive
-from metaprior.solar.frames import open_frames
+from metaprior.solar.maps.archives import archive
+from metaprior.solar.maps.archives.frames import open_frames
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) // 1024
 archive.LARGEST_BLOCK_BYTES = 2**24

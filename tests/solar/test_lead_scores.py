@@ -9,7 +9,7 @@ from torchmetrics.functional.image import structural_similarity_index_measure
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.scores import IntervalReliability
-from metaprior.solar.lead_scores import LeadTimeScores, compare
+from metaprior.solar.scores.lead_scores import LeadTimeScores, compare
 
 LEADS = [30, 60]
 SHAPE = (3, 2, 12, 13)  # windows, lead times, rows, columns

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE, Likelihood
-from metaprior.solar import plain_network as module_under_test
-from metaprior.solar.plain_network import PlainNetwork, Tuning, plain_network
+from metaprior.solar.maps import plain_network as module_under_test
+from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.tasks.task import Examples, Task
 
 LEADS = 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.frames import GapsInTime, open_frames
+from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
 from metaprior.solar.simulator import simulate, write_frames
 
 

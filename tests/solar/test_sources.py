@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.door import OnBad
+from metaprior.solar.maps.archives.door import OnBad
+from metaprior.solar.maps.sources import divided_days, open_source, range_of, units_from_json, units_json
+from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
+from metaprior.solar.maps.tasks import MIN_ELEVATION, By
+from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
+from metaprior.solar.maps.windows import Days
 from metaprior.solar.simulator import write_frames
-from metaprior.solar.sources import divided_days, open_source, range_of, units_from_json, units_json
-from metaprior.solar.task_settings import FrameTasks, SimulatedTasks, SolarTasks
-from metaprior.solar.tasks import MIN_ELEVATION, By
-from metaprior.solar.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.windows import Days
 
 SMALL: dict[str, Any] = {"input_len": 2, "target_len": 2, "k_shot": 2, "k_query": 2, "patch": 4}
 

@@ -13,11 +13,12 @@ import pytest
 import torch
 import xarray as xr
 
-from metaprior.solar import sun, tasks
-from metaprior.solar.archive import lazy_variable
-from metaprior.solar.tasks import MIN_BRIGHTNESS, MIN_ELEVATION, MetaSolarPredictionDataset
-from metaprior.solar.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.windows import Days, Window, all_days, split_days
+from metaprior.solar import sun
+from metaprior.solar.maps import tasks
+from metaprior.solar.maps.archives.archive import lazy_variable
+from metaprior.solar.maps.tasks import MIN_BRIGHTNESS, MIN_ELEVATION, MetaSolarPredictionDataset
+from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
+from metaprior.solar.maps.windows import Days, Window, all_days, split_days
 from metaprior.tasks.source import length_of
 from metaprior.tasks.task import Task
 from tests.solar.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, as_frames, dataset, half_hours, irradiance

@@ -7,8 +7,8 @@ import torch
 from pvlib.solarposition import get_solarposition
 
 from metaprior.solar import sun
-from metaprior.solar.baselines import persistence, smart_persistence
-from metaprior.solar.units import ClearSkyIndex, Place, ScaledValues, Units
+from metaprior.solar.maps.baselines import persistence, smart_persistence
+from metaprior.solar.maps.units import ClearSkyIndex, Place, ScaledValues, Units
 from tests.solar.tiny_archive import LATITUDE, LONGITUDE, irradiance
 
 NOON = np.datetime64("2024-03-04T10:00", "ns") + np.arange(5) * np.timedelta64(30, "m")

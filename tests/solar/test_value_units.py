@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from metaprior.solar.frames import open_frames
-from metaprior.solar.value_units import units_or_words
+from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.archives.value_units import units_or_words
 from tests.solar.test_frames import dataset, ramp, write
 
 

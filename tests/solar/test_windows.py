@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from metaprior.solar.windows import ONE_DAY, Days, all_days, gapless_starts, split_days
+from metaprior.solar.maps.windows import ONE_DAY, Days, all_days, gapless_starts, split_days
 
 STEP = np.timedelta64(30, "m")
 START = np.datetime64("2024-03-04T08:00", "ns")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from metaprior.bench.scaling_worker import free_port
+from benchmarks.scaling_worker import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 120.0

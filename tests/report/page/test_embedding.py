@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from metaprior.report.page.embedding import embedded, value_scale
+from metaprior.solar.maps.report.page.embedding import embedded, value_scale
 from tests.report.solar_content import example
 
 

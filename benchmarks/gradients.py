@@ -1,0 +1,243 @@
+"""Do the engines agree? Every exact one beside full unrolling and ``higher``; what the approximate ones are off by."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from benchmarks.peers import PeerGradient, higher_unroll, peer_versions
+from benchmarks.result import BenchResult, Row
+from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.metagrad import (
+    AmortizedELBO,
+    InnerLoop,
+    MetaGradient,
+    NonFinite,
+    Problem,
+    QueryLoss,
+    checkpointed,
+    finite_difference,
+    first_order,
+    implicit,
+    keeping,
+    mixed,
+    truncated,
+    twice_reverse,
+    unrolled,
+)
+from metaprior.metagrad.problem import Engine
+from metaprior.models.mlp import MLP
+from metaprior.models.unet import UNet
+from metaprior.network import BayesianNetwork
+from metaprior.noise import Noise
+from metaprior.tasks.task import Examples, Task
+from metaprior.weights import WeightDistribution
+
+STEPS = 4
+K_SHOT, K_QUERY = 5, 6
+FRAME = 8
+
+EXACT: dict[str, Engine] = {
+    "checkpointed": checkpointed,
+    "mixed": mixed,
+    "twice_reverse": twice_reverse,
+    "keeping_all": keeping(STEPS),
+}
+APPROXIMATE: dict[str, Engine] = {
+    "first_order": first_order,
+    "truncated_1": truncated(1),
+    "truncated_2": truncated(2),
+    "finite_difference": finite_difference,
+    "implicit": implicit,
+}
+
+
+def small_mlp(outputs: int) -> nn.Module:
+    """2-16-16-outputs, tanh."""
+    return MLP(2, [16, 16], outputs, activation="tanh")
+
+
+def conv_with_groupnorm(outputs: int) -> nn.Module:
+    """Frames (N, 2, H, W) -> (N, outputs); a chain of stages, the last one linear."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1),
+        nn.GroupNorm(2, 6),
+        nn.SiLU(),
+        nn.Conv2d(6, 4, 3, stride=2, padding=1),
+        nn.GroupNorm(1, 4),
+        nn.SiLU(),
+        nn.Flatten(),
+        nn.Linear(4 * (FRAME // 2) ** 2, outputs),
+    )
+
+
+def small_unet(outputs: int) -> nn.Module:
+    """Frames (N, 2, H, W) -> (N, outputs, H, W), with skips."""
+    return UNet(2, outputs, width=4, levels=2)
+
+
+def conv_transpose(outputs: int) -> nn.Module:
+    """Frames (N, 2, H, W) -> (N, outputs, H, W), down and up again."""
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 4, stride=2, padding=1), nn.Softplus(), nn.ConvTranspose2d(6, outputs, 4, stride=2, padding=1)
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """One problem: what is adapted, to what, and how."""
+
+    network: Callable[[int], nn.Module]
+    likelihood: Likelihood
+    inner: InnerLoop
+    objective: QueryLoss | AmortizedELBO
+    targets: tuple[int, ...]
+    """Shape of one observation's target."""
+    outputs: int
+    stochastic: str = ".*"
+    inputs: tuple[int, ...] = field(default=(2, FRAME, FRAME))
+
+    def describe(self) -> Row:
+        """The first columns of its row."""
+        inner = self.inner
+        special = [
+            f"samples {inner.samples}/{self.objective.samples}",
+            *[f"lr learned: {inner.learn_lr}"] * (inner.learn_lr != "no"),
+            *[f"momentum {inner.momentum:g}"] * (inner.momentum > 0),
+            *["trunk"] * (self.stochastic != ".*"),
+        ]
+        return {
+            "network": self.network.__name__,
+            "likelihood": type(self.likelihood).__name__,
+            "objective": type(self.objective).__name__,
+            "setting": ", ".join(special),
+        }
+
+    def build(self, dtype: torch.dtype) -> tuple[Problem, WeightDistribution, Task]:
+        """The problem, theta and a random task, in a given precision."""
+        torch.manual_seed(0)
+        network = BayesianNetwork(self.network(self.outputs).to(dtype), self.stochastic)
+        problem = Problem(network, self.likelihood, self.inner, self.objective)
+        task = problem.check(Task(self._examples(K_SHOT, 1), self._examples(K_QUERY, 2)))
+        return problem, problem.initial(task.support.y, relative_sigma=0.3), task
+
+    def _examples(self, count: int, seed: int) -> Examples:
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(count, *self.inputs, generator=generator, dtype=torch.float64)
+        if self.likelihood.continuous:
+            return Examples(x, torch.randn(count, *self.targets, generator=generator, dtype=torch.float64))
+        return Examples(x, torch.randint(self.outputs, (count, *self.targets), generator=generator))
+
+
+def _loop(lr: float, **options: object) -> InnerLoop:
+    return InnerLoop(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
+
+
+def _elbo(samples: int = 1) -> AmortizedELBO:
+    return AmortizedELBO(num_tasks=20, samples=samples)
+
+
+CASES: Sequence[Case] = (
+    Case(small_mlp, Gaussian(), _loop(0.01), QueryLoss(), (1,), 1, inputs=(2,)),
+    Case(small_mlp, HeteroscedasticGaussian(), _loop(3e-3, samples=3, learn_lr="one"), _elbo(3), (1,), 2, inputs=(2,)),
+    Case(small_mlp, Categorical(), _loop(3e-3, momentum=0.9), QueryLoss(3), (), 3, inputs=(2,)),
+    Case(conv_with_groupnorm, Categorical(), _loop(3e-3, samples=3, learn_lr="per_tensor"), _elbo(), (), 3),
+    Case(conv_with_groupnorm, Gaussian(), _loop(3e-3, adapt="likelihood.*"), QueryLoss(), (1,), 1, r"7\..*"),
+    Case(small_unet, Gaussian(), _loop(1e-3), QueryLoss(), (2, FRAME, FRAME), 2),
+    Case(small_unet, HeteroscedasticGaussian(), _loop(1e-5, momentum=0.5), _elbo(3), (1, FRAME, FRAME), 2),
+    Case(
+        small_unet,
+        Gaussian(per_channel=True),
+        _loop(1e-3, samples=3, learn_lr="one", adapt="likelihood.*"),
+        _elbo(),
+        (2, FRAME, FRAME),
+        2,
+        r"(decoder2|output)\..*",
+    ),
+    Case(conv_transpose, Gaussian(), _loop(1e-3, samples=3, learn_lr="per_tensor"), QueryLoss(3), (1, FRAME, FRAME), 1),
+    Case(conv_transpose, Categorical(), _loop(1e-3), _elbo(), (FRAME, FRAME), 3),
+)
+QUICK_CASES = CASES[:6]
+
+
+def relative_difference(gradient: WeightDistribution, reference: WeightDistribution) -> float:
+    """|g - reference| / |reference|, the largest over three parts: means, rhos, and all plain parameters together."""
+    ours, theirs = _parts(gradient, list(reference.plain)), _parts(reference, list(reference.plain))
+    return max(float((a - b).norm() / b.norm()) for a, b in zip(ours, theirs, strict=True))
+
+
+def _parts(gradient: WeightDistribution, plain: Sequence[str]) -> list[Tensor]:
+    joined = [torch.cat([gradient.plain[name].flatten() for name in plain])] if plain else []
+    return [gradient.mu, gradient.rho, *joined]
+
+
+def _finite(result: MetaGradient | PeerGradient | NonFinite) -> WeightDistribution:
+    """The gradient; a problem of this benchmark that diverges is a mistake in its settings."""
+    if isinstance(result, NonFinite):
+        raise ValueError(str(result))
+    return result.grads
+
+
+def differences(case: Case, engines: Mapping[str, Engine], dtype: torch.dtype) -> dict[str, float]:
+    """Of each engine's gradient from that of ``unrolled``, all in the same precision."""
+    problem, theta, task = case.build(dtype)
+    noise = Noise(7)
+    reference = _finite(unrolled(problem, theta, task, noise))
+    return {
+        name: relative_difference(_finite(engine(problem, theta, task, noise)), reference)
+        for name, engine in engines.items()
+    }
+
+
+def difference_of_higher(case: Case) -> float:
+    """The same for ``higher``, in float64."""
+    problem, theta, task = case.build(torch.float64)
+    noise = Noise(7)
+    reference = _finite(unrolled(problem, theta, task, noise))
+    return relative_difference(_finite(higher_unroll(problem, theta, task, noise)), reference)
+
+
+def compare(case: Case) -> Row:
+    """One row: all differences of one problem."""
+    return {
+        **case.describe(),
+        **differences(case, EXACT, torch.float64),
+        "higher": difference_of_higher(case),
+        **{f"{name}_float32": value for name, value in differences(case, EXACT, torch.float32).items()},
+        **{f"error_{name}": value for name, value in differences(case, APPROXIMATE, torch.float64).items()},
+    }
+
+
+def run(*, quick: bool = False, cases: Sequence[Case] | None = None) -> BenchResult:
+    """All problems; ``quick``: the first six."""
+    cases = cases or (QUICK_CASES if quick else CASES)
+    peers = peer_versions()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors this small are faster on one thread
+    try:
+        rows = [compare(case) for case in tqdm(cases, desc="gradients", unit="problem")]
+    finally:
+        torch.set_num_threads(threads)
+    headline = {
+        "max_difference_float64": max(row[name] for row in rows for name in EXACT),
+        "max_difference_higher": max(row["higher"] for row in rows),
+        "max_difference_float32": max(row[f"{name}_float32"] for row in rows for name in EXACT),
+        **{f"error_{name}": statistics.median(row[f"error_{name}"] for row in rows) for name in APPROXIMATE},
+    }
+    settings = {"bench": "gradients", "quick": quick, "inner_steps": STEPS, "k_shot": K_SHOT, "k_query": K_QUERY}
+    return BenchResult(headline, rows, {**settings, "peers": peers}, _notes())
+
+
+def _notes() -> list[str]:
+    return [
+        "every number: relative difference from full unrolling (`unrolled`) in the same precision and with the same "
+        "noise; the largest of three, for means, rhos and plain parameters",
+        "checkpointed, mixed, twice_reverse, keeping_all: exact engines, float64, then float32; "
+        "higher: another library's unrolling, float64, learned step sizes by its override of lr",
+        f"error_...: approximate engines, float64, {STEPS} inner steps; headline: the median over the problems. "
+        "implicit takes the adapted weights for a minimum, which they are not after so few steps",
+        "samples a/b: weight samples inside / outside; trunk: the first stages are meta-learned and not adapted",
+    ]

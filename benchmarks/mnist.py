@@ -1,0 +1,121 @@
+"""Handwritten digits: two hidden layers of 400 or 1200 ReLU units, at three posterior temperatures."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from benchmarks.data import mnist
+from benchmarks.jobs import run_all
+from benchmarks.result import BenchResult, Row
+from metaprior import scores
+from metaprior.forecasts import CategoricalForecast
+from metaprior.likelihoods import Categorical
+from metaprior.methods.bayes_by_backprop import BayesByBackprop
+from metaprior.models.mlp import MLP
+from metaprior.posterior import Posterior
+from metaprior.priors import NormalPrior
+
+WIDTHS = (1200, 400)  # the long ones first, so that no core waits at the end
+TEMPERATURES = (0.1, 0.5, 1.0)
+PRUNED = (0.0, 0.75, 0.95)
+
+PUBLISHED = {
+    "Bayes by Backprop, scale mixture": 1.32,
+    "Bayes by Backprop, Gaussian": 2.04,
+    "dropout": 1.36,
+    "SGD": 1.88,
+}
+"""Test error in percent, 2x1200, 600 epochs at most (Blundell et al. 2015, table 1; cited from memory)."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same for every row."""
+
+    epochs: int = 30
+    batch_size: int = 256
+    lr: float = 3e-3
+    samples: int = 1
+    prior_std: float = 0.1
+    train_images: int = 60_000
+    test_samples: int = 20
+
+
+QUICK = Settings(epochs=3, train_images=5_000, test_samples=5)
+
+
+class Job(NamedTuple):
+    """One fit."""
+
+    folder: Path
+    width: int
+    temperature: float
+    settings: Settings
+
+
+def fit_network(job: Job) -> list[Row]:
+    """Fit one network; one row for it as it is, and one for each share of its weights pruned."""
+    settings, started = job.settings, time.perf_counter()
+    images, labels = mnist(job.folder, "train")
+    torch.manual_seed(0)
+    bnn = BayesByBackprop(
+        MLP(784, [job.width, job.width], 10),
+        Categorical(),
+        prior=NormalPrior(settings.prior_std),
+        temperature=job.temperature,
+    ).fit(
+        images[: settings.train_images],
+        labels[: settings.train_images],
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        samples=settings.samples,
+        progress=False,
+    )
+    seconds = time.perf_counter() - started
+    about = {"network": f"2x{job.width}", "T": job.temperature, "epochs": settings.epochs}
+    return [
+        {
+            "what": f"metaprior{f', {share:.0%} pruned' if share else ''}",
+            **about,
+            **_scores(bnn.posterior_.pruned(share), job),
+            "seconds": seconds,
+        }
+        for share in PRUNED
+    ]
+
+
+def _scores(posterior: Posterior, job: Job) -> Row:
+    images, labels = mnist(job.folder, "test")
+    forecast, truth = posterior.predict(images, samples=job.settings.test_samples), torch.as_tensor(labels)
+    if not isinstance(forecast, CategoricalForecast):
+        raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
+    return {
+        "error_percent": 100 * scores.error_rate(forecast, truth),
+        "ece": scores.expected_calibration_error(forecast, truth),
+        "nll": -float(forecast.log_prob(truth).mean()),
+    }
+
+
+def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> BenchResult:
+    """Both networks at every temperature, then the published figures."""
+    settings = QUICK if quick else Settings()
+    jobs = [Job(folder, width, temperature, settings) for width in WIDTHS for temperature in TEMPERATURES]
+    mnist(folder, "test")  # missing files are said here, once, and not by every worker
+    fitted = run_all(fit_network, jobs, workers=workers, label="MNIST")
+    headline = {}
+    for job, (whole, *_) in zip(jobs, fitted, strict=True):
+        for score in ("error_percent", "ece"):
+            headline[f"{score}_{job.width}_T{job.temperature:g}"] = whole[score]
+    headline["error_percent_1200_best_T"] = min(headline[f"error_percent_1200_T{t:g}"] for t in TEMPERATURES)
+    rows = [row for network in fitted for row in network]
+    rows += [{"what": f"published: {name}", "network": "2x1200", "error_percent": e} for name, e in PUBLISHED.items()]
+    notes = [
+        "published: Blundell et al. 2015, table 1 (cited from memory), up to 600 epochs, tuned on a validation set",
+        "the best T is read off the test rows; ece: expected calibration error, 15 bins",
+        *["--quick: too few epochs and images to compare with the published figures"] * quick,
+    ]
+    return BenchResult(headline, rows, {"bench": "mnist", "quick": quick, **vars(settings)}, notes)

@@ -1,0 +1,333 @@
+"""Omniglot, five classes from one and from five examples each: ABML, MAML, ANIL, and Bayes by Backprop alone.
+
+They are the same code with the same network, tasks and time. MAML adapts all layers, as published; ABML the last one,
+and so does ANIL ("almost no inner loop", Raghu et al. 2020), which is ABML with a point prior. Bayes by Backprop has
+nothing but the support set of the test task, so it shows what the other tasks are worth.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from benchmarks.budget import fit_within
+from benchmarks.jobs import run_all
+from benchmarks.result import BenchResult, Row
+from metaprior import scores
+from metaprior.evaluation import finite_forecast
+from metaprior.forecasts import CategoricalForecast
+from metaprior.likelihoods import Categorical
+from metaprior.metagrad.problem import InnerLoop
+from metaprior.methods.bayes_by_backprop import BayesByBackprop
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.models.conv4 import Conv4
+from metaprior.noise import Noise
+from metaprior.posterior import Posterior
+from metaprior.priors import NormalPrior
+from metaprior.scores import Reliability
+from metaprior.tasks.few_shot import FewShotClasses
+from metaprior.tasks.omniglot import Part, omniglot
+from metaprior.tasks.task import Examples, Task
+from metaprior.training.settings import MetaTraining
+
+ABML, MAML, ANIL, ALONE = "ABML", "MAML", "ANIL (MAML of the last layer)", "Bayes by Backprop, task alone"
+WAYS = 5
+SHOTS = (5, 1)  # the long ones first, so that no core waits at the end
+HEAD = r"head\..*"
+MEASURES = ("accuracy", "nll")
+TRAINING_SEED, TEST_SEED = 1, 2
+RESAMPLES = 500
+BINS = 15
+
+PUBLISHED = {"BNN": 0.795, "MAML": 0.693, "MLAP": 0.700, "BMAML": 0.764, "PACOH-NN": 0.885}
+"""Accuracy, 5-way 5-shot (Rothfuss et al. 2021, PACOH, their rerun of all five)."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same for every learner, but for what makes them what they are. Choices are made on the validation classes."""
+
+    seconds: float = 240.0
+    """CPU seconds of each method at each number of shots: to learn from tasks, or to fit all test tasks alone."""
+    width: int = 32
+    inner_steps: int = 1
+    """One long step. Several saturate: what is left to learn of five examples that are told apart is little, so query
+    examples, which are less alike, never become sure, and every forecast is underconfident."""
+    inner_lr: float = 1.0
+    """First step size; learned from there."""
+    maml_steps: int = 3
+    """The last layer starts at zero, so the first step moves nothing but it: a single one would be ANIL."""
+    maml_lr: float = 0.4
+    """First step size of all layers; learned from there too."""
+    inner_samples: int = 4
+    kl_weight: float = 3e-4
+    sigma: float = 0.02
+    """First standard deviation of the last layer's weights (which start at zero)."""
+    outer_samples: int = 10
+    meta_batch: int = 4
+    lr: float = 4e-3
+    scale_lr: float = 3e-2
+    train_query: int = 3
+    """Query examples of a class in training."""
+    test_tasks: int = 400
+    test_query: int = 15
+    test_samples: int = 50
+    alone_lr: float = 2e-2
+    alone_prior_std: float = 1.0
+
+
+QUICK = Settings(seconds=6.0, width=16, test_tasks=20, test_samples=10)
+
+
+class Job(NamedTuple):
+    """One method at one number of shots."""
+
+    folder: Path
+    method: str
+    shots: int
+    settings: Settings
+
+
+class TaskScore(NamedTuple):
+    """One test task. ``counts`` (3, bins): confidence, right answers and labels, summed over each bin of confidence."""
+
+    accuracy: float
+    nll: float
+    counts: FloatArray
+
+
+class Measured(NamedTuple):
+    """All test tasks, a failed one being None; and what is to be said about the training."""
+
+    scores: list[TaskScore | None]
+    about: Row
+
+
+def network(settings: Settings) -> nn.Sequential:
+    """Conv4 with a LayerNorm before its last layer, from the same first weights for everybody.
+
+    Features that passed a ReLU have most of their length in what all images share. That direction tells no classes
+    apart, but it is where the last layer's loss is steepest, so it would limit the step sizes, and noise along it is a
+    random preference for a class. Classes are numbered by chance in every task, so the last layer starts at zero.
+    """
+    torch.manual_seed(0)
+    *trunk, (name, head) = Conv4(classes=WAYS, width=settings.width).named_children()
+    for parameter in head.parameters():
+        nn.init.zeros_(parameter)
+    return nn.Sequential(OrderedDict([*trunk, ("norm", nn.LayerNorm(settings.width)), (name, head)]))
+
+
+def tasks_of(folder: Path, part: Part, *, shots: int, k_query: int, seed: int) -> FewShotClasses:
+    """Tasks from the classes of one part of Omniglot."""
+    return FewShotClasses(*omniglot(folder, part), ways=WAYS, k_shot=shots, k_query=k_query, seed=seed)
+
+
+def learner(method: str, settings: Settings) -> MetaLearner:
+    """ABML; or MAML and ANIL: a point prior, no KL, one sample. Step sizes are learned, one for each tensor."""
+    inner = InnerLoop(
+        steps=settings.inner_steps,
+        lr=settings.inner_lr,
+        learn_lr="per_tensor",
+        kl_weight=settings.kl_weight,
+        samples=settings.inner_samples,
+        adapt=None,
+    )
+    if method in (MAML, ANIL):
+        inner = replace(inner, kl_weight=0.0, samples=1)
+        if method == MAML:
+            inner = replace(inner, steps=settings.maml_steps, lr=settings.maml_lr, adapt=".*")
+        return MetaLearner(
+            network(settings), Categorical(), inner=inner, objective="query", stochastic=HEAD, relative_sigma=0.0
+        )
+    return MetaLearner(
+        network(settings),
+        Categorical(),
+        inner=inner,
+        objective="predictive",
+        outer_samples=settings.outer_samples,
+        stochastic=HEAD,
+        relative_sigma=settings.sigma,  # of means that are all zero it is sigma itself
+    )
+
+
+def measure(job: Job) -> Measured:
+    """Train if there is something to train, then adapt to every test task and score its query set."""
+    settings = job.settings
+    source = tasks_of(job.folder, "test", shots=job.shots, k_query=settings.test_query, seed=TEST_SEED)
+    tasks = [source[index] for index in range(settings.test_tasks)]
+    return _alone(tasks, settings) if job.method == ALONE else _meta_learned(job, tasks)
+
+
+def _meta_learned(job: Job, tasks: Sequence[Task]) -> Measured:
+    settings, trained = job.settings, learner(job.method, job.settings)
+    # The features are of no use at first, so there is nothing to learn about scales, or to search step sizes on, alone.
+    training = MetaTraining(
+        meta_batch=settings.meta_batch,
+        lr=settings.lr,
+        scale_lr=settings.scale_lr,
+        scales_first=0.0,
+        search_step_size=False,
+    )
+    source = tasks_of(job.folder, "train", shots=job.shots, k_query=settings.train_query, seed=TRAINING_SEED)
+    fitted = fit_within(trained, source, training, seconds=settings.seconds, progress=False)
+    found = score_tasks(trained.adapt, tasks, settings.test_samples)
+    return Measured(
+        found, {"seconds": fitted.seconds, "steps": fitted.meta_steps, "bad_training_tasks": fitted.bad_tasks}
+    )
+
+
+def _alone(tasks: Sequence[Task], settings: Settings) -> Measured:
+    """Bayes by Backprop, the last layer random and all others learned too; each test task has its share of the time.
+
+    With every weight random, the KL of 28,000 of them outweighs 25 images, and the fit stays at the prior: chance.
+    """
+    module = network(settings)
+
+    def fit(support: Examples, steps: int) -> Posterior:
+        method = BayesByBackprop(module, Categorical(), prior=NormalPrior(settings.alone_prior_std), stochastic=HEAD)
+        return method.fit(*support, epochs=steps, lr=settings.alone_lr, samples=1, progress=False).posterior_
+
+    steps = _steps_within(settings.seconds / len(tasks), lambda count: fit(tasks[0].support, count))
+    started = time.process_time()
+    found = score_tasks(lambda support: fit(support, steps), tasks, settings.test_samples)
+    return Measured(found, {"seconds": time.process_time() - started, "steps": steps})
+
+
+def _steps_within(seconds: float, run_steps: Callable[[int], object], trial: int = 10) -> int:
+    run_steps(1)  # what happens once
+    started = time.process_time()
+    run_steps(trial)
+    return max(1, round(seconds * trial / (time.process_time() - started)))
+
+
+def score_tasks(adapt: Callable[[Examples], Posterior], tasks: Sequence[Task], samples: int) -> list[TaskScore | None]:
+    """Every task's own scores; None where a number was not finite."""
+    return [_score(adapt, task, samples, index) for index, task in enumerate(tasks)]
+
+
+def _score(adapt: Callable[[Examples], Posterior], task: Task, samples: int, seed: int) -> TaskScore | None:
+    try:
+        forecast = finite_forecast(adapt(task.support), task.query.x, samples, seed)
+    except FloatingPointError:
+        return None
+    if not isinstance(forecast, CategoricalForecast):
+        raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
+    labels = task.query.y
+    return TaskScore(
+        1 - scores.error_rate(forecast, labels),
+        -float(forecast.log_prob(labels).double().mean()),
+        counts_of(forecast, labels),
+    )
+
+
+def counts_of(forecast: CategoricalForecast, labels: torch.Tensor) -> FloatArray:
+    """The sums (3, bins + 1) behind a calibration error; those of several tasks may be added."""
+    reliability = Reliability(BINS)
+    reliability.add(forecast, labels)
+    counts = np.zeros((3, BINS + 1))
+    for number, row in enumerate(reliability.rows):
+        if row["count"]:
+            counts[:, number] = row["count"] * np.array([row["confidence"], row["accuracy"], 1.0])
+    return counts
+
+
+def pooled_ece(counts: FloatArray) -> FloatArray:
+    r"""$\sum_b |\mathrm{right}_b - \mathrm{confidence}_b| / \sum_b n_b$ of sums (..., 3, bins), shape (...)."""
+    sure, right, labels = np.moveaxis(counts, -2, 0)
+    error: FloatArray = np.abs(right - sure).sum(-1) / labels.sum(-1)
+    return error
+
+
+def resampled(counts: FloatArray) -> FloatArray:
+    """Sums over tasks (resamples, 3, bins), tasks (T, 3, bins) drawn with replacement: the bootstrap over tasks."""
+    generator = Noise(0).fork("bootstrap over tasks").generator()
+    drawn = torch.randint(len(counts), (RESAMPLES, len(counts)), generator=generator).numpy()
+    return np.stack([counts[rows].sum(0) for rows in drawn])
+
+
+def row_of(method: str, shots: int, measured: Measured) -> Row:
+    """Means over tasks with their standard errors; the calibration error of all labels together, with its bootstrap."""
+    found = [score for score in measured.scores if score is not None]
+    row: Row = {"method": method, "shots": shots, "tasks": len(found), "failed": len(measured.scores) - len(found)}
+    for name in MEASURES:
+        row |= _mean(name, [getattr(score, name) for score in found])
+    counts = np.stack([score.counts for score in found])
+    row |= {"ece": float(pooled_ece(counts.sum(0))), "ece_se": float(pooled_ece(resampled(counts)).std(ddof=1))}
+    sure, _, labels = counts.sum(0).sum(-1)
+    return row | {"confidence": float(sure / labels), **measured.about}
+
+
+def difference_row(other: str, shots: int, abml: Measured, theirs: Measured) -> Row:
+    """ABML minus another on the tasks that both could adapt to: much less noisy than two rows side by side."""
+    pairs = [(a, m) for a, m in zip(abml.scores, theirs.scores, strict=True) if a is not None and m is not None]
+    row: Row = {"method": f"ABML minus {other}, same tasks", "shots": shots, "tasks": len(pairs)}
+    for name in MEASURES:
+        row |= _mean(name, [getattr(a, name) - getattr(m, name) for a, m in pairs])
+    one, two = (np.stack([pair[side].counts for pair in pairs]) for side in (0, 1))
+    error = pooled_ece(resampled(one)) - pooled_ece(resampled(two))  # the same tasks are drawn for both
+    return row | {
+        "ece": float(pooled_ece(one.sum(0)) - pooled_ece(two.sum(0))),
+        "ece_se": float(error.std(ddof=1)),
+    }
+
+
+def _mean(name: str, values: Sequence[float]) -> Row:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    return {name: float(tensor.mean()), f"{name}_se": scores.standard_error(tensor)}
+
+
+def headline_of(rows: Sequence[Row]) -> dict[str, float]:
+    """Accuracy, NLL and calibration error by shots and method, and ABML's calibration error as a share of MAML's."""
+    by_cell = {(row["method"], row["shots"]): row for row in rows}
+    headline: dict[str, float] = {}
+    for shots in sorted(SHOTS):
+        for method, ending in ((ABML, ""), (MAML, "_maml"), (ANIL, "_anil"), (ALONE, "_alone")):
+            row = by_cell[method, shots]
+            headline |= {f"{name}_{shots}shot{ending}": row[name] for name in ("accuracy", "nll", "ece")}
+        headline[f"ece_ratio_{shots}shot"] = by_cell[ABML, shots]["ece"] / by_cell[MAML, shots]["ece"]
+    return headline
+
+
+def run(
+    folder: Path, *, quick: bool = False, workers: int | None = None, settings: Settings | None = None
+) -> BenchResult:
+    """Every method at both numbers of shots, then the published figures."""
+    settings = settings or (QUICK if quick else Settings())
+    omniglot(folder, "test")  # missing files are said here, once, and not by every worker
+    jobs = [Job(folder, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
+    found = run_all(measure, jobs, workers=workers, label="Omniglot")
+    measured = {(job.method, job.shots): result for job, result in zip(jobs, found, strict=True)}
+    rows = [row_of(*cell, measured[cell]) for cell in sorted(measured, key=lambda cell: cell[1])]
+    headline = headline_of(rows)
+    rows += [
+        difference_row(other, shots, measured[ABML, shots], measured[other, shots])
+        for other in (MAML, ANIL)
+        for shots in sorted(SHOTS)
+    ]
+    rows += [{"method": f"published: {name}", "shots": 5, "accuracy": value} for name, value in PUBLISHED.items()]
+    return BenchResult(headline, rows, {"bench": "omniglot", "quick": quick, **vars(settings)}, _notes(settings, quick))
+
+
+def _notes(settings: Settings, quick: bool) -> list[str]:
+    return [
+        f"{WAYS} ways, Vinyals splits; Conv4 of width {settings.width} with GroupNorm, and LayerNorm before the last "
+        f"layer; learned step sizes; steps of the last layer (ABML, ANIL): {settings.inner_steps}, of all layers "
+        f"(MAML): {settings.maml_steps}",
+        f"{settings.seconds:g} CPU s, on one core, of each method at each number of shots; Bayes by Backprop has them "
+        "for all test tasks together, with a random last layer too and every other layer learned",
+        "MAML and ANIL are the same code with relative_sigma=0, kl_weight=0 and objective='query'; ABML has the "
+        f"objective 'predictive' with {settings.outer_samples} weight samples; its forecasts have "
+        f"{settings.test_samples}",
+        f"standard errors over tasks; ece: {BINS} bins, of all tasks' labels together, standard error by bootstrap",
+        "published: accuracies in Rothfuss et al. 2021 (PACOH), their rerun of all five; their tasks and budget differ",
+        *["--quick: too short a training to compare anything"] * quick,
+    ]

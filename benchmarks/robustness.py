@@ -1,0 +1,202 @@
+"""Does training hang on the step size in a configuration? The same training from six values of it, 1e-4 to 1.
+
+Twice: with the safety nets (a searched first step size, damped inner steps), which are the default, and without. Step
+sizes are learned in both, and a meta-batch without a finite task halves them in both.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from tqdm import tqdm
+
+from benchmarks.budget import one_thread
+from benchmarks.result import BenchResult, Row
+from metaprior.likelihoods import NOISE, Gaussian
+from metaprior.metagrad.problem import InnerLoop
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.models.mlp import MLP
+from metaprior.models.unet import UNet
+from metaprior.tasks.drifting_blobs import DriftingBlobs
+from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.source import Tasks
+from metaprior.training.epoch import run_steps
+from metaprior.training.optimizer import named_tensors
+from metaprior.training.settings import MetaTraining
+from metaprior.training.trainer import MetaTrainingStopped, Trainer
+
+SWEEP = (1e-4, 1e-3, 1e-2, 2e-2, 1e-1, 1.0)
+HEAD = r"(decoder2|output)\..*"
+TRAINING_SEED, TEST_SEED = 1, 2
+WITH, WITHOUT = "on", "off"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same for every step size."""
+
+    sinusoid_steps: int = 250
+    sinusoid_lr: float = 5e-3
+    unet_warm_start: int = 200
+    unet_steps: int = 40
+    unet_lr: float = 1e-3
+    meta_batch: int = 4
+    inner_steps: int = 5
+    kl_weight: float = 0.01
+    outer_samples: int = 4
+    frame: int = 16
+    width: int = 8
+    test_tasks: int = 50
+    test_samples: int = 10
+    sweep: tuple[float, ...] = SWEEP
+
+
+QUICK = Settings(sinusoid_steps=30, unet_warm_start=20, unet_steps=5, test_tasks=5, sweep=(1e-4, 2e-2, 1.0))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem: network, tasks, what is random, how long it is trained."""
+
+    name: str
+    module: Callable[[], nn.Module]
+    tasks: Callable[[int], Tasks]
+    """The source of tasks with a seed."""
+    meta_steps: int
+    lr: float
+    warm_start: int = 0
+    stochastic: str = ".*"
+    adapt: str | None = field(default=NOISE)
+
+
+def cases(settings: Settings) -> list[Case]:
+    """Sine waves with everything random, and drifting blobs with a random head after a warm start."""
+    frame, width = settings.frame, settings.width
+    return [
+        Case(
+            "sinusoid",
+            lambda: MLP(1, [40, 40], 1, activation="tanh"),
+            lambda seed: Sinusoids(seed=seed),
+            settings.sinusoid_steps,
+            settings.sinusoid_lr,
+        ),
+        Case(
+            "unet",
+            lambda: UNet(4, 2, width=width, levels=2),
+            lambda seed: DriftingBlobs(size=frame, seed=seed),
+            settings.unet_steps,
+            settings.unet_lr,
+            warm_start=settings.unet_warm_start,
+            stochastic=HEAD,
+        ),
+    ]
+
+
+def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> MetaLearner:
+    """ABML that starts from a given step size."""
+    torch.manual_seed(0)
+    inner = InnerLoop(
+        steps=settings.inner_steps,
+        lr=lr,
+        learn_lr="per_tensor",
+        kl_weight=settings.kl_weight,
+        adapt=case.adapt,
+        damped=nets,
+    )
+    return MetaLearner(
+        case.module(),
+        Gaussian(),
+        inner=inner,
+        objective="predictive",
+        outer_samples=settings.outer_samples,
+        stochastic=case.stochastic,
+    )
+
+
+def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
+    """One training and its score on unseen tasks; what cannot be said (a training that stopped at once) is NaN."""
+    learner = learner_for(case, lr, settings, nets=nets)
+    training = MetaTraining(
+        epochs=1,
+        tasks_per_epoch=case.meta_steps * settings.meta_batch,
+        meta_batch=settings.meta_batch,
+        lr=case.lr,
+        warm_start=case.warm_start,
+        search_step_size=nets,
+    )
+    trainer = learner.trainer(case.tasks(TRAINING_SEED), training)
+    stopped = _run_to_the_end(trainer)
+    learner.theta_ = trainer.theta.detached()
+    return {
+        "problem": case.name,
+        "nets": WITH if nets else WITHOUT,
+        "inner_lr": lr,
+        **_scores(learner, case, settings),
+        "bad_tasks": trainer.progress.bad_tasks,
+        "halvings": trainer.progress.halvings,
+        "steps_done": trainer.progress.step,
+        "stopped": "yes" if stopped else "no",
+        "finite_theta": "yes" if _is_finite(trainer) else "no",
+    }
+
+
+def _run_to_the_end(trainer: Trainer) -> bool:
+    """True if the training gave up, because of too many bad tasks in a row."""
+    try:
+        run_steps(trainer, trainer.settings.steps, progress=False)
+    except MetaTrainingStopped:
+        return True
+    return False
+
+
+def _is_finite(trainer: Trainer) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in named_tensors(trainer.theta).values())
+
+
+def _scores(learner: MetaLearner, case: Case, settings: Settings) -> Row:
+    source = case.tasks(TEST_SEED)
+    tasks = [source[index] for index in range(settings.test_tasks)]
+    try:
+        found = learner.evaluate(tasks, shots=(None,), samples=settings.test_samples, progress=False).rows[0]
+    except FloatingPointError:
+        return {**dict.fromkeys(("rmse", "rmse_se", "nll", "nll_se"), math.nan), "failed": settings.test_tasks}
+    return {name: found[name] for name in ("rmse", "rmse_se", "nll", "nll_se", "failed")}
+
+
+def worst_over_best(rows: Sequence[Row], problem: str, nets: str = WITH) -> float:
+    """Largest error of the sweep over the smallest; infinite if a task of any of its rows could not be scored."""
+    chosen = [row for row in rows if (row["problem"], row["nets"]) == (problem, nets)]
+    if any(row["failed"] for row in chosen):
+        return math.inf
+    errors = [float(row["rmse"]) for row in chosen]
+    return max(errors) / min(errors)
+
+
+def headline_of(rows: Sequence[Row]) -> dict[str, float]:
+    """The spread of errors by problem, and how many trainings left the finite numbers."""
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    headline = {f"worst_over_best_{problem}": worst_over_best(rows, problem) for problem in problems}
+    headline |= {f"worst_over_best_{problem}_without": worst_over_best(rows, problem, WITHOUT) for problem in problems}
+    for name, column, bad in (("non_finite_theta", "finite_theta", "no"), ("stopped", "stopped", "yes")):
+        headline[name] = sum(row[column] == bad for row in rows if row["nets"] == WITH)
+        headline[f"{name}_without"] = sum(row[column] == bad for row in rows if row["nets"] == WITHOUT)
+    return headline
+
+
+def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
+    """Both problems, every step size, with the safety nets and without."""
+    settings = settings or (QUICK if quick else Settings())
+    jobs = [(case, lr, nets) for nets in (True, False) for case in cases(settings) for lr in settings.sweep]
+    with one_thread():
+        rows = [train(case, lr, settings, nets=nets) for case, lr, nets in tqdm(jobs, desc="step sizes", unit="run")]
+    notes = [
+        "rmse and nll: means over unseen tasks, adapted to five examples; failed: tasks without a finite forecast",
+        "nets on: search_step_size=True and damped=True, the defaults; off: both False. worst_over_best is infinite "
+        "(null in JSON) where a task could not be scored",
+        "powers of ten search the same grid of step sizes, and so train alike to the last bit; 0.02 lies between them",
+        "stopped: the training gave up after 40 bad tasks in a row; its theta is the last good one, and is scored",
+        *["--quick: trainings too short to have settled, so the spread is that of unfinished ones"] * quick,
+    ]
+    return BenchResult(headline_of(rows), rows, {"bench": "robustness", "quick": quick, **vars(settings)}, notes)

@@ -1,0 +1,1 @@
+"""Forecast maps from archives of frames: tasks, baselines, scores, prediction, report."""

@@ -1,0 +1,1 @@
+"""Draw the pictures and the page of a run on maps."""

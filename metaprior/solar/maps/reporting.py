@@ -1,0 +1,56 @@
+"""``metaprior report``: the page about a finished solar run, from the files of its folder alone."""
+
+from pathlib import Path
+from typing import Any
+
+from metaprior.runs.config import SOLAR_TASKS, Resolved
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.opening import described_frames
+from metaprior.solar.maps.report.solar_content import StoryFacts, page_content, units_text
+from metaprior.solar.maps.report.solar_page import write_page
+from metaprior.solar.maps.solar_examples import read_examples
+from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
+
+
+def report_run(folder: Path, out: Path | None = None) -> Path:
+    """Write the page (default: ``report.html`` in the folder); where it is."""
+    run, out = RunFolder(folder), out or folder / "report.html"
+    config = run.config()
+    _check(run, config)
+    scores, frames = read_scores(run), described_frames(run)
+    examples = folder / "examples.nc"
+    content = page_content(
+        title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",
+        ours=ADAPTED,
+        scores=scores.methods,
+        facts=_facts(config, frames, scores),
+        units=units_text(scores.units),
+        learning_curve=scores.learning_curve(),
+        maps=read_examples(examples) if examples.exists() else [],
+        settings=dict(config),
+    )
+    write_page(out, content)
+    return out
+
+
+def _check(run: RunFolder, config: Resolved) -> None:
+    kind = config["tasks"]["kind"]
+    if kind not in SOLAR_TASKS:
+        raise ValueError(
+            f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs that forecast frames have one "
+            f"({' and '.join(SOLAR_TASKS)}). How good it is: evaluation.json and the pictures in its folder"
+        )
+
+
+def _facts(config: Resolved, frames: dict[str, Any], scores: SolarScores) -> StoryFacts:
+    tasks = config["tasks"]
+    what = f"{tasks['patch']} x {tasks['patch']} pixels" if tasks["patch"] else "whole frames"
+    first, last = frames["days"]["train"]
+    failed = f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."
+    return StoryFacts(
+        trained_on=f"{frames['long_name']} of {first} to {last}, {what} at a time",
+        tested_on=f"{what} of {frames['days']['test'][0]} to {frames['days']['test'][1]}, later days of the same map",
+        shots=scores.shots,
+        unadapted=PRIOR,
+        remarks=[failed] if scores.failures else [],
+    )

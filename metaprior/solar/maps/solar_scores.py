@@ -1,0 +1,184 @@
+"""The end of a solar run: forecasts of unseen days by lead time, beside what is known without learning.
+
+``scores.json`` has, for each method, ``LeadTimeScores.as_json``; "shots" are adapted forecasts from fewer windows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from metaprior.evaluation import map_tasks
+from metaprior.forecasts import GaussianForecast
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.build import unseen_seed
+from metaprior.runs.config import Config
+from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.solar.maps.archives.value_units import units_or_words
+from metaprior.solar.maps.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference, with_shots
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of, has_coordinates
+from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.scores.lead_scores import LeadTimeScores
+from metaprior.tasks.task import Task
+from metaprior.team import Team
+from metaprior.text_table import Row, text_table
+
+SCORES = "scores.json"
+PRIOR, ADAPTED = "prior (not adapted)", "adapted"
+FEW_SHOTS = (1, 2)
+"""Beside zero and all shots, for the learning curve."""
+SHOWN = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "coverage_90")
+
+
+@dataclass
+class SolarScores:
+    """Scores by method; and by number of shots, for numbers between zero and all."""
+
+    units: str
+    shots: int
+    """All there are."""
+    methods: dict[str, LeadTimeScores]
+    fewer: dict[int, LeadTimeScores]
+    failures: list[str] = field(default_factory=list)
+    """Tasks that are in no score, because a forecast was not finite."""
+
+    def table(self) -> str:
+        """Every method at every lead time, and under it the tasks that failed."""
+        rows = [
+            {"method": name, "lead": str(row["lead"]), **{measure: row[measure] for measure in SHOWN if measure in row}}
+            for name, scores in self.methods.items()
+            for row in scores.rows()
+        ]
+        failed = [f"- failed, and left out of all scores: {line}" for line in self.failures]
+        return "\n".join([f"lead times in minutes, values in {units_or_words(self.units)}", text_table(rows), *failed])
+
+    def learning_curve(self) -> list[Row]:
+        """Scores of all lead times together, by shots."""
+        by_shots = {0: self.methods[PRIOR], **self.fewer, self.shots: self.methods[ADAPTED]}
+        return [{"method": ADAPTED, "shots": shots, **scores.row()} for shots, scores in sorted(by_shots.items())]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists and numbers; ``from_json`` reads it."""
+        return {
+            "units": self.units,
+            "shots": self.shots,
+            "methods": {name: scores.as_json() for name, scores in self.methods.items()},
+            "fewer": {str(shots): scores.as_json() for shots, scores in self.fewer.items()},
+            "failures": self.failures,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "SolarScores":
+        """What ``as_json`` wrote; of anything else KeyError, TypeError, AttributeError or ValueError."""
+        if not isinstance(content["units"], str) or not isinstance(content["shots"], int):
+            raise TypeError(
+                f"units and shots are {content['units']!r} and {content['shots']!r}, not a text and a number"
+            )
+        if missing := {PRIOR, ADAPTED} - set(content["methods"]):
+            raise ValueError(f"methods have no scores of {' and '.join(sorted(missing))}")
+        return cls(
+            content["units"],
+            content["shots"],
+            {name: LeadTimeScores.from_json(scores) for name, scores in content["methods"].items()},
+            {int(shots): LeadTimeScores.from_json(scores) for shots, scores in content["fewer"].items()},
+            list(content["failures"]),
+        )
+
+
+def read_scores(run: RunFolder) -> SolarScores:
+    """The scores of a run's folder, or RunFolderError."""
+    path = run.path / SCORES
+    remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run anew from its checkpoint"
+    if not path.exists() and not run.finished:
+        raise RunFolderError(
+            f"{run.path} has no scores yet: the run has not finished; metaprior train --resume goes on"
+        )
+    if not path.exists():
+        raise RunFolderError(f"{path} is not there, although the run has finished; {remedy}")
+    content = run.read_json(SCORES)
+    try:
+        return SolarScores.from_json(content)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:  # nothing but the content can cause them
+        found = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RunFolderError(f"{path} is damaged: it does not hold scores by lead time ({found}); {remedy}") from None
+
+
+def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:
+    """The test tasks, as frames."""
+    return config.solar.tasks("test", unseen_seed(config, "test"))
+
+
+def score_run(
+    config: Config,
+    learner: MetaLearner,
+    *,
+    poll: Callable[[], None] = lambda: None,
+    progress: bool = False,
+    team: Team = Team(),  # noqa: B008 (has no state)
+) -> SolarScores:
+    """Score the learned prior on the test tasks, before and after adaptation, and by shots.
+
+    The ranks of a team share the tasks; all get the scores, which are those of one process to the last bit.
+    """
+    dataset, count = unseen_dataset(config), config.evaluate.tasks
+    methods, points = _forecasters(config, learner), _points(dataset)
+
+    def scored(index: int) -> dict[str, LeadTimeScores] | str:
+        poll()
+        task = dataset[index]
+        try:
+            return _scores_of_task(points, methods, dataset, task, index)
+        except FloatingPointError as error:
+            return f"{task.name}: {error}"
+
+    found = {name: empty_scores(dataset) for name in (*points, *methods)}
+    failures: list[str] = []
+    for one in map_tasks(scored, count, label="scores", progress=progress, team=team):
+        if isinstance(one, str):
+            failures.append(one)
+        else:
+            for name, scores in one.items():
+                found[name].merge(scores)
+    if len(failures) == count:
+        raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
+    fewer = {shots: found.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in found}
+    units = str(dataset.frames.attrs.get("units", "1"))
+    return SolarScores(units, dataset.k_shot, found, fewer, failures)
+
+
+def _scores_of_task(
+    points: Mapping[str, PointForecaster],
+    methods: Mapping[str, Forecaster],
+    dataset: MetaSolarPredictionDataset,
+    task: Task,
+    index: int,
+) -> dict[str, LeadTimeScores]:
+    """By method: of all, or FloatingPointError. So a task is in the scores of all methods or of none."""
+    context = context_of(dataset, dataset.windows(index).query)
+    forecasts: dict[str, GaussianForecast | Tensor] = {
+        **{name: point(context) for name, point in points.items()},
+        **{name: context.decoded(method(task, index)) for name, method in methods.items()},
+    }
+    found = {name: empty_scores(dataset) for name in forecasts}
+    for name, forecast in forecasts.items():
+        found[name].add(
+            forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
+        )
+    return found
+
+
+def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:
+    points = {"persistence": reference(PERSISTENCE)}
+    return {**points, "smart persistence": reference(SMART_PERSISTENCE)} if has_coordinates(dataset) else points
+
+
+def _forecasters(config: Config, learner: MetaLearner) -> dict[str, Forecaster]:
+    steps, samples = config.inner.steps, config.evaluate.samples
+    adapted = of_learner(learner, steps=steps, samples=samples)
+    few = {_few(shots): with_shots(adapted, shots) for shots in FEW_SHOTS if shots < config.tasks.arguments["k_shot"]}
+    return {PRIOR: of_learner(learner, steps=None, samples=samples), **few, ADAPTED: adapted}
+
+
+def _few(shots: int) -> str:
+    return f"adapted to {shots}"

@@ -1,0 +1,1 @@
+"""Score solar forecasts by lead time."""

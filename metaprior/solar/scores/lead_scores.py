@@ -1,0 +1,306 @@
+r"""Scores of forecast maps by lead time, gathered over tasks: ``add`` one after the other, then look.
+
+    forecast (S, N, L, H, W), targets (N, L, H, W) -> sums of each task and lead time -> measures
+
+Only sums are kept, some fifty numbers for each task and lead time. Errors are pooled: a measure is of all pixels of
+all tasks together, so tasks count by their pixels. Confidence limits say how far it depends on which tasks were drawn:
+2.5 and 97.5 percentiles of a bootstrap that draws whole tasks, because pixels of a task are anything but independent.
+
+``docs/solar/scores.md`` defines every measure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from metaprior.forecasts import GaussianForecast
+from metaprior.solar.scores import lead_sums
+from metaprior.solar.scores.scored_frame import ScoredFrame
+from metaprior.solar.scores.task_bootstrap import draws_of_tasks, percentiles
+from metaprior.text_table import Row, known
+
+RATIOS = ("rmse", "mae", "crps", "width_50", "width_90", "spread")
+"""Measures that are never negative and have a unit: a ratio of two of them says which is smaller, and by how much."""
+
+Lead = int | str
+"""A lead time in minutes, or "all" for all of them together."""
+
+
+class LeadTimeScores:
+    """Scores of one method's forecasts, by lead time.
+
+    ``lead_minutes`` names the lead times, in the order of the targets' second axis. ``value_range`` is the largest
+    value that the data can take minus the smallest; structural similarity is measured by it.
+    """
+
+    def __init__(self, lead_minutes: Sequence[int], *, value_range: float) -> None:
+        if not lead_minutes or len(set(lead_minutes)) < len(lead_minutes):
+            raise ValueError(f"lead_minutes has to name different lead times, got {tuple(lead_minutes)}")
+        if not 0 < value_range < torch.inf:
+            raise ValueError(f"value_range has to be positive (largest minus smallest value), got {value_range}")
+        self.lead_minutes = tuple(lead_minutes)
+        self.value_range = float(value_range)
+        self._columns: tuple[str, ...] = ()
+        self._sums: dict[str, Tensor] = {}  # (L, K) of each task
+
+    def add(
+        self,
+        forecast: GaussianForecast | Tensor,
+        targets: Tensor,
+        *,
+        task: str,
+        references: Mapping[str, Tensor] | None = None,
+        daylight: Tensor | None = None,
+    ) -> None:
+        """Score the forecast of N windows of a task: targets (N, L, H, W).
+
+        A tensor instead of a ``GaussianForecast`` is a point forecast: its CRPS is the absolute error, and measures of
+        spread do not exist for it. ``references`` are point forecasts by name, for ``skill_<name>``. Pixels at which
+        ``daylight`` (bool, as the targets) is False are in no score; what stands there may be NaN. More windows of the
+        same task may follow.
+        """
+        references = references or {}
+        self._check_shapes(forecast, targets, references, daylight, task)
+        names = lead_sums.columns(tuple(references), spread=isinstance(forecast, GaussianForecast))
+        if self._columns and set(names) != set(self._columns):
+            raise ValueError(
+                f"task {task!r}: what came before had {_described(self._columns)}, this has {_described(names)}; "
+                "one LeadTimeScores is for one method and the same references throughout"
+            )
+        pieces = torch.zeros(len(self.lead_minutes), len(names), dtype=torch.float64)
+        with torch.no_grad():
+            for lead, sums in self._frames(forecast, targets, references, daylight, task):
+                pieces[lead] += torch.tensor(sums, dtype=torch.float64)
+        self._columns = self._columns or names
+        order = [names.index(name) for name in self._columns]
+        self._sums[task] = self._sums.get(task, 0) + pieces[:, order]
+
+    def _check_shapes(
+        self,
+        forecast: GaussianForecast | Tensor,
+        targets: Tensor,
+        references: Mapping[str, Tensor],
+        daylight: Tensor | None,
+        task: str,
+    ) -> None:
+        leads = len(self.lead_minutes)
+        if targets.ndim != 4 or targets.shape[1] != leads:
+            raise ValueError(
+                f"task {task!r}: targets have to be (windows, {leads} lead times, rows, columns), "
+                f"got shape {tuple(targets.shape)}"
+            )
+        means = forecast.means[0] if isinstance(forecast, GaussianForecast) else forecast
+        named = {"the forecast": means, **{f"reference {name!r}": one for name, one in references.items()}}
+        if daylight is not None:
+            named["daylight"] = daylight
+        for name, one in named.items():
+            if one.shape != targets.shape:
+                raise ValueError(
+                    f"task {task!r}: {name} has shape {tuple(one.shape)}, but the targets have {tuple(targets.shape)}"
+                )
+        if daylight is not None and daylight.dtype != torch.bool:
+            raise ValueError(f"task {task!r}: daylight has to hold booleans (True is scored), got {daylight.dtype}")
+
+    def _frames(
+        self,
+        forecast: GaussianForecast | Tensor,
+        targets: Tensor,
+        references: Mapping[str, Tensor],
+        daylight: Tensor | None,
+        task: str,
+    ) -> Iterator[tuple[int, list[float]]]:
+        """Lead time's number and sums of every frame by day, one at a time: memory does not grow with the windows."""
+        for window in range(len(targets)):
+            for lead, minutes in enumerate(self.lead_minutes):
+                light = None if daylight is None else daylight[window, lead].cpu()
+                if light is not None and not bool(light.any()):
+                    continue  # a frame of the night adds nothing
+                where = f"of task {task!r}, window {window}, {minutes} minutes ahead"
+                frame = ScoredFrame(targets[window, lead], light, where)
+                yield lead, frame.sums(forecast, references, (window, lead), self.value_range)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of all tasks so far, sorted."""
+        return sorted(self._sums)
+
+    def rows(self, *, seed: int = 0) -> list[Row]:
+        """One for each lead time, and one for ``"all"``.
+
+        ``lead``, ``tasks`` and ``values`` (how many of each were scored), and every measure with its limits over tasks
+        ``<measure>_low`` and ``<measure>_high``; None is what is not known, as the limits are with a single task.
+        """
+        sums = self._stacked()  # (T, L + 1, K)
+        scored = (sums[..., 0] > 0).sum(0).tolist()
+        total = lead_sums.measures(sums.sum(0), self._columns)
+        low, high = self._limits(sums, seed)
+        rows = []
+        for number, lead in enumerate(self._leads):
+            row: Row = {"lead": lead, "tasks": scored[number], "values": int(sums[:, number, 0].sum())}
+            for name, values in total.items():
+                bounds = (low[name][number], high[name][number]) if scored[number] > 1 else (torch.nan, torch.nan)
+                row |= {name: float(values[number])}
+                row |= {f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
+            rows.append(row)
+        plain: list[Row] = known(rows)
+        return plain
+
+    def row(self, *, lead: Lead = "all", seed: int = 0) -> Row:
+        """The one of ``rows`` of a lead time, or of all together."""
+        return self.rows(seed=seed)[self._number(lead)]
+
+    def per_task(self) -> list[Row]:
+        """One for each task and lead time (and ``"all"``): ``task``, ``lead``, ``values`` and every measure."""
+        sums = self._stacked()
+        found = lead_sums.measures(sums, self._columns)
+        rows = [
+            {"task": task, "lead": lead, "values": int(sums[t, number, 0])}
+            | {name: float(values[t, number]) for name, values in found.items()}
+            for t, task in enumerate(self.tasks)
+            for number, lead in enumerate(self._leads)
+        ]
+        plain: list[Row] = known(rows)
+        return plain
+
+    def reliability(self, *, lead: Lead = "all") -> list[tuple[float, float]]:
+        """(level, share of pixels inside the central interval that should hold ``level`` of them)."""
+        counts = self._pit_counts(lead)
+        return [(level, float(lead_sums.inside(counts, level) / counts.sum())) for level in lead_sums.LEVELS]
+
+    def pit_histogram(self, *, lead: Lead = "all") -> list[Row]:
+        """Share of pixels in each of twenty bins ``low`` to ``high`` of F(y): 0.05 in all of them is calibrated."""
+        counts = self._pit_counts(lead).reshape(-1, 2).sum(1)
+        shares = (counts / counts.sum()).tolist()
+        return [
+            {"low": number / len(shares), "high": (number + 1) / len(shares), "share": share}
+            for number, share in enumerate(shares)
+        ]
+
+    def share_of_tasks(self, measure: str = "coverage_90", *, at_least: float, lead: Lead = "all") -> float:
+        """Share of the tasks with any pixel scored in which a measure reaches a value."""
+        sums = self._stacked()[:, self._number(lead)]
+        of_tasks = self._measure(sums[sums[:, 0] > 0], measure)
+        return float((of_tasks >= at_least).double().mean())
+
+    def merge(self, other: Self) -> None:
+        """Count what another one has counted; sums of a task that both have are added."""
+        same = (self.lead_minutes, self.value_range) == (other.lead_minutes, other.value_range)
+        if not same or (self._columns and other._columns and set(self._columns) != set(other._columns)):
+            raise ValueError(f"scores of different things cannot be merged: {self!r} and {other!r}")
+        self._columns = self._columns or other._columns
+        order = [other._columns.index(name) for name in self._columns] if other._columns else []
+        for task, sums in other._sums.items():
+            self._sums[task] = self._sums.get(task, 0) + sums[:, order]
+
+    def as_json(self) -> dict[str, Any]:
+        """All that is known, as plain lists and numbers; ``from_json`` reads it."""
+        return {
+            "lead_minutes": list(self.lead_minutes),
+            "value_range": self.value_range,
+            "columns": list(self._columns),
+            "sums": {task: sums.tolist() for task, sums in self._sums.items()},
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """What ``as_json`` wrote."""
+        expected = {"lead_minutes", "value_range", "columns", "sums"}
+        if set(content) != expected:
+            raise ValueError(f"scores have the keys {sorted(expected)}, got {sorted(content)}; as_json() writes them")
+        scores = cls(content["lead_minutes"], value_range=content["value_range"])
+        scores._columns = _checked(tuple(content["columns"]))
+        shape = (len(scores.lead_minutes), len(scores._columns))
+        for task, numbers in content["sums"].items():
+            sums = torch.tensor(numbers, dtype=torch.float64)
+            if sums.shape != shape:
+                raise ValueError(f"sums of task {task!r} have to have shape {shape}, got {tuple(sums.shape)}")
+            scores._sums[task] = sums
+        return scores
+
+    def __repr__(self) -> str:
+        what = _described(self._columns) if self._columns else "nothing yet"
+        return (
+            f"LeadTimeScores({self.lead_minutes} minutes, range {self.value_range:g}, {len(self._sums)} tasks, {what})"
+        )
+
+    @property
+    def _leads(self) -> tuple[Lead, ...]:
+        return (*self.lead_minutes, "all")
+
+    def _number(self, lead: Lead) -> int:
+        if lead not in self._leads:
+            raise ValueError(f"lead {lead!r} is not scored; there are {self._leads}")
+        return self._leads.index(lead)
+
+    def _stacked(self) -> Tensor:
+        """Sums (T, L + 1, K) by task, sorted by name so that limits do not depend on the order of adding."""
+        if not self._sums:
+            raise ValueError("nothing has been scored yet: add(...) comes first")
+        by_lead = torch.stack([self._sums[task] for task in self.tasks])
+        return torch.cat([by_lead, by_lead.sum(1, keepdim=True)], 1)
+
+    def _measure(self, sums: Tensor, name: str) -> Tensor:
+        found = lead_sums.measures(sums, self._columns)
+        if name not in found:
+            raise ValueError(f"there is no measure {name!r}; there are {', '.join(found)}")
+        return found[name]
+
+    def _limits(self, sums: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Lower and upper limits of every measure: roots and ratios are taken anew of each resample's sums."""
+        resampled = torch.tensordot(draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
+        ends = {name: percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
+        return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
+
+    def _pit_counts(self, lead: Lead) -> Tensor:
+        sums = self._stacked()[:, self._number(lead)].sum(0)
+        first = "pit_0"
+        if first not in self._columns:
+            raise ValueError("point forecasts have no probabilities that could be reliable; give them a spread first")
+        start = self._columns.index(first)
+        return sums[start : start + lead_sums.PIT_BINS]
+
+
+def compare(
+    one: LeadTimeScores, other: LeadTimeScores, measure: str = "crps", *, lead: Lead = "all", seed: int = 0
+) -> Row:
+    """``ratio`` of a measure, one over other (below 1: one is better), with ``ratio_low`` and ``ratio_high``.
+
+    The bootstrap is paired: both methods are resampled with the same tasks, so that what makes a task hard for both
+    cancels. Both have to have scored the same pixels of the same tasks.
+    """
+    if measure not in RATIOS:
+        raise ValueError(f"measure {measure!r} has no meaningful ratio; there are {', '.join(RATIOS)}")
+    if one.lead_minutes != other.lead_minutes or one.tasks != other.tasks:
+        differing = sorted(set(one.tasks) ^ set(other.tasks))
+        raise ValueError(
+            f"only scores of the same tasks and lead times can be compared: {one!r} and {other!r}; "
+            f"tasks that only one has: {', '.join(differing[:5]) or 'none'}"
+        )
+    number = one._number(lead)
+    sums, against = one._stacked()[:, number], other._stacked()[:, number]  # (T, K) each
+    if not torch.equal(sums[:, 0], against[:, 0]):
+        raise ValueError("the two scored different numbers of pixels; compare(...) needs the same daylight for both")
+    draws = draws_of_tasks(len(sums), seed)
+    ratios = one._measure(draws @ sums, measure) / other._measure(draws @ against, measure)
+    ratio = one._measure(sums.sum(0), measure) / other._measure(against.sum(0), measure)
+    low, high = percentiles(ratios).tolist() if len(sums) > 1 else (torch.nan, torch.nan)
+    plain: Row = known({"ratio": float(ratio), "ratio_low": low, "ratio_high": high})
+    return plain
+
+
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Columns of a file: none, or those of a forecast against some references."""
+    if names and names != lead_sums.columns(_references(names), spread="nll" in names):
+        raise ValueError(f"columns of sums are not those of this version of metaprior: {', '.join(names)}")
+    return names
+
+
+def _references(names: Sequence[str]) -> list[str]:
+    return [name.removeprefix(lead_sums.REFERENCE) for name in names if name.startswith(lead_sums.REFERENCE)]
+
+
+def _described(names: Sequence[str]) -> str:
+    kind = "forecasts with spread" if "nll" in names else "point forecasts"
+    return f"{kind} against {', '.join(_references(names)) or 'no reference'}"

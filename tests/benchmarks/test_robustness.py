@@ -1,0 +1,66 @@
+import math
+
+import pytest
+import torch
+
+from benchmarks import robustness
+from benchmarks.result import Row
+
+TINY = robustness.Settings(
+    sinusoid_steps=2,
+    unet_warm_start=1,
+    unet_steps=2,
+    meta_batch=2,
+    inner_steps=1,
+    outer_samples=2,
+    frame=8,
+    width=2,
+    test_tasks=2,
+    test_samples=2,
+    sweep=(1e-2, 1.0),
+)
+
+
+def test_every_step_size_is_trained_with_the_nets_and_without(short_search: None) -> None:
+    result = robustness.run(settings=TINY)
+    runs = {(row["problem"], row["nets"], row["inner_lr"]) for row in result.rows}
+    assert runs == {(p, n, lr) for p in ("sinusoid", "unet") for n in ("on", "off") for lr in (1e-2, 1.0)}
+    for problem in ("sinusoid", "unet"):
+        errors = [row["rmse"] for row in result.rows if (row["problem"], row["nets"]) == (problem, "on")]
+        assert result.headline[f"worst_over_best_{problem}"] == max(errors) / min(errors)
+    assert result.headline["non_finite_theta"] == 0
+    assert result.settings["sweep"] == (1e-2, 1.0)
+
+
+def _row(**changes: object) -> Row:
+    good = {"problem": "p", "nets": "on", "rmse": 1.0, "failed": 0, "finite_theta": "yes", "stopped": "no"}
+    return {**good, **changes}
+
+
+def test_the_headline_counts_what_went_wrong() -> None:
+    rows = [_row(), _row(rmse=1.2), _row(nets="off"), _row(nets="off", failed=1, finite_theta="no", stopped="yes")]
+    headline = robustness.headline_of(rows)
+    assert headline == {
+        "worst_over_best_p": pytest.approx(1.2),
+        "worst_over_best_p_without": math.inf,
+        "non_finite_theta": 0,
+        "non_finite_theta_without": 1,
+        "stopped": 0,
+        "stopped_without": 1,
+    }
+
+
+def test_a_network_that_cannot_be_scored_is_counted_and_not_hidden() -> None:
+    case, _ = robustness.cases(TINY)
+    learner = robustness.learner_for(case, 0.01, TINY, nets=True).start(case.tasks(1))
+    learner.theta_ = learner.theta_._replace(mu=torch.full_like(learner.theta_.mu, 1e38))
+    row = robustness._scores(learner, case, TINY)
+    assert row["failed"] == 2
+    assert math.isnan(row["rmse"])
+
+
+def test_without_nets_the_step_size_is_the_given_one_and_steps_are_not_damped() -> None:
+    _, unet = robustness.cases(TINY)
+    off = robustness.learner_for(unet, 0.5, TINY, nets=False)
+    assert (off.inner.lr, off.inner.damped) == (0.5, False)
+    assert {name.split(".")[0] for name in off.network.layout.names} == {"decoder2", "output"}

@@ -1,0 +1,358 @@
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks import scaling
+from benchmarks.__main__ import app
+from benchmarks.result import BenchResult, Row
+from benchmarks.scaling_model import (
+    FAST_GPUS,
+    GPUS,
+    RANKS,
+    Link,
+    Machines,
+    Network,
+    efficiency,
+    fitted_link,
+    gpu_network,
+    limit_rows,
+    paper_rows,
+    step_parts,
+)
+from benchmarks.scaling_worker import (
+    ALONE,
+    CONSTANTS,
+    COUNT,
+    PARTS,
+    SIZES,
+    TEAM,
+    WATCHED,
+    Job,
+    Watched,
+    by_torchrun,
+    constants,
+    count,
+    held_bytes,
+    parse,
+    steps_of_a_team,
+)
+from metaprior.team import Team
+
+TINY = Job(TEAM, width=2, frame=16, k_shot=1, k_query=1, inner_steps=1, meta_batch=2, steps=1)
+TASK, REST, NUMBERS, CROWDING = 0.5, 0.25, 2**22, 1.25
+LINK = Link(0.001, 2e9)
+EXCHANGE, MORE = 0.01, 0.003
+SLOWNESS = (1.0, 3.0, 2.0)
+"""Of the machine, by round: ratios within a round do not see it."""
+
+
+def test_a_ring_passes_every_number_nearly_twice() -> None:
+    link = Link(latency=1.0, bandwidth=100.0)
+    assert link.all_reduce(1, 800.0) == 0
+    assert link.all_reduce(2, 800.0) == 2 * 1 * 1.0 + 8
+    assert link.all_reduce(4, 800.0) == 2 * 3 * 1.0 + 12
+
+
+def test_nodes_add_up_within_and_then_between() -> None:
+    machines = Machines(Link(0.0, 100.0), 0.0, 0.0, per_node=8, between=Link(0.0, 10.0))
+    within, between = 2 * 7 / 8 * 4 * 200 / 100, 2 * 1 / 2 * 4 * 200 / 10
+    assert machines.all_reduce(8, 200) == pytest.approx(within)
+    assert machines.all_reduce(16, 200) == pytest.approx(within + between)
+    assert machines.all_reduce(9, 200) == pytest.approx(within + between)  # the second node has one rank
+
+
+def test_a_step_by_hand() -> None:
+    machines = Machines(Link(0.0, 100.0), exchange=0.5, exchange_more=0.1, crowding=2.0, exchanges=3)
+    network = Network(task_seconds=1.0, rest_seconds=0.25, numbers=50)
+    assert step_parts(1, 8, network, machines) == (8.0, 0.25, 0.0, 0.0)  # nobody beside it, nothing to send
+    parts = step_parts(3, 8, network, machines)
+    assert parts == pytest.approx((2 * 3 * 1.0, 2 * 0.25, 3 * (0.5 + 0.1), 2 * 2 / 3 * 200 / 100))
+    assert parts.total == pytest.approx(sum(parts))
+    assert efficiency(3, 8, network, machines) == pytest.approx(8.25 / (3 * parts.total))
+
+
+@pytest.mark.parametrize(("ranks", "meta_batch", "expected"), [(2, 8, 1.0), (8, 8, 1.0), (16, 8, 0.5), (3, 8, 8 / 9)])
+def test_with_free_links_only_the_division_of_tasks_counts(ranks: int, meta_batch: int, expected: float) -> None:
+    free = Machines(Link(0.0, math.inf), 0.0, 0.0)
+    assert efficiency(ranks, meta_batch, Network(1.0, 0.0, 100), free) == pytest.approx(expected)
+
+
+def test_a_link_is_found_from_its_own_sums() -> None:
+    sums = [(1, LINK.all_reduce(2, 0)), *((size, LINK.all_reduce(2, 4 * size)) for size in SIZES)]
+    assert fitted_link(sums, 2_000_000) == pytest.approx(LINK)
+
+
+def test_the_bandwidth_is_that_of_sums_as_large_as_what_is_sent() -> None:
+    slow_when_large = [(2**10, 0.0), (2**18, 4 * 2**18 / 8e9), (2**24, 4 * 2**24 / 1e9)]
+    assert fitted_link(slow_when_large, 2**17).bandwidth == pytest.approx(8e9)
+    assert fitted_link(slow_when_large, 2**23).bandwidth == pytest.approx(1e9)
+
+
+def test_a_small_sum_that_took_long_does_no_harm() -> None:
+    """A processor that sleeps takes a while to wake up."""
+    assert fitted_link([(2**10, 5.0), (2**18, 1.0), (2**20, 3.0)], 2**19) == (0.5, pytest.approx(4 * 2**20 / 2))
+
+
+def test_a_gpu_waits_for_arithmetic_or_for_python() -> None:
+    assert gpu_network(flops=5e12, operations=1000, numbers=1).task_seconds == 0.5
+    assert gpu_network(flops=1.0, operations=1000, numbers=1).task_seconds == pytest.approx(0.01)
+
+
+def test_the_tables_on_paper_are_the_model() -> None:
+    network = gpu_network(1e12, 10_000, 2_000_000)
+    rows = paper_rows("net", network)
+    assert len(rows) == 6
+    found = {(row["meta_batch"], row["between nodes"]): row for row in rows}
+    assert found[128, "100 Gbit/s"]["N=32"] == efficiency(32, 128, network, GPUS)
+    assert found[1024, "400 Gbit/s"]["N=128"] == efficiency(128, 1024, network, FAST_GPUS)
+    assert all(row["N=1"] == 1 for row in rows)
+    limits = {row["change"]: row for row in limit_rows("net", network)}
+    parts = step_parts(RANKS[-1], RANKS[-1], network, GPUS)
+    assert limits["as it is"]["all_reduce_ms"] == pytest.approx(1e3 * parts.all_reduce)
+    assert limits["as it is"]["exchange_ms"] == pytest.approx(2 * (1 + 126 * 0.1))
+    assert limits["one exchange a step, by a tree"]["exchange_ms"] == pytest.approx(1 + 6 * 0.1)
+    assert limits["notes ten times slower"]["exchange_ms"] == pytest.approx(10 * limits["as it is"]["exchange_ms"])
+    assert limits["both"]["efficiency"] > limits["as it is"]["efficiency"]
+
+
+class Machine:
+    """Answers as the model says, on a machine that is slower in some rounds than in others."""
+
+    def __init__(self, meta_batch: int) -> None:
+        self.meta_batch, self.asked = meta_batch, list[tuple[int, Job]]()
+        self.network = Network(TASK, REST, NUMBERS)
+        self.machines = Machines(LINK, EXCHANGE, MORE, crowding=CROWDING)
+
+    def __call__(self, processes: int, job: Job) -> Row:
+        self.asked.append((processes, job))
+        if job.what == CONSTANTS:
+            sums = {str(size): LINK.all_reduce(2, 4 * size) for size in SIZES if size <= job.largest}
+            sums["1"] = LINK.all_reduce(2, 0)
+            return {"exchange": EXCHANGE + MORE * (processes - 2), "sums": sums}
+        if job.what == COUNT:
+            return {"flops": 1e9 * job.width, "operations": 100, "numbers": NUMBERS}
+        return self._steps(processes, job)
+
+    def _steps(self, processes: int, job: Job) -> Row:
+        if job.what == ALONE:
+            times = [CROWDING * step_parts(1, self.meta_batch, self.network, self.machines).total] * processes
+        else:
+            times = [step_parts(processes, self.meta_batch, self.network, self.machines).total] * processes
+        round_ = [(n, j.what) for n, j in self.asked].count((1, WATCHED)) - 1
+        slow = SLOWNESS[round_ % 3]
+        parts = {"work": TASK * self.meta_batch / processes, "waiting": 0.1, "exchange": 0.02, "sum": 0.03}
+        if processes == 1:
+            parts |= {"waiting": 0.0, "exchange": 0.0, "sum": 0.0}
+        return {
+            "seconds": [[slow * seconds] * job.steps for seconds in times],
+            "on_cpu": 0.9,
+            "parts": [{name: job.steps * slow * value for name, value in parts.items()}] * processes,
+            "weights": NUMBERS // 2,
+            "numbers": NUMBERS,
+            "moments_bytes": 2**21 // (processes if job.shard else 1),
+            "peak_gib": 0.5,
+            "gradients": "by hand",
+        }
+
+
+@pytest.fixture
+def by_the_model() -> BenchResult:
+    settings = scaling.Settings(rounds=3, other_widths=(8,), other_rounds=3)
+    return scaling.run(settings=settings, runner=Machine(settings.meta_batch))
+
+
+def test_a_machine_that_is_like_the_model_is_recognised(by_the_model: BenchResult) -> None:
+    headline = by_the_model.headline
+    one = 8 * TASK + REST
+    two = CROWDING * (4 * TASK + REST) + EXCHANGE + LINK.all_reduce(2, 4 * NUMBERS)
+    assert headline["efficiency_2"] == pytest.approx(one / (2 * two))
+    assert headline["speedup_2"] == pytest.approx(one / two)
+    assert headline["machine_2"] == pytest.approx(1 / CROWDING)
+    assert headline["efficiency_over_machine_2"] == pytest.approx(one / (2 * two) * CROWDING)
+    assert headline["sharded_2"] == pytest.approx(1.0)
+    assert headline["two_threads_over_two_processes"] == pytest.approx(one / two)
+    assert headline["exchange_ms"] == pytest.approx(1e3 * EXCHANGE)
+    assert headline["bandwidth_gb_per_s"] == pytest.approx(LINK.bandwidth / 1e9)
+    assert headline["waiting_share"] == pytest.approx(0.1 / two)
+    assert headline["sending_share"] == pytest.approx(0.05 / two)
+
+
+def test_the_prediction_is_beside_the_measurement(by_the_model: BenchResult) -> None:
+    """The machine was twice as slow in the median round, but while small things were measured: compute is, they not."""
+    rows = [row for row in by_the_model.rows if row["part"].startswith("the model")]
+    assert [row["width"] for row in rows] == [16, 8]
+    for row in rows:
+        assert row["task_ms"] == pytest.approx(2 * 1e3 * TASK)
+        assert row["rest_ms"] == pytest.approx(2 * 1e3 * REST)
+        assert row["crowding"] == pytest.approx(CROWDING)
+        assert row["exchange_ms"] == pytest.approx(1e3 * EXCHANGE)
+        assert row["all_reduce_ms"] == pytest.approx(1e3 * LINK.all_reduce(2, 4 * NUMBERS))
+        sent = row["exchange_ms"] + row["all_reduce_ms"]
+        assert row["predicted_ms"] == pytest.approx(row["measured_ms"] - sent)
+        assert row["error"] == pytest.approx(-sent / row["measured_ms"])
+
+
+def test_every_round_is_told(by_the_model: BenchResult) -> None:
+    rows = [row for row in by_the_model.rows if row["part"].startswith("seconds of a step")]
+    assert [(row["width"], row["round"]) for row in rows] == [(width, n) for width in (16, 8) for n in (1, 2, 3)]
+    one = 8 * TASK + REST
+    assert [row["1 process"] for row in rows[:3]] == pytest.approx([slow * one for slow in SLOWNESS])
+    assert "2 processes, sharded" in rows[0]
+    assert "2 processes, sharded" not in rows[3]
+
+
+def test_parts_add_up_within_a_round() -> None:
+    """Of rounds whose slow parts differ, too: what is left of medians may be less than nothing."""
+    rounds = [(10.0, 1.0), (20.0, 3.0), (12.0, 9.0)]  # work and rest
+    rows = [
+        {"seconds": [[work + rest] * 2], "parts": [{**dict.fromkeys(PARTS, 0.0), "work": 2 * work}]}
+        for work, rest in rounds
+    ]
+    parts = scaling.Measured(16, {scaling.ONE: rows}).parts(scaling.ONE)
+    assert (parts["work"], parts["rest"], parts["step"]) == (12.0, 3.0, 21.0)
+
+
+def test_every_kind_has_its_rounds_in_turn() -> None:
+    settings = scaling.Settings(rounds=2, other_widths=(8,), other_rounds=1)
+    machine = Machine(settings.meta_batch)
+    result = scaling.run(settings=settings, runner=machine)
+    steps = [
+        (n, j.what, j.shard, j.width) for n, j in machine.asked if j.frame == 32 and j.what not in (COUNT, CONSTANTS)
+    ]
+    turn = [(1, WATCHED, 0), (1, TEAM, 0), (2, TEAM, 0), (2, ALONE, 0), (2, TEAM, 1), (2, WATCHED, 0)]
+    assert steps == [(*kind, 16) for _ in range(2) for kind in turn] + [(*turn[kind], 8) for kind in (0, 2, 3)]
+    memory = [(row["processes"], row["sharded"], row["moments_mib"]) for row in result.rows if "moments_mib" in row]
+    assert memory == [(1, "no", 2.0), (2, "no", 2.0), (2, "yes", 1.0)]
+
+
+def test_arithmetic_on_paper_is_by_the_pixel(by_the_model: BenchResult) -> None:
+    counted = {row["network"]: row["gflop"] for row in by_the_model.rows if "gflop" in row}
+    assert counted == {"width 16": 16 * 16.0, "width 64": 64 * 16.0}  # 64 x 64 has 16 times the pixels of 16 x 16
+
+
+def test_a_table_for_each_kind_of_row(by_the_model: BenchResult) -> None:
+    tables = by_the_model.table().split("\n\n")
+    assert len(tables) == 10  # nine kinds of rows, and the notes
+    assert tables[0].splitlines()[0] == "steps"
+    assert "gb_per_s" not in tables[0]
+    assert tables[-1].startswith("- meta-steps of the trainer")
+
+
+def test_the_command_line_of_a_job_says_all_of_it() -> None:
+    job = Job(ALONE, 3, 17, 2, 4, 1, 5, 7, 1, 2, 99)
+    assert parse(job.arguments()) == job
+
+
+class Slow(Team):
+    """Two ranks, on a clock that goes on by one second at every sum and exchange."""
+
+    size = 2
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def attempt(self, work: Callable[[], object], note: Callable[[object], object]) -> tuple[object, list[object]]:  # type: ignore[override]
+        found = super().attempt(work, note)
+        self.clock[0] += 1
+        return found
+
+    def sum_(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.clock[0] += 10 if tensors[0].numel() > 1 else 100  # of one number: all wait for each other
+
+    def exchange_(self, parts: Sequence[torch.Tensor]) -> None:
+        self.clock[0] += 5
+
+
+def test_clocks_tell_work_waiting_and_sending_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("benchmarks.scaling_worker.time.perf_counter", lambda: clock[0])
+    watched = Watched(Slow(clock))
+
+    def work() -> str:
+        clock[0] += 1000
+        return "done"
+
+    assert watched.attempt(work, len) == ("done", [4])
+    assert watched.seconds == {"work": 1000, "waiting": 100, "exchange": 1, "sum": 0}
+    watched.sum_([torch.ones(3)])
+    assert watched.seconds == {"work": 1000, "waiting": 200, "exchange": 1, "sum": 10}
+    watched.exchange_([torch.ones(3)])  # of shards
+    assert watched.seconds == {"work": 1000, "waiting": 300, "exchange": 1, "sum": 15}
+    watched.reset()
+    assert set(watched.seconds.values()) == {0.0}
+
+
+def test_who_fails_does_not_let_the_others_wait() -> None:
+    clock = [0.0]
+    watched = Watched(Slow(clock))
+    with pytest.raises(ZeroDivisionError):
+        watched.attempt(lambda: 1 // 0, lambda value: value)
+    assert clock[0] == 100
+
+
+def test_a_convolutions_arithmetic_is_by_the_pixel() -> None:
+    """What the tables on paper rest on: counted on small frames, carried to larger ones."""
+    small, large = (count(Job(COUNT, 2, frame, 1, 1, 1), Team()) for frame in (16, 32))
+    assert large["flops"] == 4 * small["flops"] > 0
+    assert large["operations"] == pytest.approx(small["operations"], rel=0.01)
+    assert small["operations"] > 100
+
+
+def test_constants_of_a_single_process_are_nothing_but_calls() -> None:
+    found = constants(Job(CONSTANTS, largest=SIZES[1]), Team())
+    assert list(found["sums"]) == list(SIZES[:2])
+    assert 0 < found["exchange"] < 0.1
+
+
+def test_two_real_processes() -> None:
+    found = by_torchrun(2, Job(WATCHED, 4, 16, 1, 1, 1, 2, 1, shard=1))
+    assert [len(seconds) for seconds in found["seconds"]] == [1, 1]
+    for (step,), parts in zip(found["seconds"], found["parts"], strict=True):
+        assert set(parts) == set(PARTS)
+        assert all(value > 0 for value in parts.values())
+        assert sum(parts.values()) < step
+    alone = Job(TEAM, 4, 16, 1, 1, 1, 2, 1).trainer(Team())
+    alone.step()
+    assert found["numbers"] > 2 * found["weights"] > 2 * 60_000
+    assert found["moments_bytes"] == pytest.approx(held_bytes(alone) / 2, rel=0.01)
+
+
+def fake_python(folder: Path, script: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_last_line_counts_and_threads_are_those_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = 'echo "a warning"; echo "{\\"threads\\": $OMP_NUM_THREADS, \\"processes\\": $4}"'
+    monkeypatch.setattr(sys, "executable", fake_python(tmp_path, script))
+    assert by_torchrun(3, TINY) == {"threads": 1, "processes": 3}
+    assert by_torchrun(1, replace(TINY, threads=2)) == {"threads": 2, "processes": 1}
+
+
+def test_processes_that_fail_say_what_they_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", fake_python(tmp_path, "echo no space left >&2; exit 3"))
+    with pytest.raises(RuntimeError, match=r"--what team --width 2 .* failed \(3\):\nno space left"):
+        by_torchrun(2, TINY)
+
+
+def test_a_bad_task_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.scaling_worker.LR", 1e6)
+    with pytest.raises(ValueError, match="drifting blobs"):
+        steps_of_a_team(Job(TEAM, 2, 16, 1, 1, 3, 2, 1), Team())
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_model: BenchResult) -> None:
+    monkeypatch.setattr(scaling, "run", lambda **_: by_the_model)
+    done = CliRunner().invoke(app, ["scaling", "--json", str(tmp_path / "out.json")])
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "out.json").read_text())["headline"] == by_the_model.headline
+    assert "efficiency_2 = T1 / (2 T2)" in done.output
