@@ -1,0 +1,75 @@
+"""How the package is called and what is read from its objects: to be changed when its names change, and only then."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import metaprior as mp
+from metaprior.evaluation import Evaluation
+from metaprior.forecasts import Forecast
+from metaprior.metagrad.problem import LOG_LR
+from tests.golden.digest import Entries
+
+
+def mlp(inputs: int = 1, hidden: Sequence[int] = (5,), outputs: int = 1, activation: str = "tanh") -> nn.Module:
+    """Return a small network in float64, always the same."""
+    torch.manual_seed(0)
+    return mp.MLP(inputs, hidden, outputs, activation=activation).double()
+
+
+def theta_entries(theta: mp.WeightDistribution, prefix: str = "theta") -> Entries:
+    """Return the tensors of a distribution over weights; learned step sizes are called log_lr."""
+    plain = {f"{prefix}/log_lr" if name == LOG_LR else f"{prefix}/{name}": t for name, t in theta.plain.items()}
+    return {f"{prefix}/mu": theta.mu, f"{prefix}/rho": theta.rho, **plain}
+
+
+def posterior_entries(posterior: mp.Posterior, prefix: str = "posterior") -> Entries:
+    """Return the weights of a posterior."""
+    return theta_entries(posterior.weights, prefix)
+
+
+def forecast_entries(forecast: Forecast, y: Tensor | None = None, prefix: str = "forecast") -> Entries:
+    """Return mean, total std, its two parts, a quantile, and the log score of targets."""
+    found: Entries = {
+        f"{prefix}/mean": forecast.mean,
+        f"{prefix}/std": forecast.std,
+        f"{prefix}/epistemic": forecast.epistemic,
+        f"{prefix}/aleatoric": forecast.aleatoric,
+    }
+    if isinstance(forecast, mp.forecasts.GaussianForecast):
+        found[f"{prefix}/quantile 0.9"] = forecast.quantile(0.9)
+    if y is not None:
+        found[f"{prefix}/log_prob"] = forecast.log_prob(y)
+    return found
+
+
+def evaluation_entries(found: Evaluation, prefix: str = "evaluation") -> Entries:
+    """Return every number of every row."""
+    entries: Entries = {f"{prefix}/failures": len(found.failures)}
+    for row in found.rows:
+        shots = "all" if row["shots"] is None else row["shots"]
+        values = {name: value for name, value in row.items() if name not in ("shots", "steps")}
+        entries |= {f"{prefix}/{shots} shots, {row['steps']} steps/{name}": value for name, value in values.items()}
+    for cell, counts in found.reliability.items():
+        entries[f"{prefix}/{cell}/reliability"] = table(counts.rows)
+    return entries
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Tensor:
+    """Return the numbers of rows with equal columns; what is not known is NaN."""
+    numbers = [[float("nan") if value is None else float(value) for value in row.values()] for row in rows]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def summary_entries(history: Sequence[Any], prefix: str = "history") -> Entries:
+    """Return the phases and means of the epochs of a meta-training."""
+    found: Entries = {
+        f"{prefix}/phases": ", ".join(one.phase for one in history),
+        f"{prefix}/tasks": ", ".join(f"{one.tasks} + {one.bad_tasks} bad" for one in history),
+    }
+    for name in dict.fromkeys(key for one in history for key in one.means):
+        values = [one.means.get(name, float("nan")) for one in history]
+        found[f"{prefix}/{name}"] = torch.tensor(values, dtype=torch.float64)
+    return found
