@@ -22,6 +22,7 @@ from benchmarks.hierarchy_gains import ALONE, HIERARCHICAL, NEW, SAME, Cell, hea
 from benchmarks.hierarchy_memory import Runner
 from benchmarks.jobs import run_all
 from benchmarks.result import BenchResult, Row
+from benchmarks.sharing import sharing
 from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Gaussian
@@ -31,7 +32,6 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.mlp import MLP
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
-from metaprior.report.sharing import sharing
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.task import Examples, Task
 from metaprior.tasks.varied_support import VariedSupport

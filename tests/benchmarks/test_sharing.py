@@ -4,8 +4,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from metaprior.report import sharing as module
-from metaprior.report.sharing import SIDESTEP, sharing
+from benchmarks import sharing as module
+from benchmarks.sharing import SIDESTEP, sharing
 from metaprior.text_table import Row
 
 METHODS = {"alone": 8.0, "together": 4.0}
