@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from benchmarks.budget import one_thread
 from benchmarks.result import BenchResult, Row
+from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
@@ -25,7 +26,7 @@ from metaprior.tasks.source import Tasks
 from metaprior.training.epoch import run_steps
 from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped, Trainer
+from metaprior.training.trainer import Trainer
 
 SWEEP = (1e-4, 1e-3, 1e-2, 2e-2, 1e-1, 1.0)
 HEAD = r"(decoder2|output)\..*"
@@ -146,7 +147,7 @@ def _run_to_the_end(trainer: Trainer) -> bool:
     """True if the training gave up, because of too many bad tasks in a row."""
     try:
         run_steps(trainer, trainer.settings.steps, progress=False)
-    except MetaTrainingStopped:
+    except TrainingDiverged:
         return True
     return False
 

@@ -11,7 +11,7 @@ from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 from benchmarks.budget import Fitted, fit_within, meta_train_within
 from benchmarks.solar_archives import Archive
 from metaprior import scores
-from metaprior.checks import NotFinite
+from metaprior.errors import NotFinite
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import InnerLoop

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from metaprior import metagrad
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.two_levels import HierarchicalPosterior
 from metaprior.hyperprior import GaussianHyperprior, NormalGammaHyperprior
@@ -17,13 +17,11 @@ from metaprior.models.mlp import MLP
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.objectives import TrainingDiverged
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior, ScaleMixturePrior
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team, team_of_torchrun
 from metaprior.training.settings import MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped
 from metaprior.weights import WeightDistribution, kl_divergence
 
 __version__ = version("metaprior")
@@ -49,11 +47,12 @@ __all__ = [
     "Likelihood",
     "MetaLearner",
     "MetaTraining",
-    "MetaTrainingStopped",
     "Noise",
     "NonFinite",
     "NormalGammaHyperprior",
     "NormalPrior",
+    "NotFinite",
+    "NotFittedError",
     "Posterior",
     "Problem",
     "QueryLoss",

@@ -21,16 +21,14 @@ from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
 
+from metaprior.errors import CheckpointError
+
 FORMAT = "metaprior-checkpoint"
 FORMAT_VERSION, WITHOUT_OWN_DIGEST = 2, 1
 """What is written, and an earlier version that is still read."""
 DESCRIPTION = "checkpoint.json"
 OWN_DIGEST = "description_sha256"
 LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be read: missing, damaged, foreign or of another kind."""
 
 
 def write(

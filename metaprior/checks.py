@@ -7,12 +7,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from metaprior.errors import NotFinite
+
 LARGE_INPUT = 30.0
 FILL = "remove or fill those observations: nothing is replaced silently"
-
-
-class NotFinite(ValueError):
-    """Values that are NaN or infinite where they must not be."""
 
 
 ArrayLike = Tensor | npt.NDArray[np.generic]

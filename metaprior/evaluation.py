@@ -17,7 +17,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import scores
-from metaprior.checks import NotFinite, as_plain_tensor, refuse_non_finite
+from metaprior.checks import as_plain_tensor, refuse_non_finite
+from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.scores import IntervalReliability, Reliability

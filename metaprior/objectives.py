@@ -9,10 +9,6 @@ NOISE_LR_FACTOR = 5.0
 """The likelihood's own parameters, a few numbers that every observation informs, take larger steps."""
 
 
-class TrainingDiverged(ArithmeticError):
-    """A loss that is no longer a number; says where and which term."""
-
-
 @dataclass(frozen=True)
 class Terms:
     """An objective with its parts visible; all on the per-observation scale."""

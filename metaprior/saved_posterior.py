@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, models
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.likelihoods import (
     NOISE,
     Bernoulli,

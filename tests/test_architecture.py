@@ -8,6 +8,7 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
+    {"errors"},
     {"noise", "checks", "checkpoint", "data_folder", "objectives", "scaling", "stages", "text_table"},
     {"weights", "forecasts", "tasks"},
     {"team"},

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from metaprior import checkpoint
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.likelihoods import Gaussian
 from metaprior.priors import NormalPrior
 

@@ -68,11 +68,11 @@ def train(
     Several processes, on one machine or many: torchrun --nproc-per-node 2 --max-restarts 3 -m metaprior train CONFIG
     --run-dir DIR. They divide the tasks of each step; the folder is needed by the first one alone.
     """
+    from metaprior.errors import TrainingDiverged
     from metaprior.runs.program import Request
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import read_config
     from metaprior.team.launch import team_of_torchrun
-    from metaprior.training.trainer import MetaTrainingStopped
 
     more = [] if memory is None else [f"run.memory={memory}"]
     with team_of_torchrun(hang_after) as team:
@@ -93,7 +93,7 @@ def train(
             _refuse_again(team)
             asked, _ = team.attempt(request, lambda _: None)
             run_training(asked, typer.echo if team.first else lambda _: None, team)
-        except MetaTrainingStopped as error:
+        except TrainingDiverged as error:
             team.keep(OVER)
             if not team.first:
                 raise OtherRankFailed from None  # which says the same

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.errors import TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.metagrad.problem import refuse_fraction
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.objectives import NOISE_LR_FACTOR, Terms, TrainingDiverged, minibatch_free_energy
+from metaprior.objectives import NOISE_LR_FACTOR, Terms, minibatch_free_energy
 from metaprior.posterior import NUMBERS_AT_ONCE, sample_groups
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, models, saved_posterior
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.local_descent import LocalDescent, SharedParameters
 from metaprior.hierarchy.state import State, restored

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.local_descent import LocalSteps, SharedParameters
 from metaprior.metagrad.problem import refuse_fraction

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from metaprior import checkpoint
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 
 try:
     import fcntl

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checks
+from metaprior.errors import TrainingDiverged
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork, refuse_batch_statistics
@@ -358,7 +359,7 @@ class NonFinite:
 
     def or_raise(self) -> NoReturn:
         """Raise an error that says what happened, for callers who do not want to decide."""
-        raise FloatingPointError(str(self))
+        raise TrainingDiverged(str(self))
 
     def __str__(self) -> str:
         if self.step == "data":

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
@@ -17,7 +18,6 @@ from metaprior.objectives import (
     MINIBATCH_SHARES,
     NOISE_LR_FACTOR,
     Terms,
-    TrainingDiverged,
     free_energy,
     minibatch_free_energy,
 )

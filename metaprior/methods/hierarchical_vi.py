@@ -23,7 +23,7 @@ from torch import nn
 from tqdm import tqdm
 
 from metaprior import checkpoint
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError, TrainingDiverged
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, refitted
 from metaprior.hierarchy.local_descent import ROWS, LocalDescent, Stack, new_record
@@ -38,7 +38,6 @@ from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
 from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.objectives import TrainingDiverged
 from metaprior.posterior import Posterior
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Examples, Task

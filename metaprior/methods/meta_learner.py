@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, saved_posterior
+from metaprior.errors import TrainingDiverged
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
@@ -45,7 +46,7 @@ from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps,
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.optimizer import movable_copy, named_tensors
 from metaprior.training.settings import FIELDS, MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped, Trainer
+from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
 
 KIND = "MetaLearner"
@@ -144,11 +145,11 @@ class MetaLearner:
         from everywhere make better batches than all examples of a few tasks.
 
         Tasks without a finite gradient are left out, counted (``history_``) and warned of; an epoch of nothing else
-        raises ``MetaTrainingStopped``.
+        raises ``TrainingDiverged``.
 
         Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
         can be stopped and resumed, with validation and logs, there is ``metaprior train``. Stopped by Ctrl-C, or by too
-        many bad tasks (``MetaTrainingStopped``), ``theta_`` is what was learned until then.
+        many bad tasks (``TrainingDiverged``), ``theta_`` is what was learned until then.
 
         ``team``: the processes that share the work (``team_of_torchrun``). Each computes with its share of a
         meta-batch's tasks, and all learn the same theta, up to rounding that of a single process. ``shard``: each holds
@@ -166,7 +167,7 @@ class MetaLearner:
                 history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
                 refuse_nothing_learned(history[-1])
                 trainer.note_score(history[-1].loss)  # for the plateau schedule
-        except (MetaTrainingStopped, KeyboardInterrupt):  # hours of work, and good up to here
+        except (TrainingDiverged, KeyboardInterrupt):  # hours of work, and good up to here
             self.theta_, self.history_ = trainer.theta.detached(), history
             raise
         self.theta_, self.history_ = trainer.theta.detached(), history

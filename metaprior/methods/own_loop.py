@@ -55,7 +55,7 @@ def meta_train_one_epoch(
         noise: of the weight samples. Without it a function of ``learner.seed`` and of the epochs in
             ``learner.history_``, so another one in every epoch.
 
-    Raises ``MetaTrainingStopped`` if no task of the epoch was finite.
+    Raises ``TrainingDiverged`` if no task of the epoch was finite.
     """
     refuse_fraction("meta_batch", meta_batch, 1)
     if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end

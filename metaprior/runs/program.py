@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from metaprior.errors import TrainingDiverged
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import Line, RunFolder
@@ -20,7 +21,7 @@ from metaprior.team import Team
 from metaprior.text_table import known
 from metaprior.training.epoch import Summary, peak_memory, step_bar
 from metaprior.training.settings import MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped, Trainer
+from metaprior.training.trainer import Trainer
 
 Say = Callable[[str], None]
 STARTED, SAVED = "started", "saved"
@@ -91,8 +92,8 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
                     board.add_epoch(line)
             learner.theta_ = keeper.best_theta()
             finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say, team=team)
-        except (KeyboardInterrupt, MetaTrainingStopped) as reason:
-            between_steps = isinstance(reason, MetaTrainingStopped) or team.any(interrupt.between_steps)
+        except (KeyboardInterrupt, TrainingDiverged) as reason:
+            between_steps = isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps)
             if between_steps:  # else in the middle of one
                 keeper.save(position)
             say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from metaprior import checkpoint
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.metagrad.planner import Way
 from metaprior.team import Team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest

@@ -11,8 +11,9 @@ from types import MappingProxyType
 
 from tqdm import tqdm
 
+from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.problem import OuterTerms
-from metaprior.training.trainer import MetaTrainingStopped, StepReport, Trainer
+from metaprior.training.trainer import StepReport, Trainer
 
 FAILURES_TOLD = 5
 
@@ -79,9 +80,9 @@ def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary
 
 
 def refuse_nothing_learned(summary: Summary) -> None:
-    """Raise MetaTrainingStopped if no task of an epoch had a finite gradient."""
+    """Raise TrainingDiverged if no task of an epoch had a finite gradient."""
     if summary.steps and not summary.tasks:
-        raise MetaTrainingStopped(
+        raise TrainingDiverged(
             f"none of {summary.bad_tasks} tasks had a finite gradient; theta is as it was. The first: "
             f"{summary.failures[0]}"
         )

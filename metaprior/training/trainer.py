@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, meta_sums
 from metaprior.metagrad.problem import LOG_LR, Engine, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
@@ -32,10 +33,6 @@ SHARE, SHARE_WARM = 0.25, 0.9
 
 Steps that suit a network that knows nothing yet are ten times too long a little later (sinusoids trained from the best
 ended at twice the error), and short ones grow by learning."""
-
-
-class MetaTrainingStopped(ArithmeticError):
-    """Too many tasks in a row without a finite gradient; theta is the last good one."""
 
 
 @dataclass
@@ -204,7 +201,7 @@ class Trainer:
             return
         progress.bad_in_a_row += size
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
-            raise MetaTrainingStopped(self._why_stopped(batch.failures[-1]))
+            raise TrainingDiverged(self._why_stopped(batch.failures[-1]))
         diverged = any(failure.step != "data" for failure in batch.failures)
         if LOG_LR in self.theta.plain and not phase.pooled and diverged:
             with torch.no_grad():

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 import metaprior as mp
+from metaprior.errors import TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.local_descent import LocalDescent, LocalSteps, SharedParameters, Stack, Visit, new_record
 from metaprior.likelihoods import NOISE
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.objectives import TrainingDiverged
 from metaprior.tasks.task import Examples
 
 NOWHERE = 1e-300

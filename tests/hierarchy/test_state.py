@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.local_descent import SharedParameters
 from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan, restored

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import metaprior as mp
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.tasks.task import Task
 from tests.hierarchy import stopped_fit
 from tests.hierarchy.stopped_fit import PLAN, ROUNDS, inference, tasks

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from metaprior import checkpoint
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.store import FILE, Entry, PosteriorStore
 
 KIND, ROWS, SIZE = "Test", 6, 5

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import metaprior as mp
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError
 from metaprior.forecasts import GaussianForecast
 from tests.methods.small_hierarchy import FAST, contents, fitted, inference, known_theta, mlp, waves
 

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 import metaprior as mp
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError, TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import refitted
-from metaprior.objectives import TrainingDiverged
 from tests.methods.small_hierarchy import FAST, Data, contents, fitted, inference, known_theta, mlp, waves
 
 

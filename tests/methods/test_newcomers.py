@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import metaprior as mp
-from metaprior.training.trainer import MetaTrainingStopped
+from metaprior.errors import TrainingDiverged
 
 SHORT = {"epochs": 1, "tasks_per_epoch": 8, "meta_batch": 4, "progress": False}
 
@@ -46,7 +46,7 @@ def test_the_prior_forecasts_in_the_shape_of_the_tasks_targets(scalar: bool, tmp
 
 
 def test_data_of_nothing_but_nan_stop_a_fit() -> None:
-    with pytest.raises(MetaTrainingStopped, match=r"none of 8 tasks had a finite gradient.*task \d"):
+    with pytest.raises(TrainingDiverged, match=r"none of 8 tasks had a finite gradient.*task \d"):
         learner().fit(tasks(of=lambda t: torch.full_like(t, torch.nan)), **SHORT)
 
 

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from metaprior import checkpoint, cli
-from metaprior.checkpoint import CheckpointError
+from metaprior.errors import CheckpointError, TrainingDiverged
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
 from metaprior.runs.program import train
 from metaprior.runs.state import KIND
-from metaprior.training.trainer import MetaTrainingStopped, StepReport, Trainer
+from metaprior.training.trainer import StepReport, Trainer
 from tests.runs.tiny import STEPS, assert_readable, assert_same_run, metrics, request, run, without_seconds
 
 
@@ -363,7 +363,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 def test_too_many_bad_tasks_stop_the_run_and_keep_theta(tmp_path: Path) -> None:
     changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
-    with pytest.raises(MetaTrainingStopped, match="tasks in a row had no finite gradient"):
+    with pytest.raises(TrainingDiverged, match="tasks in a row had no finite gradient"):
         run(tmp_path / "run", *changes)
     tensors, description = checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)
     first, _ = checkpoint.read(tmp_path / "run" / "checkpoints" / "previous", KIND)

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from metaprior.errors import TrainingDiverged
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Categorical, Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop
@@ -26,7 +27,7 @@ from metaprior.team import Team, team_of_torchrun
 from metaprior.team.launch import leave
 from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped, Trainer
+from metaprior.training.trainer import Trainer
 from tests.runs.tiny import request
 
 STEPS = 20
@@ -134,7 +135,7 @@ def learned(case: Case, team: Team) -> tuple[dict[str, Tensor], dict[str, Any]]:
             report = trainer.step()
             losses.append(report.loss)
             failures += [f"{trainer.progress.step}: {failure}" for failure in report.failures]
-    except MetaTrainingStopped as error:
+    except TrainingDiverged as error:
         stopped = str(error)
     state = trainer.optimizer._adam.state.values()
     held = sum(value.numel() for moments in state for name, value in moments.items() if name != "step")

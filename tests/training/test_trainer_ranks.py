@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from metaprior.errors import TrainingDiverged
 from metaprior.metagrad import keeping
 from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks
@@ -16,7 +17,7 @@ from metaprior.team import OtherRankFailed, Team
 from metaprior.training import read_ahead
 from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
-from metaprior.training.trainer import MetaTrainingStopped, Trainer
+from metaprior.training.trainer import Trainer
 from tests.team.fake import outcomes, together
 from tests.training.lines import EndlessLines, copied, diverging, line, make_problem
 
@@ -166,7 +167,7 @@ def test_bad_tasks_everywhere_stop_all_ranks_alike() -> None:
         trainer.step()
         assert torch.equal(trainer.theta.mu.detach(), before["mu"])
         assert trainer.progress.halvings == 1
-        with pytest.raises(MetaTrainingStopped) as stopped:
+        with pytest.raises(TrainingDiverged) as stopped:
             trainer.step()
         return f"{stopped.value} {trainer.progress}"
 

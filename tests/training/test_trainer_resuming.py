@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from metaprior.errors import TrainingDiverged
 from metaprior.metagrad import AmortizedELBO
 from metaprior.metagrad.problem import LOG_LR
 from metaprior.tasks.task import Task
-from metaprior.training.trainer import MetaTrainingStopped, Progress, Trainer
+from metaprior.training.trainer import Progress, Trainer
 from tests.training.lines import (
     LEARNED,
     EndlessLines,
@@ -60,9 +61,7 @@ def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
         expected = start[LOG_LR] - halvings * math.log(2)
         torch.testing.assert_close(copied(trainer)[LOG_LR], expected, rtol=1e-14, atol=0)
         assert (trainer.progress.halvings, trainer.progress.bad_in_a_row) == (halvings, 4 * halvings)
-    with pytest.raises(
-        MetaTrainingStopped, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became inf.*Also try"
-    ):
+    with pytest.raises(TrainingDiverged, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became inf.*Also try"):
         trainer.step()
     assert all(bool(value.isfinite().all()) for value in copied(trainer).values())
     assert (trainer.progress.bad_tasks, trainer.progress.step, trainer.progress.position) == (12, 3, 12)
@@ -85,7 +84,7 @@ def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
     start = copied(trainer)
     trainer.step()
     assert moved(trainer, start) <= {LOG_LR}
-    with pytest.raises(MetaTrainingStopped, match=r"line \d: its (support|query) y holds nan.*Mend its data"):
+    with pytest.raises(TrainingDiverged, match=r"line \d: its (support|query) y holds nan.*Mend its data"):
         trainer.step()
 
 
@@ -101,7 +100,7 @@ def test_damaged_data_leave_step_sizes_alone_and_are_told_from_divergence(stacke
         assert {failure.step for failure in report.failures} == {"data"}
     assert moved(trainer, start) == set()
     assert trainer.progress.halvings == 0
-    with pytest.raises(MetaTrainingStopped) as stopped:
+    with pytest.raises(TrainingDiverged) as stopped:
         trainer.step()
     assert "its support y holds nan" in str(stopped.value)
     assert "inner" not in str(stopped.value)  # no advice about step sizes
