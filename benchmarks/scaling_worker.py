@@ -29,7 +29,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.unet import UNet
 from metaprior.noise import Noise
 from metaprior.tasks.drifting_blobs import DriftingBlobs
-from metaprior.team import Team, team_of_torchrun
+from metaprior.team import Team, team_of_torchrun, use_team
 from metaprior.team.launch import leave
 from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
@@ -90,7 +90,7 @@ class Job:
         """Drifting blobs, as many frames to forecast as are given."""
         return DriftingBlobs(self.frame, CHANNELS, CHANNELS, self.k_shot, self.k_query)
 
-    def trainer(self, team: Team) -> Trainer:
+    def trainer(self) -> Trainer:
         """In the phase in which everything is learned, from the first step on."""
         settings = MetaTraining(
             epochs=1,
@@ -99,7 +99,7 @@ class Job:
             scales_first=0.0,
             search_step_size=False,
         )
-        return self.learner().trainer(self.tasks(), settings, team=team, shard=bool(self.shard))
+        return self.learner().trainer(self.tasks(), settings, shard=bool(self.shard))
 
 
 def parse(arguments: Sequence[str]) -> Job:
@@ -173,21 +173,22 @@ class Watched(Team):
 
 def steps_of_a_team(job: Job, team: Team) -> Row:
     """Seconds of each step, by rank, and what the training holds."""
-    return timed_steps(job, job.trainer(team), team)
+    return timed_steps(job, job.trainer(), team)
 
 
 def watched_steps(job: Job, team: Team) -> Row:
     """The same, and the seconds of each part of all timed steps, by rank."""
     watched = Watched(team)
-    trainer = job.trainer(watched)
-    row = timed_steps(job, trainer, team, begin=watched.reset)
+    with use_team(watched):
+        row = timed_steps(job, job.trainer(), team, begin=watched.reset)
     _, by_rank = team.attempt(lambda: dict(watched.seconds), lambda seconds: seconds)
     return {**row, "parts": by_rank}
 
 
 def steps_alone(job: Job, team: Team) -> Row:
     """Every rank all of the training by itself; they only begin each step at the same time."""
-    return timed_steps(job, job.trainer(Team()), team)
+    with use_team(Team()):
+        return timed_steps(job, job.trainer(), team)
 
 
 def timed_steps(job: Job, trainer: Trainer, team: Team, begin: Callable[[], None] = lambda: None) -> Row:

@@ -24,7 +24,7 @@ from metaprior.posterior import Posterior
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.source import Tasks, length_of
 from metaprior.tasks.task import Examples, Task, as_task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.text_table import Row, known, text_table
 
 Adapt = Callable[[Examples | None, int], Posterior]
@@ -128,7 +128,6 @@ def evaluate(
     samples: int = 20,
     examples_per_shot: int = 1,
     progress: bool = False,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
     """Score adapted posteriors on the query sets of tasks, for every number of shots and of steps.
 
@@ -140,8 +139,8 @@ def evaluate(
     A task that leaves the finite numbers is left out of that cell and listed in ``failures``. When nothing is left at
     all, FloatingPointError is raised.
 
-    The ranks of a ``team`` share the tasks, and all get the result, which is that of one process to the last bit. Tasks
-    by index are asked for by the rank that scores them alone; an iterator has to be gone through by every rank.
+    The ranks of the current team share the tasks, and all get the result, bitwise identical to that of one process.
+    Tasks by index are asked for by the rank that scores them alone; an iterator has to be gone through by every rank.
     """
     cells = _cells(shots, steps)
     _check_counts(samples, examples_per_shot)
@@ -152,7 +151,7 @@ def evaluate(
 
     gathered = {cell: _Gathered() for cell in cells}
     failures: list[Failure] = []
-    for one in chain(*_for_each(scored, tasks, progress, team)):
+    for one in chain(*_for_each(scored, tasks, progress)):
         if isinstance(one, Failure):
             failures.append(one)
             gathered[one.cell].failed += 1
@@ -168,10 +167,11 @@ def evaluate(
     )
 
 
-def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool, team: Team) -> list[T]:
+def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool) -> list[T]:
     """``[function(i, task) for i, task in enumerate(tasks)]``, divided over the ranks."""
     if isinstance(tasks, Sequence) or not isinstance(tasks, Iterable):
-        return map_tasks(lambda index: function(index, tasks[index]), _count(tasks), progress=progress, team=team)
+        return map_tasks(lambda index: function(index, tasks[index]), _count(tasks), progress=progress)
+    team = current_team()
     passing = tqdm(tasks, desc="evaluation", unit="task", disable=not (progress and team.first), delay=1)
     # How many will come is not known, so ranks take turns.
     _, parts = team.attempt(
@@ -181,10 +181,9 @@ def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks,
     return [result for _, result in sorted(chain(*parts), key=lambda numbered: numbered[0])]
 
 
-def map_tasks(
-    function: Callable[[int], T], count: int, *, label: str = "evaluation", progress: bool, team: Team
-) -> list[T]:
+def map_tasks(function: Callable[[int], T], count: int, *, label: str = "evaluation", progress: bool) -> list[T]:
     """``team.map`` with a progress bar on rank 0, which takes the others to be as far as itself."""
+    team = current_team()
     own = len(team.share(count))
     with tqdm(total=count, desc=label, unit="task", disable=not (progress and team.first), delay=1) as bar:
 

@@ -15,7 +15,7 @@ from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.scaling import TargetScale
 from metaprior.stages import first_stage_with
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
 
 NUMBERS_AT_ONCE = 2**23
@@ -50,14 +50,13 @@ class Posterior:
         samples: int = 100,
         seed: int = 0,
         batch_size: int | None = None,
-        team: Team = Team(),  # noqa: B008 (has no state)
     ) -> Forecast:
         """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed.
 
         Without a ``batch_size`` it is chosen so that memory stays small whatever the size of x and of the network.
 
-        The ranks of a ``team`` share the samples, and all get the forecast, which is that of one process to the last
-        bit: what one process works on together is not divided, so a small network's samples are all on one rank.
+        The ranks of the current team share the samples, and all get the forecast, bitwise identical to that of one
+        process: what one process works on together is not divided, so a small network's samples are all on one rank.
         """
         if samples < 2:
             raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
@@ -70,7 +69,7 @@ class Posterior:
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
-        outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size, team)
+        outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size)
         checks.refuse_non_finite(
             outputs, "the network's output", remedy="look for inputs far outside of the training data"
         )
@@ -88,8 +87,9 @@ class Posterior:
         except (ValueError, TypeError, RuntimeError):  # a module whose stages() are not what we think; all of it, then
             return numbers
 
-    def _outputs(self, inputs: Tensor, noise: Noise, groups: Sequence[range], batch_size: int, team: Team) -> Tensor:
+    def _outputs(self, inputs: Tensor, noise: Noise, groups: Sequence[range], batch_size: int) -> Tensor:
         """Network outputs (S, N, ...) of all groups of samples, which are divided over the ranks."""
+        team = current_team()
         if team.size == 1:
             return self._outputs_of(groups, inputs, noise, batch_size)
         own = [groups[number] for number in team.share(len(groups))]

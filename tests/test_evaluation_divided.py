@@ -50,7 +50,7 @@ def test_real_values_are_scored_as_by_one_process_to_the_last_bit(size: int) -> 
     alone = text(evaluate(doubtful, Asked(), shots=[0, 1, None], steps=[1, 2], samples=3))
 
     def work(team: Team) -> str:
-        return text(evaluate(doubtful, Asked(), shots=[0, 1, None], steps=[1, 2], samples=3, team=team))
+        return text(evaluate(doubtful, Asked(), shots=[0, 1, None], steps=[1, 2], samples=3))
 
     assert together(size, work) == [alone] * size
 
@@ -58,7 +58,7 @@ def test_real_values_are_scored_as_by_one_process_to_the_last_bit(size: int) -> 
 @pytest.mark.parametrize("size", [2, 3])
 def test_labels_too_whose_confidences_are_added_up_in_the_order_of_tasks(size: int) -> None:
     alone = evaluate(logits, label_tasks(7))
-    for found in together(size, lambda team: evaluate(logits, label_tasks(7), team=team)):
+    for found in together(size, lambda _: evaluate(logits, label_tasks(7))):
         assert text(found) == text(alone)
         assert found.row()["ece"] == alone.row()["ece"]
 
@@ -67,7 +67,7 @@ def test_labels_too_whose_confidences_are_added_up_in_the_order_of_tasks(size: i
 def test_a_rank_asks_for_its_own_tasks_alone(size: int) -> None:
     def work(team: Team) -> tuple[list[int], list[int]]:
         tasks = Asked()
-        evaluate(adapt_line, tasks, team=team)
+        evaluate(adapt_line, tasks)
         return tasks.indices, list(team.share(len(SLOPES)))
 
     for asked, own in together(size, work):
@@ -85,7 +85,7 @@ def test_iterators_are_gone_through_by_all_and_scored_in_turns() -> None:
             adapted[team.rank] = adapted.get(team.rank, 0) + 1
             return doubtful(support, steps)
 
-        return text(evaluate(counted, itertools.islice(endless(), 7), team=team))
+        return text(evaluate(counted, itertools.islice(endless(), 7)))
 
     assert together(3, work) == [text(evaluate(doubtful, Asked()))] * 3
     assert adapted == {0: 3, 1: 2, 2: 2}
@@ -102,7 +102,7 @@ def wild(*bad: float) -> Callable[[Examples | None, int], Posterior]:
 def test_failures_are_listed_in_the_order_of_tasks() -> None:
     bad = wild(SLOPES[5], SLOPES[1], SLOPES[2])
     alone = evaluate(bad, Asked(), shots=[0, None])
-    for found in together(3, lambda team: evaluate(bad, Asked(), shots=[0, None], team=team)):
+    for found in together(3, lambda _: evaluate(bad, Asked(), shots=[0, None])):
         assert [failure.index for failure in found.failures] == [1, 2, 5]
         assert text(found) == text(alone)
         assert found.table() == alone.table()
@@ -110,8 +110,8 @@ def test_failures_are_listed_in_the_order_of_tasks() -> None:
 
 def test_a_rank_on_which_everything_failed_is_no_error_but_all_ranks_are() -> None:
     last = wild(*SLOPES[4:])  # all of rank 2
-    assert {found.row()["tasks"] for found in together(3, lambda team: evaluate(last, Asked(), team=team))} == {4}
-    for error in outcomes(3, lambda team: evaluate(wild(*SLOPES), Asked(), team=team)):
+    assert {found.row()["tasks"] for found in together(3, lambda _: evaluate(last, Asked()))} == {4}
+    for error in outcomes(3, lambda _: evaluate(wild(*SLOPES), Asked())):
         assert isinstance(error, FloatingPointError)
         assert "first of 7 failures was 'line 0'" in str(error)
 
@@ -119,7 +119,7 @@ def test_a_rank_on_which_everything_failed_is_no_error_but_all_ranks_are() -> No
 def test_bad_data_of_one_rank_stop_all() -> None:
     tasks = [line_task(slope, f"line {i}") for i, slope in enumerate(SLOPES)]
     tasks[6] = tasks[6]._replace(query=Examples(tasks[6].query.x, tasks[6].query.y * math.nan))
-    first, second = outcomes(2, lambda team: evaluate(adapt_line, tasks, team=team))
+    first, second = outcomes(2, lambda _: evaluate(adapt_line, tasks))
     assert isinstance(first, OtherRankFailed)
     assert "query y of task 'line 6'" in str(first)
     assert isinstance(second, ValueError)
@@ -143,7 +143,7 @@ def test_the_first_rank_shows_how_far_all_are(monkeypatch: pytest.MonkeyPatch) -
         def __exit__(self, *_: object) -> None: ...
 
     monkeypatch.setattr(evaluation, "tqdm", Bar)
-    together(2, lambda team: evaluate(adapt_line, Asked(), progress=True, team=team))
+    together(2, lambda _: evaluate(adapt_line, Asked(), progress=True))
     assert (False, 7, [2, 4, 7]) in bars
     assert [disabled for disabled, _, _ in bars].count(True) == 1
     bars.clear()

@@ -46,7 +46,7 @@ def test_ranks_share_the_samples_and_get_the_forecast_of_one_process_to_the_last
                 drawn.append((team.rank, group))
                 return super()._draw(noise, group)
 
-        forecast = Watched(**vars(q)).predict(x, samples=7, team=team)
+        forecast = Watched(**vars(q)).predict(x, samples=7)
         assert isinstance(forecast, GaussianForecast)
         return forecast.means
 
@@ -60,7 +60,7 @@ def test_outputs_of_one_rank_that_overflow_are_refused_by_all(monkeypatch: pytes
     q = make()
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 1)
     broken = replace(q, weights=q.weights._replace(mu=1e3 * q.weights.mu))
-    for error in outcomes(2, lambda team: broken.predict(torch.full((1, 2), 3e38), samples=2, team=team)):
+    for error in outcomes(2, lambda _: broken.predict(torch.full((1, 2), 3e38), samples=2)):
         assert isinstance(error, ValueError)
         assert "NaN or infinite" in str(error)
 

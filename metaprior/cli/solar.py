@@ -95,7 +95,7 @@ def predict(
     )
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run, "prior"))
-        run_forecast(wanted, typer.echo if team.first else lambda _: None, team=team)
+        run_forecast(wanted, typer.echo if team.first else lambda _: None)
 
 
 @app.command()

@@ -92,7 +92,7 @@ def train(
         try:
             _refuse_again(team)
             asked, _ = team.attempt(request, lambda _: None)
-            run_training(asked, typer.echo if team.first else lambda _: None, team)
+            run_training(asked, typer.echo if team.first else lambda _: None)
         except TrainingDiverged as error:
             team.keep(OVER)
             if not team.first:
@@ -139,7 +139,7 @@ def evaluate(
     wanted = {"shots": numbers("--shots", shots), "steps": numbers("--steps", steps)}
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run, "prior"))
-        found = evaluate_run(run, **wanted, tasks=tasks, say=typer.echo, team=team)
+        found = evaluate_run(run, **wanted, tasks=tasks, say=typer.echo)
 
         def write(json: Path) -> None:
             checkpoint.write_file(json, (dumps(found.as_json(), indent=2) + "\n").encode())

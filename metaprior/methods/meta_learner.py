@@ -39,7 +39,7 @@ from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks, length_of, task_at
 from metaprior.tasks.task import Examples, Task, as_examples
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
@@ -135,7 +135,6 @@ class MetaLearner:
         *,
         pooled: Tasks | None = None,
         progress: bool = True,
-        team: Team = Team(),  # noqa: B008 (has no state)
         shard: bool = False,
         **changes: Any,
     ) -> Self:
@@ -151,13 +150,13 @@ class MetaLearner:
         can be stopped and resumed, with validation and logs, there is ``metaprior train``. Stopped by Ctrl-C, or by too
         many bad tasks (``TrainingDiverged``), ``theta_`` is what was learned until then.
 
-        ``team``: the processes that share the work (``team_of_torchrun``). Each computes with its share of a
+        The processes of ``with team_of_torchrun():`` share the work. Each computes with its share of a
         meta-batch's tasks, and all learn the same theta, up to rounding that of a single process. ``shard``: each holds
         a part of the optimiser's moments, and not all.
         """
         settings = _changed(training, changes)
-        trainer = self.trainer(tasks, settings, pooled, team=team, shard=shard)
-        progress = progress and team.first
+        trainer = self.trainer(tasks, settings, pooled, shard=shard)
+        progress = progress and trainer.team.first
         history = list[Summary]()
         try:
             if settings.warm_start:
@@ -171,7 +170,7 @@ class MetaLearner:
             self.theta_, self.history_ = trainer.theta.detached(), history
             raise
         self.theta_, self.history_ = trainer.theta.detached(), history
-        if team.first:
+        if trainer.team.first:
             warn_of_bad_tasks(history)
         return self
 
@@ -181,7 +180,6 @@ class MetaLearner:
         settings: MetaTraining,
         pooled: Tasks | None = None,
         *,
-        team: Team = Team(),  # noqa: B008 (has no state)
         shard: bool = False,
         before: Way | None = None,
     ) -> Trainer:
@@ -189,7 +187,8 @@ class MetaLearner:
 
         ``before``: how an earlier start of it computed gradients, to be kept to if memory allows.
         """
-        memory, together = self._memory_on(team), max(1, len(team.share(settings.meta_batch)))
+        team = current_team()
+        memory, together = self._own_memory(), max(1, len(team.share(settings.meta_batch)))
 
         def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
@@ -213,12 +212,12 @@ class MetaLearner:
             stacked=choice.stacked,
             relative_sigma=self.relative_sigma,
             seed=self.seed,
-            team=team,
             sharded=shard,
         )
 
-    def _memory_on(self, team: Team) -> Memory:
+    def _own_memory(self) -> Memory:
         """The budget of one process: several on a machine share what is free, and all plan with the smallest."""
+        team = current_team()
         if team.size == 1:
             return self.memory
         _, budgets = team.attempt(lambda: bytes_of(self.memory, processes=team.on_this_machine), lambda budget: budget)
@@ -281,11 +280,10 @@ class MetaLearner:
         samples: int = 20,
         examples_per_shot: int = 1,
         progress: bool = True,
-        team: Team = Team(),  # noqa: B008 (has no state)
     ) -> Evaluation:
         """Forecasts of the query sets, before and after adaptation: by shots (None: all) and by steps.
 
-        The ranks of a ``team`` share the tasks; all get the result, which is that of one process to the last bit.
+        The ranks of the current team share the tasks; all get the result, bitwise identical to that of one process.
         """
 
         def adapted(support: Examples | None, count: int) -> Posterior:
@@ -299,7 +297,6 @@ class MetaLearner:
             samples=samples,
             examples_per_shot=examples_per_shot,
             progress=progress,
-            team=team,
         )
 
     def inner_loop_loss(self, posterior: Posterior, support: Examples, *, seed: int = 0) -> Terms:

@@ -20,7 +20,7 @@ from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Polled
 from metaprior.scores import Reliability
 from metaprior.tasks import Task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest, tensors_digest
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ def finish(
     *,
     poll: Callable[[], None],
     say: Say,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> None:
     """Save the prior, evaluate it on test tasks, draw.
 
-    The ranks of a team share what is computed. Only rank 0 looks at the folder, which others may not see.
+    The ranks of the current team share what is computed. Only rank 0 looks at the folder, which others may not see.
     """
+    team = current_team()
     best = team.on_first(lambda: save_prior(learner, run, step))
-    found = evaluate_learner(config, learner, poll=poll, team=team)
+    found = evaluate_learner(config, learner, poll=poll)
     pictures = team.on_first(lambda: _write_evaluation(config, found, run, say))
     if config.is_solar:
-        pictures += finish_solar(config, learner, run, poll=poll, say=say, team=team)
+        pictures += finish_solar(config, learner, run, poll=poll, say=say)
     team.on_first(lambda: _end(config, run, board, pictures, step, best))
 
 
@@ -95,13 +95,12 @@ def finish_solar(
     *,
     poll: Callable[[], None],
     say: Say,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> list[Path]:
     """Scores by lead time and maps to look at; the picture of the first, where what draws is installed."""
     from metaprior.solar.maps.solar_scores import score_run  # only solar runs need the extra `solar`
 
-    scores = score_run(config, learner, poll=poll, team=team)
-    return team.on_first(lambda: _write_solar(config, learner, run, scores, say))
+    scores = score_run(config, learner, poll=poll)
+    return current_team().on_first(lambda: _write_solar(config, learner, run, scores, say))
 
 
 def _write_solar(config: Config, learner: MetaLearner, run: RunFolder, scores: "SolarScores", say: Say) -> list[Path]:
@@ -128,18 +127,18 @@ def evaluate_run(
     steps: Sequence[int] | None = None,
     tasks: int | None = None,
     say: Say = lambda _: None,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
     """The prior that a run has saved, on test tasks; what is not given is as configured. The table is said.
 
-    The ranks of a team share the tasks. All of them have to see the folder.
+    The ranks of the current team share the tasks. All of them have to see the folder.
     """
     run = RunFolder(folder)
     asked = {"--shots": shots, "--steps": steps, "--tasks": tasks}
-    config, learner = learned(run, options=asked, team=team)
+    config, learner = learned(run, options=asked)
+    team = current_team()
     _, digests = team.attempt(lambda: _first_task(run, config, progress=team.first), task_digest)
     team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
-    found = evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True, team=team)
+    found = evaluate_learner(config, learner, shots=shots, steps=steps, tasks=tasks, progress=True)
     team.on_first(lambda: say(_table(config, found)))
     return found
 
@@ -156,13 +155,13 @@ def learned(
     run: RunFolder,
     *,
     options: Mapping[str, object] = MappingProxyType({}),
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> tuple[Config, MetaLearner]:
     """The configuration of a run, and the prior that it has saved.
 
-    Every rank of a team reads the folder, so all have to see it, and to find the same in it; also ``options``, what
+    Every rank reads the folder, so all have to see it, and to find the same in it; also ``options``, what
     is asked for beside it, have to be the same on all of them.
     """
+    team = current_team()
     if team.size == 1:
         return _read(run)
     found, facts = team.attempt(lambda: _read(run), lambda found: {**_facts(*found), **options})
@@ -223,9 +222,9 @@ def evaluate_learner(
     tasks: int | None = None,
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> Evaluation:
     """By shots and by steps, on test tasks."""
+    team = current_team()
     unseen, _ = team.attempt(lambda: unseen_tasks(config, "test", tasks or config.evaluate.tasks), lambda _: None)
     each = examples_per_shot(config)
     return learner.evaluate(
@@ -235,7 +234,6 @@ def evaluate_learner(
         samples=config.evaluate.samples,
         examples_per_shot=each,
         progress=progress,
-        team=team,
     )
 
 

@@ -5,7 +5,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-from metaprior.team import Team
+from metaprior.team import current_team
 
 
 class Interrupt:
@@ -14,8 +14,7 @@ class Interrupt:
     Of several processes all stop at the same ``check``, whichever was asked.
     """
 
-    def __init__(self, team: Team = Team()) -> None:  # noqa: B008 (has no state)
-        self._team = team
+    def __init__(self) -> None:
         self.asked = False
         self.between_steps = False
         """Whether the KeyboardInterrupt came from ``check``, where everything is in order."""
@@ -32,7 +31,7 @@ class Interrupt:
 
     def check(self) -> None:
         """Stop here, if somebody asked for it. All processes are here together."""
-        if self._team.any(self.asked):
+        if current_team().any(self.asked):
             self.between_steps = True
             raise KeyboardInterrupt
 

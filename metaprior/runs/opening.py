@@ -13,7 +13,7 @@ from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest
 
 Say = Callable[[str], None]
@@ -74,7 +74,7 @@ class Sources:
     """The first one of every kind, for a look."""
 
 
-def opened(config: Config, options: Mapping[str, object], team: Team, *, progress: bool) -> Sources:
+def opened(config: Config, options: Mapping[str, object], *, progress: bool) -> Sources:
     """Open everything on every rank, and raise if they do not all see the same configuration, code and data."""
 
     def open_all() -> Sources:
@@ -84,6 +84,7 @@ def opened(config: Config, options: Mapping[str, object], team: Team, *, progres
         validation = unseen_tasks(config, "val", config.evaluate.tasks)
         return Sources(learner, training, pooled, validation, _first_tasks(config, training, pooled))
 
+    team = current_team()
     sources, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
     team.on_first(lambda: refuse_disagreement(facts))
     return sources

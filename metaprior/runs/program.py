@@ -17,7 +17,7 @@ from metaprior.runs.opening import begin, check_frames, is_to_do, note_frames, o
 from metaprior.runs.state import Keeper, Position, Which, way_before
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.text_table import known
 from metaprior.training.epoch import Summary, peak_memory, step_bar
 from metaprior.training.settings import MetaTraining
@@ -49,19 +49,20 @@ class Request:
         return {"--resume": self.resume, "--resume-from": self.resume_from, "--shard": self.shard}
 
 
-def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B008 (has no state)
+def train(request: Request, say: Say) -> None:
     """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was.
 
-    Every process of ``team`` calls this. The first one has the folder and the user (``say`` and ``progress`` of the
-    others are silent); what is computed is divided.
+    Every process of the current team calls this. The first one has the folder and the user (``say`` and ``progress``
+    of the others are silent); what is computed is divided.
     """
-    config, run, interrupt = request.config, RunFolder(request.folder), Interrupt(team)
+    team = current_team()
+    config, run, interrupt = request.config, RunFolder(request.folder), Interrupt()
     torch.set_num_threads(config.run.threads)
     before = team.kept()  # by processes that ended, and that torchrun started again as these
     if not team.on_first(lambda: is_to_do(run, config, resume=request.resume or bool(before), say=say)):
         return
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
-    sources = opened(config, request.options, team, progress=request.progress)
+    sources = opened(config, request.options, progress=request.progress)
     if config.is_solar:
         team.on_first(lambda: check_frames(run, config))
     learner, which = sources.learner, "last" if before == SAVED else request.resume_from
@@ -69,11 +70,10 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
         sources.training,
         config.meta,
         sources.pooled,
-        team=team,
         shard=request.shard,
         before=team.on_first(lambda: way_before(run.checkpoints, which)),
     )
-    validate = Validator(learner, sources.validation, config.evaluate, interrupt.poll, team=team)
+    validate = Validator(learner, sources.validation, config.evaluate, interrupt.poll)
     keeper = Keeper(run.checkpoints, trainer, config.digest)
     with ExitStack() as open_things, interrupt:
         team.on_first(lambda: open_things.enter_context(run.locked()))
@@ -91,7 +91,7 @@ def train(request: Request, say: Say, team: Team = Team()) -> None:  # noqa: B00
                 if board is not None:
                     board.add_epoch(line)
             learner.theta_ = keeper.best_theta()
-            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say, team=team)
+            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say)
         except (KeyboardInterrupt, TrainingDiverged) as reason:
             between_steps = isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps)
             if between_steps:  # else in the middle of one

@@ -14,7 +14,7 @@ from torch import Tensor
 from metaprior import checkpoint
 from metaprior.errors import CheckpointError
 from metaprior.metagrad.planner import Way
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest
 from metaprior.training.epoch import Summary
 from metaprior.training.optimizer import named_tensors
@@ -44,7 +44,7 @@ class Keeper:
 
     def __init__(self, folder: Path, trainer: Trainer, digest: str) -> None:
         self.folder, self.trainer, self.digest = folder, trainer, digest
-        self.team = trainer.team
+        self.team = current_team()
 
     def save(self, position: Position) -> None:
         """Write ``last``; the one that was there becomes ``previous``."""
@@ -56,7 +56,7 @@ class Keeper:
 
     def _write(self, which: Which, position: Position, keep_as: Which | None = None) -> None:
         tensors = self.trainer.tensors()
-        refuse_drift(self.team, self.trainer.theta)
+        refuse_drift(self.trainer.theta)
 
         def write() -> None:
             folder = self.folder / which
@@ -184,8 +184,9 @@ def way_before(checkpoints: Path, which: Which) -> Way | None:
     return Way(saved["engine"], saved["micro_batch"]) if isinstance(saved, dict) else None
 
 
-def refuse_drift(team: Team, theta: WeightDistribution) -> None:
+def refuse_drift(theta: WeightDistribution) -> None:
     """Raise if the ranks' thetas are no longer the same: machines that compute differently, or memory that errs."""
+    team = current_team()
     if team.size > 1:
         _, digests = team.attempt(lambda: tensors_digest(named_tensors(theta).values()), lambda digest: digest)
         refuse_disagreement(

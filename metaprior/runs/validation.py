@@ -14,7 +14,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
 from metaprior.tasks import Task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.text_table import Row, known
 from metaprior.weights import WeightDistribution
 
@@ -58,17 +58,15 @@ class Validator:
         tasks: FirstTasks,
         settings: Evaluate,
         poll: Callable[[], None],
-        *,
-        team: Team = Team(),  # noqa: B008 (has no state)
     ) -> None:
-        self.learner, self.settings, self.tasks, self.team = learner, settings, Polled(tasks, poll), team
-        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous, team=team)
+        self.learner, self.settings, self.tasks = learner, settings, Polled(tasks, poll)
+        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
         """Adapt theta to every task with ``inner.steps`` steps, and score the forecasts of its query set."""
         self.learner.theta_ = theta
         try:
-            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False, team=self.team)
+            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False)
         except FloatingPointError as error:  # nothing could be scored at all
             unknown = {"before": None, "after": None, "failed": str(error)}
             return Validation(math.inf, -math.inf, len(self.tasks), unknown)
@@ -113,7 +111,6 @@ def error_of_a_constant(
     tasks: FirstTasks,
     *,
     continuous: bool,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> float:
     """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
 
@@ -123,8 +120,8 @@ def error_of_a_constant(
 
     if continuous:
         # Put together in the order of the tasks: the same for any number of ranks, to the last bit.
-        spread = reduce(_Spread.with_, team.map(lambda index: _Spread.of(targets(index)), len(tasks)))
+        spread = reduce(_Spread.with_, current_team().map(lambda index: _Spread.of(targets(index)), len(tasks)))
         return math.sqrt(spread.squares / spread.number)
-    counts = team.map(lambda index: targets(index).long().bincount().tolist(), len(tasks))
+    counts = current_team().map(lambda index: targets(index).long().bincount().tolist(), len(tasks))
     by_label: list[int] = [sum(of_tasks) for of_tasks in zip_longest(*counts, fillvalue=0)]
     return 1 - max(by_label) / sum(by_label)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from metaprior.team.team import Team
+from metaprior.team.team import Team, use_team
 
 HANG_AFTER = 600.0
 """Seconds without an answer after which a process counts as hanging."""
@@ -21,19 +21,25 @@ NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @contextmanager
 def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
-    """The processes that share the work; without torchrun this one alone, and no process group.
+    """Share the work of the ``with`` block among the processes of torchrun; without torchrun there is this one alone.
 
         torchrun --nproc-per-node 4 script.py
 
         with metaprior.team_of_torchrun() as team:
-            learner.fit(tasks, team=team)
+            learner.fit(tasks)  # each process computes its share, and all learn the same theta
+            found = learner.evaluate(unseen)
+            team.on_first(lambda: print(found.table()))
+
+    Every process has to make the same calls of ``fit``, ``evaluate`` and ``predict`` in the same order; what only one
+    of them is to do goes through ``team.on_first``.
 
     ``hang_after``: seconds after which a process that does not answer is named, and the others stop.
     """
     if not hang_after > 0:
         raise ValueError(f"hang_after has to be a positive number of seconds, got {hang_after}")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield Team()
+        with use_team(Team()) as team:
+            yield team
         return
     _check_environment()
     import torch.distributed as dist
@@ -46,7 +52,8 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
     store, rank, size = next(rendezvous("env://", timeout=timeout))
     own = dist.PrefixStore(meeting_place(store, rank, size, hang_after), store)  # type: ignore[attr-defined]
     dist.init_process_group(backend(), store=own, rank=rank, world_size=size, timeout=timeout)
-    yield Ranks(hang_after, own, store)
+    with use_team(Ranks(hang_after, own, store)) as team:
+        yield team
     dist.destroy_process_group()  # not after an error: the others may not be there to say goodbye to
     time.sleep(LAST_THREADS)
 

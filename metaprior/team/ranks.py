@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from metaprior.team.meeting import Store
-from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team
+from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team, use_team
 
 T = TypeVar("T")
 Note = TypeVar("Note")
@@ -52,11 +52,12 @@ class Ranks(Team):
         self.names = [f"rank {rank} ({where})" for rank, where in enumerate(found)]
 
     def attempt(self, work: Callable[[], T], note: Callable[[T], Note]) -> tuple[T, list[Note]]:
-        """See ``Team``. What happens in ``work`` and ``note`` must not need the other ranks."""
+        """See ``Team``."""
         own: Exception | None = None
         try:
-            result = work()
-            part = _Part[Note](note=[note(result)])
+            with use_team(Team()):
+                result = work()
+                part = _Part[Note](note=[note(result)])
         except KeyboardInterrupt:
             part = _Part(interrupted=True)
         except Exception as error:

@@ -3,7 +3,9 @@
 A **rank** is the number of a process, from 0. Every rank calls the same methods in the same order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from torch import Tensor
@@ -46,7 +48,8 @@ class Team:
         """Do this rank's work; its result, and a note about every rank's result, by rank.
 
         If the work of any rank raises, all of them raise: that rank its own error, the others ``OtherRankFailed``. If
-        it is interrupted on any rank, all raise ``KeyboardInterrupt``.
+        it is interrupted on any rank, all raise ``KeyboardInterrupt``. Within ``work`` and ``note`` the current team is
+        a single process: the ranks are not in step there, so nothing may need the others.
         """
         result = work()
         return result, [note(result)]
@@ -80,3 +83,22 @@ class Team:
     def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
         """What rank 0 has read: large tensors, and something small; an error there is an error everywhere."""
         return read()
+
+
+_CURRENT: ContextVar[Team] = ContextVar("current team")
+_SINGLE = Team()
+
+
+def current_team() -> Team:
+    """Return the team whose work this is: a single process, except within ``use_team``."""
+    return _CURRENT.get(_SINGLE)
+
+
+@contextmanager
+def use_team(team: Team) -> Iterator[Team]:
+    """Make ``team`` the current one, for this thread, until the ``with`` block ends."""
+    token = _CURRENT.set(team)
+    try:
+        yield team
+    finally:
+        _CURRENT.reset(token)

@@ -6,12 +6,13 @@ import torch
 
 from metaprior.metagrad.meta_batch import BatchSums, tensors_of
 from metaprior.metagrad.problem import OuterTerms
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
 
 
-def summed(team: Team, theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
+def summed(theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
     """Sums over all ranks' tasks, the same on every rank to the last bit, with all failures in the tasks' order."""
+    team = current_team()
     own, notes = team.attempt(own_part, lambda sums: (sums.names, sums.weight, sums.failures))
     if team.size == 1:
         return own

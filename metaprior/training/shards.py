@@ -8,7 +8,7 @@ because every task needs all of it.
 import torch
 from torch import Tensor
 
-from metaprior.team import Team
+from metaprior.team import current_team
 
 SMALLEST = 2**12
 """Numbers from which a tensor is divided; smaller ones every process moves by itself, all in the same way."""
@@ -34,8 +34,8 @@ class Whole:
 class Sharded(Whole):
     """Of every large tensor a part is here. All processes call everything together."""
 
-    def __init__(self, team: Team) -> None:
-        self._team = team
+    def __init__(self) -> None:
+        self._team = current_team()
 
     def part(self, tensor: Tensor) -> Tensor:
         """See ``Whole``; flat."""

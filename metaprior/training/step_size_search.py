@@ -13,7 +13,7 @@ from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
 
 LOWEST, HIGHEST = 1e-9, 10.0
@@ -38,7 +38,6 @@ def searched_step_sizes(
     *,
     share: float,
     balanced: bool = False,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> WeightDistribution:
     """Theta with a common step size out of ``inner.lr`` times powers of 10 (and the best one's neighbours halfway): the
     smallest of those that win at least a ``share`` of what the best one wins over no adaptation.
@@ -51,11 +50,11 @@ def searched_step_sizes(
     ``tasks`` are the rank's own, ``noise`` that of its first one, and all find the same.
     """
     trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if damage(task) is None]
-    if not team.any(bool(trials)):
+    if not current_team().any(bool(trials)):
         return theta
     own = _places_of_likelihood(problem)
     weights = [place for place in range(theta.plain[LOG_LR].numel()) if place not in own] if own else ...
-    search = _Search(problem, trials, share, team)
+    search = _Search(problem, trials, share)
     if own:
         resting = search.best(_with_step_size(theta, weights, -math.inf), own)
         theta = _with_step_size(theta, own, resting.plain[LOG_LR][own])
@@ -68,7 +67,6 @@ class _Search(NamedTuple):
     trials: Sequence[tuple[Task, Noise]]
     """This rank's tasks, and the noise of each."""
     share: float
-    team: Team
 
     def best(self, theta: WeightDistribution, places: Places, offsets: Tensor | float = 0.0) -> WeightDistribution:
         """Theta with a good step size at some places of ``inner.log_lr``, to which their ``offsets`` are added."""
@@ -119,7 +117,7 @@ class _Search(NamedTuple):
 
     def _each(self, function: Callable[[Task, Noise], Value]) -> list[Value]:
         """Of every task of every rank."""
-        _, parts = self.team.attempt(lambda: [function(*trial) for trial in self.trials], lambda part: part)
+        _, parts = current_team().attempt(lambda: [function(*trial) for trial in self.trials], lambda part: part)
         return [value for part in parts for value in part]
 
 

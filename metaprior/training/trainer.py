@@ -13,7 +13,7 @@ from metaprior.metagrad.problem import LOG_LR, Engine, NonFinite, OuterTerms, Pr
 from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.training.averaging import Average
 from metaprior.training.divided_batch import summed
 from metaprior.training.door import Door
@@ -79,8 +79,8 @@ class Trainer:
     """Theta, its optimiser, and the next step. ``engine`` and ``stacked`` say how gradients are computed; ``pooled`` is
     the warm start's own source of tasks, if it has one.
 
-    The tasks of a step are divided over the ranks of ``team``; theta and everything that decides about the next step
-    are the same on all of them. ``sharded``: each holds a part of the optimiser's moments.
+    The tasks of a step are divided over the ranks of the current team; theta and everything that decides about the next
+    step are the same on all of them. ``sharded``: each holds a part of the optimiser's moments.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Trainer:
         stacked: bool,
         relative_sigma: float,
         seed: int,
-        team: Team = Team(),  # noqa: B008 (has no state)
         sharded: bool = False,
     ) -> None:
         if settings.balance_step_sizes and problem.inner.learn_lr != "per_tensor":
@@ -106,8 +105,8 @@ class Trainer:
         self.problem, self.tasks, self.settings = problem, tasks, settings
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
-        self.team = team
-        self._shards = Sharded(team) if sharded and team.size > 1 else Whole()
+        self.team = current_team()
+        self._shards = Sharded() if sharded and self.team.size > 1 else Whole()
         self._hold(theta)
         self.progress = Progress()
         self._average = self._begun_average()
@@ -154,9 +153,9 @@ class Trainer:
         """Every rank has its share of the meta-batch; with one rank that is all of it."""
         own = self.team.share(self.settings.meta_batch)
         if phase.pooled:
-            sums = summed(self.team, self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
+            sums = summed(self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
             return mean_of_pool(sums, self.theta)
-        return summed(self.team, self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
+        return summed(self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
 
     def _meta_sums(self, phase: Phase, own: range) -> BatchSums:
         problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
@@ -242,7 +241,6 @@ class Trainer:
             Noise(self.seed).fork("step size search").at(task=own.start),
             share=SHARE_WARM if self.settings.starts_warm else SHARE,
             balanced=self.settings.balance_step_sizes,
-            team=self.team,
         )
 
     def note_score(self, score: float, failed: int = 0) -> bool:

@@ -318,7 +318,7 @@ def test_two_real_processes() -> None:
         assert set(parts) == set(PARTS)
         assert all(value > 0 for value in parts.values())
         assert sum(parts.values()) < step
-    alone = Job(TEAM, 4, 16, 1, 1, 1, 2, 1).trainer(Team())
+    alone = Job(TEAM, 4, 16, 1, 1, 1, 2, 1).trainer()
     alone.step()
     assert found["numbers"] > 2 * found["weights"] > 2 * 60_000
     assert found["moments_bytes"] == pytest.approx(held_bytes(alone) / 2, rel=0.01)

@@ -9,7 +9,7 @@ from metaprior.team.agreement import Disagreement
 from tests.team.fake import outcomes
 
 
-def fit(team: mp.Team, **settings: int) -> mp.MetaLearner:
+def fit(**settings: int) -> mp.MetaLearner:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.pop("module_seed", 0))
         module = mp.MLP(1, [4], 1)
@@ -20,13 +20,12 @@ def fit(team: mp.Team, **settings: int) -> mp.MetaLearner:
         epochs=1,
         tasks_per_epoch=4,
         progress=False,
-        team=team,
         **{"meta_batch": 2, **settings},
     )
 
 
 def refusal(**of_rank_1: int) -> str:
-    found = outcomes(2, lambda team: fit(team, **(of_rank_1 if team.rank else {})))
+    found = outcomes(2, lambda team: fit(**(of_rank_1 if team.rank else {})))
     assert isinstance(found[0], Disagreement)
     assert isinstance(found[1], OtherRankFailed)
     return str(found[0])

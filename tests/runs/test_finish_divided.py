@@ -51,7 +51,7 @@ def copied(folder: Path, to: Path, **about: Any) -> Path:
 @pytest.mark.parametrize("size", [2, 3])
 def test_scores_by_lead_time_are_those_of_one_process(prior: tuple[Config, MetaLearner], size: int) -> None:
     alone = json.dumps(score_run(*prior).as_json())
-    assert together(size, lambda team: json.dumps(score_run(*prior, team=team).as_json())) == [alone] * size
+    assert together(size, lambda _: json.dumps(score_run(*prior).as_json())) == [alone] * size
 
 
 def test_a_rank_reads_the_windows_of_its_own_tasks_alone(
@@ -66,7 +66,7 @@ def test_a_rank_reads_the_windows_of_its_own_tasks_alone(
     monkeypatch.setattr(MetaSolarPredictionDataset, "windows", windows)
 
     def work(team: Team) -> set[int]:
-        score_run(*prior, team=team)
+        score_run(*prior)
         return asked[threading.get_ident()]
 
     assert together(2, work) == [{0}, {1}]
@@ -87,11 +87,11 @@ def test_tasks_that_fail_are_listed_in_their_order_and_all_failing_is_an_error_o
     monkeypatch.setattr(learner, "adapt", adapt)
     alone = score_run(config, learner)
     assert len(alone.failures) == 1
-    for found in together(2, lambda team: score_run(config, learner, team=team)):
+    for found in together(2, lambda _: score_run(config, learner)):
         assert json.dumps(found.as_json()) == json.dumps(alone.as_json())
         assert found.table() == alone.table()
     first |= {one.sum().item() for one in _supports(config)}
-    for error in outcomes(2, lambda team: score_run(config, learner, team=team)):
+    for error in outcomes(2, lambda _: score_run(config, learner)):
         assert isinstance(error, FloatingPointError)
         assert "no task could be scored" in str(error)
 
@@ -125,7 +125,7 @@ def test_the_first_rank_alone_writes_the_end_of_a_run_and_has_its_folder(
     def work(team: Team) -> None:
         run = RunFolder(folder if team.first else tmp_path / "elsewhere")
         board: Any = boards[team.rank]
-        finish.finish(*prior, run, board, 5, poll=lambda: None, say=said[team.rank].append, team=team)
+        finish.finish(*prior, run, board, 5, poll=lambda: None, say=said[team.rank].append)
 
     together(2, work)
     assert not (tmp_path / "elsewhere").exists()
@@ -151,7 +151,7 @@ def test_a_full_disk_of_the_first_rank_stops_all(
     monkeypatch.setattr(RunFolder, "note_saved", lambda *_: None)
 
     def work(team: Team) -> None:
-        finish.finish(*prior, RunFolder(tmp_path), None, 5, poll=lambda: None, say=lambda _: None, team=team)
+        finish.finish(*prior, RunFolder(tmp_path), None, 5, poll=lambda: None, say=lambda _: None)
 
     first, second = outcomes(2, work)
     assert isinstance(first, OSError)
@@ -162,7 +162,7 @@ def test_a_full_disk_of_the_first_rank_stops_all(
 @pytest.mark.parametrize("size", [2, 4])
 def test_a_run_is_evaluated_as_by_one_process(solar_run: SolarRun, size: int) -> None:
     alone = json.dumps(evaluate_run(solar_run.folder, tasks=3).as_json())
-    found = together(size, lambda team: json.dumps(evaluate_run(solar_run.folder, tasks=3, team=team).as_json()))
+    found = together(size, lambda _: json.dumps(evaluate_run(solar_run.folder, tasks=3).as_json()))
     assert found == [alone] * size
     assert json.loads(alone)["rows"][0]["tasks"] == 3
 
@@ -174,13 +174,13 @@ def test_ranks_that_find_another_prior_or_none_stop_at_once(solar_run: SolarRun,
     learner.save(other / "prior")
 
     def different(team: Team) -> object:
-        return evaluate_run(solar_run.folder if team.first else other, team=team)
+        return evaluate_run(solar_run.folder if team.first else other)
 
     first, second = outcomes(2, different)
     assert isinstance(first, Disagreement)
     assert "prior: rank 0 has" in str(first)
     assert isinstance(second, OtherRankFailed)
-    first, second = outcomes(2, lambda team: evaluate_run(solar_run.folder if team.first else tmp_path, team=team))
+    first, second = outcomes(2, lambda team: evaluate_run(solar_run.folder if team.first else tmp_path))
     assert isinstance(first, OtherRankFailed)
     assert isinstance(second, ValueError)
 
@@ -208,7 +208,7 @@ def test_a_forecast_by_several_ranks_is_that_of_one(
     def work(team: Team) -> list[str]:
         heard: list[str] = []
         out = tmp_path / ("divided.nc" if team.first else "nowhere/divided.nc")  # a folder that others do not have
-        predict(wanted(solar_run.folder, june, out), heard.append, team=team)
+        predict(wanted(solar_run.folder, june, out), heard.append)
         return heard
 
     heard = together(size, work)
@@ -225,7 +225,7 @@ def test_ranks_that_are_given_other_frames_stop_at_once(solar_run: SolarRun, jun
     write_frames(simulate(days=2, size=16, seed=1, start="2025-06-01", progress=False), other)
 
     def different(team: Team) -> None:
-        predict(wanted(solar_run.folder, june if team.first else other, out), lambda _: None, team=team)
+        predict(wanted(solar_run.folder, june if team.first else other, out), lambda _: None)
 
     first, second = outcomes(2, different)
     assert isinstance(first, Disagreement)
@@ -233,7 +233,7 @@ def test_ranks_that_are_given_other_frames_stop_at_once(solar_run: SolarRun, jun
     assert isinstance(second, OtherRankFailed)
 
     def missing(team: Team) -> None:
-        predict(wanted(solar_run.folder, june if team.first else tmp_path / "no.nc", out), lambda _: None, team=team)
+        predict(wanted(solar_run.folder, june if team.first else tmp_path / "no.nc", out), lambda _: None)
 
     first, second = outcomes(2, missing)
     assert isinstance(first, OtherRankFailed)
@@ -243,7 +243,7 @@ def test_ranks_that_are_given_other_frames_stop_at_once(solar_run: SolarRun, jun
 
 def test_what_the_first_rank_refuses_is_refused_by_all(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
     def work(team: Team) -> None:
-        predict(wanted(solar_run.folder, june, tmp_path / "now.txt"), lambda _: None, team=team)
+        predict(wanted(solar_run.folder, june, tmp_path / "now.txt"), lambda _: None)
 
     first, second = outcomes(2, work)
     assert isinstance(first, ValueError)

@@ -221,7 +221,7 @@ def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monk
     from tests.runs import tiny
 
     config = tiny.request(tmp_path / "waves").config
-    monkeypatch.setattr(predicting, "learned", lambda _, options, team: (config, None))
+    monkeypatch.setattr(predicting, "learned", lambda _, options: (config, None))
     with pytest.raises(ValueError, match=r"tasks\.kind 'sinusoids'; metaprior predict is for runs on frames"):
         predict(wanted(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
 

@@ -27,7 +27,7 @@ def run_of(folder: Path, *changes: Callable[[int], str]) -> list[object]:
     """What becomes of two ranks, each with its own changes of the configuration."""
 
     def work(team: Team) -> None:
-        train(request(folder, *(change(team.rank) for change in changes)), lambda _: None, team)
+        train(request(folder, *(change(team.rank) for change in changes)), lambda _: None)
 
     return outcomes(2, work)
 
@@ -50,7 +50,7 @@ def in_turn(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any, i
 def test_two_ranks_train_in_one_process(tmp_path: Path) -> None:
     """As often as one likes: what follows is not refused for another reason."""
     for name in ("one", "two"):
-        together(2, lambda team, name=name: train(request(tmp_path / name), lambda _: None, team))  # type: ignore[misc]
+        together(2, lambda _, name=name: train(request(tmp_path / name), lambda _: None))  # type: ignore[misc]
     assert_same_run(tmp_path / "one", tmp_path / "two")
 
 
@@ -76,7 +76,7 @@ def test_other_data_under_the_same_name(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("options", [{"resume": True}, {"resume": True, "resume_from": "best"}])
 def test_other_options(tmp_path: Path, options: dict[str, Any]) -> None:
     def work(team: Team) -> None:
-        train(request(tmp_path / "run", **(options if team.rank else {})), lambda _: None, team)
+        train(request(tmp_path / "run", **(options if team.rank else {})), lambda _: None)
 
     assert_refused(outcomes(2, work), tmp_path / "run", "  --resume: rank 0 has False, rank 1 has True")
 

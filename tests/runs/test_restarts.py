@@ -30,7 +30,7 @@ def start(folder: Path, kept: str = "", resume_from: Which = "last") -> tuple[Se
     asked = replace(request(folder, resume=resume_from != "last"), resume_from=resume_from)
 
     def work(team: Team) -> str:
-        train(asked, said.append if team.first else lambda _: None, team)
+        train(asked, said.append if team.first else lambda _: None)
         return team.kept()
 
     return outcomes(2, work, kept), said
@@ -77,7 +77,7 @@ def test_another_checkpoint_is_begun_from_once(tmp_path: Path, kept: str, step: 
 
 
 def test_ranks_that_are_asked_for_different_evaluations_stop(tmp_path: Path) -> None:
-    together(2, lambda team: train(request(tmp_path / "run"), lambda _: None, team))
-    found = outcomes(2, lambda team: evaluate_run(tmp_path / "run", tasks=2 + team.rank, team=team))
+    together(2, lambda _: train(request(tmp_path / "run"), lambda _: None))
+    found = outcomes(2, lambda team: evaluate_run(tmp_path / "run", tasks=2 + team.rank))
     assert isinstance(found[0], Disagreement)
     assert "--tasks: rank 0 has 2, rank 1 has 3" in str(found[0])

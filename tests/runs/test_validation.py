@@ -120,7 +120,7 @@ def test_the_error_of_a_constant_is_put_together_from_tasks_to_the_same_bits(siz
 
         def work(team: Team, tasks: list[Task] = tasks, continuous: bool = continuous) -> tuple[float, bool]:
             asked = Asked(tasks)
-            found = error_of_a_constant(FirstTasks(asked, len(tasks)), continuous=continuous, team=team)
+            found = error_of_a_constant(FirstTasks(asked, len(tasks)), continuous=continuous)
             return found, asked.indices == list(team.share(len(tasks)))
 
         assert together(size, work) == [(alone, True)] * size
@@ -137,12 +137,12 @@ def test_all_ranks_come_to_the_same_judgement() -> None:
 
     def work(team: Team) -> tuple[Validation, bool]:
         asked = Asked(tasks)
-        found = Validator(learner, FirstTasks(asked, 5), SETTINGS, lambda: None, team=team)(theta)
+        found = Validator(learner, FirstTasks(asked, 5), SETTINGS, lambda: None)(theta)
         return found, asked.indices == 2 * list(team.share(5))  # for the error of a constant, and for the scores
 
     assert together(3, work) == [(alone, True)] * 3
 
     def nothing(team: Team) -> Validation:
-        return Validator(learner, FirstTasks([wild] * 3, 3), SETTINGS, lambda: None, team=team)(theta)
+        return Validator(learner, FirstTasks([wild] * 3, 3), SETTINGS, lambda: None)(theta)
 
     assert [found.score for found in together(2, nothing)] == [math.inf] * 2

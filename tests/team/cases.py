@@ -90,14 +90,14 @@ class Case:
     shard: bool = False
     meta_batch: int = 4
 
-    def trainer(self, team: Team) -> tuple[Trainer, Waves]:
+    def trainer(self) -> tuple[Trainer, Waves]:
         torch.manual_seed(0)
         module: nn.Module = MLP(1, self.hidden, self.outputs, activation="tanh").double()
         learner = MetaLearner(module, self.likelihood(), **{"inner": INNER, **self.learner})
         settings = {"epochs": 1, "tasks_per_epoch": STEPS * self.meta_batch, "meta_batch": self.meta_batch}
         tasks = self.tasks()
         trainer = learner.trainer(
-            tasks, MetaTraining(**{**settings, "warm_start": 3, **self.training}), team=team, shard=self.shard
+            tasks, MetaTraining(**{**settings, "warm_start": 3, **self.training}), shard=self.shard
         )
         tasks.asked.clear()
         return trainer, tasks
@@ -124,9 +124,9 @@ ALL_BAD = Case(lambda: Waves(bad=frozenset(range(24, 999))), training={"most_bad
 """From meta-step 3 on, so that the search has found something."""
 
 
-def learned(case: Case, team: Team) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def learned(case: Case) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Theta and moments after all steps; and what happened on the way."""
-    trainer, tasks = case.trainer(team)
+    trainer, tasks = case.trainer()
     failures: list[str] = []
     losses: list[float] = []
     stopped = None
@@ -151,10 +151,10 @@ def learned(case: Case, team: Team) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return trainer.tensors(), facts
 
 
-def fitted(tasks: Tasks, team: Team) -> dict[str, Tensor]:
+def fitted(tasks: Tasks) -> dict[str, Tensor]:
     torch.manual_seed(0)
     learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), inner=INNER)
-    learner.fit(tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, team=team, progress=True)
+    learner.fit(tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, progress=True)
     return {"mu": learner.theta_.mu, "rho": learner.theta_.rho, **learner.theta_.plain}
 
 
@@ -179,10 +179,10 @@ def resumed_and_stopped(folder: Path, team: Team) -> list[str]:
     said: list[str] = []
     finish.draw = lambda *_: []
     # On rank 0 alone: it writes the file that it reads.
-    train(team.on_first(lambda: request(folder / "one then two", resume=True)), said.append, team)
+    train(team.on_first(lambda: request(folder / "one then two", resume=True)), said.append)
     fail_at(11)
     try:
-        train(team.on_first(lambda: request(folder / "two then one")), lambda _: None, team)
+        train(team.on_first(lambda: request(folder / "two then one")), lambda _: None)
     except PowerFailure:
         return said
     raise AssertionError("the run has not stopped")
@@ -194,9 +194,9 @@ def main(folder: Path) -> None:
     with team_of_torchrun() as team:
         facts: dict[str, Any] = {}
         for name, case in {**CASES, "all bad": ALL_BAD}.items():
-            tensors, facts[name] = learned(case, team)
+            tensors, facts[name] = learned(case)
             save_file({key: value.contiguous() for key, value in tensors.items()}, folder / f"{name} {team.rank}")
-        save_file(fitted(Waves(), team), folder / f"fit {team.rank}")
+        save_file(fitted(Waves()), folder / f"fit {team.rank}")
         facts["runs"] = resumed_and_stopped(folder, team)
         (folder / f"facts {team.rank}.json").write_text(json.dumps(facts))
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.team import Team
+from metaprior.team import Team, use_team
 from metaprior.team.ranks import Ranks
 from metaprior.team.team import RankLost
 
@@ -72,7 +72,10 @@ class FakeRank(Ranks):
 
 
 def outcomes(size: int, work: Callable[[Team], T], kept: str = "") -> list[T | BaseException]:
-    """What ``work`` returned or raised on each rank; ``kept`` is what an earlier start has left."""
+    """Return what ``work`` returned or raised on each rank, whose team is the current one.
+
+    ``kept`` is the note that an earlier start has left.
+    """
     office = _PostOffice()
     office.kept = kept
     found: list[T | BaseException] = [RuntimeError("never came to an end")] * size
@@ -80,7 +83,8 @@ def outcomes(size: int, work: Callable[[Team], T], kept: str = "") -> list[T | B
     def run(rank: int) -> None:
         with office.turn:
             try:
-                found[rank] = work(FakeRank(rank, size, office))
+                with use_team(FakeRank(rank, size, office)) as team:
+                    found[rank] = work(team)
             except BaseException as error:
                 found[rank] = error
             finally:

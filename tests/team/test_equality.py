@@ -12,7 +12,6 @@ from torch import Tensor
 from metaprior import checkpoint
 from metaprior.runs import finish
 from metaprior.runs.state import KIND
-from metaprior.team import Team
 from metaprior.training import trainer as trainer_module
 from metaprior.training.shards import ALIGNED, SMALLEST
 from tests.runs.test_resume import PowerFailure, at_step, fail
@@ -90,7 +89,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in ("read ahead", "whole", "sharded")])
 def test_theta_is_that_of_one_process(results: Results, name: str) -> None:
-    alone, facts = learned(CASES[name], Team())
+    alone, facts = learned(CASES[name])
     assert_same_theta(results.tensors(name), alone)
     for own in results.facts(name):
         assert own["failures"] == facts["failures"]
@@ -106,7 +105,7 @@ def test_gradients_were_computed_one_by_one_and_stacked(results: Results) -> Non
 
 
 def test_fit_learns_the_same(results: Results) -> None:
-    assert_same_theta(results.tensors("fit"), fitted(cases.Waves(), Team()))
+    assert_same_theta(results.tensors("fit"), fitted(cases.Waves()))
 
 
 def test_reading_ahead_changes_nothing(results: Results) -> None:
@@ -134,7 +133,7 @@ def test_bad_tasks_are_skipped_counted_and_named_on_all_ranks(results: Results) 
 
 
 def test_too_many_bad_tasks_stop_all_ranks_with_the_same_message(results: Results) -> None:
-    alone, facts = learned(ALL_BAD, Team())
+    alone, facts = learned(ALL_BAD)
     assert facts["stopped"].startswith("8 tasks in a row had no finite gradient (step 8); the last was wave 31")
     for own in results.facts("all bad"):
         assert own["stopped"] == facts["stopped"]

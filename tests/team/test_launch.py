@@ -23,7 +23,7 @@ def imported(*names):
 with team_of_torchrun() as team:
     print("before:", imported("torch.distributed.tensor"))  # later torch's own optimisers import it, and a lot more
     MetaLearner(MLP(1, [4], 1), Gaussian()).fit(
-        Sinusoids(), epochs=1, tasks_per_epoch=2, meta_batch=2, team=team, shard=True, progress=False
+        Sinusoids(), epochs=1, tasks_per_epoch=2, meta_batch=2, shard=True, progress=False
     )
 assert type(team).__name__ == "Team"
 assert not torch.distributed.is_initialized()

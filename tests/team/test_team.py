@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from metaprior.team import OtherRankFailed, Team
+from metaprior.team import OtherRankFailed, Team, current_team
 from tests.team.fake import FakeRank, _PostOffice, outcomes, together
 
 
@@ -116,3 +116,12 @@ def test_who_is_interrupted_at_work_takes_the_others_along() -> None:
         return team.attempt(interrupted, lambda _: None)
 
     assert {type(outcome) for outcome in outcomes(3, work)} == {KeyboardInterrupt}
+
+
+def test_the_current_team_is_that_of_the_thread_and_a_single_process_within_work() -> None:
+    def work(team: Team) -> tuple[bool, list[int], int]:
+        sizes = team.map(lambda _: current_team().size, 3)  # ranks are not in step there
+        return current_team() is team, sizes, team.on_first(lambda: current_team().size)
+
+    assert together(2, work) == [(True, [1, 1, 1], 1)] * 2
+    assert type(current_team()) is Team

@@ -27,7 +27,7 @@ def test_whole_is_everything_in_the_same_memory() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parts_that_were_moved_are_joined_and_put_together(shape: tuple[int, ...], size: int) -> None:
     def work(team: Team) -> tuple[Tensor, Tensor, int]:
-        shards, tensor = Sharded(team), numbers(shape).requires_grad_()
+        shards, tensor = Sharded(), numbers(shape).requires_grad_()
         part = shards.part(tensor)
         assert not part.requires_grad
         moment = part * 3.0
@@ -49,7 +49,7 @@ def test_parts_that_were_moved_are_joined_and_put_together(shape: tuple[int, ...
 def test_parts_are_of_about_equal_size_and_begin_where_a_processor_likes_it(count: int, size: int) -> None:
     """In turn they are the tensor, and nothing twice."""
     tensor = torch.arange(float(count))
-    parts = together(size, lambda team: Sharded(team).part(tensor))
+    parts = together(size, lambda _: Sharded().part(tensor))
     assert torch.equal(torch.cat(parts), tensor)
     assert max(map(len, parts)) < count / size + ALIGNED
     assert all(int(part[0]) % ALIGNED == 0 for part in parts if len(part))
@@ -61,7 +61,7 @@ def test_adam_moves_parts_as_it_moves_the_whole_to_the_last_bit() -> None:
     grads = torch.randn(20, count, dtype=torch.float64, generator=generator)
 
     def moved(team: Team) -> tuple[Tensor, Tensor]:
-        shards, tensor = Sharded(team) if team.size > 1 else Whole(), numbers((count,))
+        shards, tensor = Sharded() if team.size > 1 else Whole(), numbers((count,))
         held = shards.part(tensor)
         adam = torch.optim.AdamW([held], fused=True)
         for grad in grads:

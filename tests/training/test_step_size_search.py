@@ -36,7 +36,7 @@ def problem_with(lr: float, steps: int = 3, relative_sigma: float = 1e-12) -> tu
 
 
 def balance(problem: Problem, theta: WeightDistribution, tasks: list[Task], noise: Noise) -> Tensor:
-    return search._Search(problem, [(task, noise) for task in tasks], SHARE, Team()).balance(theta, noise)
+    return search._Search(problem, [(task, noise) for task in tasks], SHARE).balance(theta, noise)
 
 
 def found_for(lr: float, tasks: list[Task]) -> float:
@@ -243,7 +243,7 @@ def divided_search(tasks: list[Task], size: int, *, balanced: bool) -> list[Tens
         own = team.share(len(tasks))
         noise = Noise(5).at(task=own.start)
         mine = [tasks[index] for index in own]
-        found = searched_step_sizes(problem, theta, mine, noise, share=SHARE, balanced=balanced, team=team)
+        found = searched_step_sizes(problem, theta, mine, noise, share=SHARE, balanced=balanced)
         return found.plain[LOG_LR].detach().clone()
 
     return together(size, work)

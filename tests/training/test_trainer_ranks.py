@@ -24,16 +24,16 @@ from tests.training.lines import EndlessLines, copied, diverging, line, make_pro
 Results = dict[str, Tensor]
 
 
-def trainer_of(team: Team, tasks: Tasks, pooled: Tasks | None = None, **settings: Any) -> Trainer:
+def trainer_of(tasks: Tasks, pooled: Tasks | None = None, **settings: Any) -> Trainer:
     problem = make_problem()
     theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), 0.2)
     whole = MetaTraining(**{"epochs": 1, "tasks_per_epoch": 15, "meta_batch": 3, "scales_first": 0.2, **settings})
-    how = {"engine": keeping(10), "stacked": False, "relative_sigma": 0.2, "seed": 4, "team": team}
+    how = {"engine": keeping(10), "stacked": False, "relative_sigma": 0.2, "seed": 4}
     return Trainer(problem, theta, tasks, whole, pooled=pooled, **how)
 
 
-def trained(team: Team, tasks: Callable[[], Tasks] = EndlessLines, **settings: Any) -> Results:
-    trainer = trainer_of(team, tasks(), **settings)
+def trained(tasks: Callable[[], Tasks] = EndlessLines, **settings: Any) -> Results:
+    trainer = trainer_of(tasks(), **settings)
     while not trainer.done:
         trainer.step()
     return copied(trainer)
@@ -41,9 +41,9 @@ def trained(team: Team, tasks: Callable[[], Tasks] = EndlessLines, **settings: A
 
 @pytest.mark.parametrize("settings", [{}, {"warm_start": 2, "search_step_size": False}, {"balance_step_sizes": True}])
 def test_all_ranks_learn_the_same_and_that_of_one_process(settings: dict[str, Any]) -> None:
-    (alone,) = together(1, lambda team: trained(team, **settings))
+    (alone,) = together(1, lambda _: trained(**settings))
     for size in (2, 4):
-        first, *others = together(size, lambda team: trained(team, **settings))
+        first, *others = together(size, lambda _: trained(**settings))
         for name, value in first.items():
             torch.testing.assert_close(value, alone[name], rtol=1e-10, atol=1e-12, msg=name)
             assert all(torch.equal(other[name], value) for other in others), name
@@ -61,7 +61,7 @@ def test_noise_belongs_to_the_task_and_not_to_the_rank(monkeypatch: pytest.Monke
     expected = Noise(4).fork("meta-training")
     for size in (1, 2, 3):
         seen.clear()
-        together(size, lambda team: trained(team, search_step_size=False))
+        together(size, lambda _: trained(search_step_size=False))
         assert seen == {f"line {index}": expected.at(task=index) for index in range(15)}
 
 
@@ -77,7 +77,7 @@ def test_the_search_is_divided_with_the_noise_of_each_task(monkeypatch: pytest.M
     expected = Noise(4).fork("step size search")
     for size in (1, 2, 3):
         seen.clear()
-        together(size, lambda team: trainer_of(team, EndlessLines()).step())
+        together(size, lambda _: trainer_of(EndlessLines()).step())
         assert seen == {f"line {index}": expected.at(task=index) for index in range(5)}
 
 
@@ -107,7 +107,7 @@ def test_a_rank_reads_its_own_tasks_once_and_nothing_behind_the_last(
 
     def work(team: Team) -> tuple[list[int], list[int]]:
         tasks, pooled = Watched("task "), Watched("pooled ")
-        trainer = trainer_of(team, tasks, pooled, warm_start=2, search_step_size=False)
+        trainer = trainer_of(tasks, pooled, warm_start=2, search_step_size=False)
         while not trainer.done:
             trainer.step()
         return pooled.asked, tasks.asked
@@ -135,7 +135,7 @@ def test_only_sources_that_say_so_are_read_by_another_thread(
         sources.append(Source())
         if says is not None:
             sources[-1].thread_safe = says  # type: ignore[attr-defined]
-    trainer = trainer_of(Team(), *sources, warm_start=2, search_step_size=False)
+    trainer = trainer_of(*sources, warm_start=2, search_step_size=False)
     while not trainer.done:
         trainer.step()
     assert threads == ({True, False} if all(safe) else {True})
@@ -144,7 +144,7 @@ def test_only_sources_that_say_so_are_read_by_another_thread(
 def test_what_was_read_ahead_is_not_taken_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer that is put back to where it was asks again."""
     monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", -1.0)
-    trainer = trainer_of(Team(), Watched())
+    trainer = trainer_of(Watched())
     trainer.step()
     before, progress = {name: value.clone() for name, value in trainer.tensors().items()}, trainer.progress
     saved = vars(progress).copy()
@@ -160,7 +160,7 @@ def test_what_was_read_ahead_is_not_taken_for_something_else(monkeypatch: pytest
 
 def test_bad_tasks_everywhere_stop_all_ranks_alike() -> None:
     def work(team: Team) -> str:
-        trainer = trainer_of(team, Watched("line ", bad=range(6, 99)), most_bad_tasks=6, search_step_size=False)
+        trainer = trainer_of(Watched("line ", bad=range(6, 99)), most_bad_tasks=6, search_step_size=False)
         trainer.step()
         trainer.step()
         before = copied(trainer)
@@ -178,14 +178,14 @@ def test_bad_tasks_everywhere_stop_all_ranks_alike() -> None:
 
 def test_a_rank_that_cannot_read_for_the_search_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_module, "SEARCH_TASKS", 4)
-    first, second = outcomes(2, lambda team: trainer_of(team, Watched(gone=3)).step())
+    first, second = outcomes(2, lambda _: trainer_of(Watched(gone=3)).step())
     assert isinstance(first, OtherRankFailed)
     assert isinstance(second, OSError)
 
 
 def test_a_rank_that_cannot_read_stops_all_before_the_step_is_taken() -> None:
     def work(team: Team) -> None:
-        trainer = trainer_of(team, Watched(gone=8), search_step_size=False)
+        trainer = trainer_of(Watched(gone=8), search_step_size=False)
         for _ in range(2):
             trainer.step()
         before = copied(trainer)

@@ -36,27 +36,23 @@ from metaprior.solar.maps.sources import units_from_json
 from metaprior.solar.maps.units import Values
 from metaprior.solar.maps.windows import Times
 from metaprior.tasks.task import Examples
-from metaprior.team import Team
+from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest
 
 Say = Callable[[str], None]
 
 
-def predict(
-    wanted: Wanted,
-    say: Say,
-    *,
-    team: Team = Team(),  # noqa: B008 (has no state)
-) -> None:
+def predict(wanted: Wanted, say: Say) -> None:
     """Adapt the run's prior to the support frames, forecast what follows the input frames, write it.
 
     The ranks of a team share the weight samples, and rank 0 writes. All have to see the run's folder and the frames.
     """
+    team = current_team()
     team.on_first(lambda: _check_out(wanted))
-    forecaster = _loaded(wanted.run, wanted.options, team)
-    given = _given_to_all(forecaster, wanted, team)
+    forecaster = _loaded(wanted.run, wanted.options)
+    given = _given_to_all(forecaster, wanted)
     posterior, _ = team.attempt(lambda: _adapted(forecaster, given, wanted), lambda _: None)
-    forecast = _forecast(forecaster, posterior, given, wanted, team)
+    forecast = _forecast(forecaster, posterior, given, wanted)
     team.on_first(lambda: _write(forecaster, forecast, given, wanted))
     for line in _said(forecaster, given, wanted):
         say(line)
@@ -90,20 +86,21 @@ def _check_out(wanted: Wanted) -> None:
         raise ValueError(f"--samples has to be at least 2 (a spread is told from them), got {wanted.samples}")
 
 
-def _loaded(folder: Path, options: Mapping[str, object], team: Team) -> Forecaster:
+def _loaded(folder: Path, options: Mapping[str, object]) -> Forecaster:
     run = RunFolder(folder)
-    config, learner = learned(run, options=options, team=team)
+    config, learner = learned(run, options=options)
     if not config.is_solar:
         raise ValueError(
             f"{folder} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
             f"({' or '.join(map(repr, SOLAR_TASKS))})"
         )
-    content = team.on_first(lambda: described_frames(run))
+    content = current_team().on_first(lambda: described_frames(run))
     return Forecaster(config, learner, units_from_json(content["units"]), content["cadence"], content)
 
 
-def _given_to_all(forecaster: Forecaster, wanted: Wanted, team: Team) -> Given:
+def _given_to_all(forecaster: Forecaster, wanted: Wanted) -> Given:
     """Every rank reads the frames; raises if they are not the same for all."""
+    team = current_team()
     if team.size == 1:
         return given_frames(forecaster, wanted, progress=True)
     given, digests = team.attempt(
@@ -148,15 +145,13 @@ def _first_input(forecaster: Forecaster, given: Given) -> int:
     return int(np.flatnonzero(times == given.issued)[0]) + 1 - int(forecaster.tasks["input_len"])
 
 
-def _forecast(
-    forecaster: Forecaster, posterior: Posterior, given: Given, wanted: Wanted, team: Team
-) -> GaussianForecast:
+def _forecast(forecaster: Forecaster, posterior: Posterior, given: Given, wanted: Wanted) -> GaussianForecast:
     """Of one window, in the frames' own units: means (S, 1, L, Y, X)."""
     inputs, first, count = given.inputs, _first_input(forecaster, given), forecaster.tasks["input_len"]
     times, valid = inputs["time"].values[first : first + count], valid_times(given.issued, forecaster)
     seen = forecaster.units.encode(read(inputs, first, count), times, place_of(inputs))
     x = _with_known(forecaster, inputs, seen, valid)
-    forecast = posterior.predict(x[None], samples=wanted.samples, seed=wanted.seed, team=team)
+    forecast = posterior.predict(x[None], samples=wanted.samples, seed=wanted.seed)
     if not isinstance(forecast, GaussianForecast):
         raise TypeError(f"maps are forecast with a Gaussian likelihood; got a {type(forecast).__name__}")
     loc, scale = (torch.from_numpy(part) for part in forecaster.units.decoding(valid, place_of(inputs)))

@@ -21,7 +21,6 @@ from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context
 from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
-from metaprior.team import Team
 from metaprior.text_table import Row, text_table
 
 SCORES = "scores.json"
@@ -115,11 +114,10 @@ def score_run(
     *,
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
-    team: Team = Team(),  # noqa: B008 (has no state)
 ) -> SolarScores:
     """Score the learned prior on the test tasks, before and after adaptation, and by shots.
 
-    The ranks of a team share the tasks; all get the scores, which are those of one process to the last bit.
+    The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
     """
     dataset, count = unseen_dataset(config), config.evaluate.tasks
     methods, points = _forecasters(config, learner), _points(dataset)
@@ -134,7 +132,7 @@ def score_run(
 
     found = {name: empty_scores(dataset) for name in (*points, *methods)}
     failures: list[str] = []
-    for one in map_tasks(scored, count, label="scores", progress=progress, team=team):
+    for one in map_tasks(scored, count, label="scores", progress=progress):
         if isinstance(one, str):
             failures.append(one)
         else:
