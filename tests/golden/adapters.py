@@ -1,6 +1,6 @@
 """How the package is called and what is read from its objects: to be changed when its names change, and only then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from metaprior.evaluation import Evaluation
 from metaprior.forecasts import Forecast
 from metaprior.metagrad.problem import LOG_LR
 from tests.golden.digest import Entries
+from tests.golden.flat import columns
 
 
 def mlp(inputs: int = 1, hidden: Sequence[int] = (5,), outputs: int = 1, activation: str = "tanh") -> nn.Module:
@@ -46,30 +47,15 @@ def forecast_entries(forecast: Forecast, y: Tensor | None = None, prefix: str = 
 
 
 def evaluation_entries(found: Evaluation, prefix: str = "evaluation") -> Entries:
-    """Return every number of every row."""
+    """Return every column of the rows (an entry for each number of shots and steps), and of the reliability."""
     entries: Entries = {f"{prefix}/failures": len(found.failures)}
-    for row in found.rows:
-        shots = "all" if row["shots"] is None else row["shots"]
-        values = {name: value for name, value in row.items() if name not in ("shots", "steps")}
-        entries |= {f"{prefix}/{shots} shots, {row['steps']} steps/{name}": value for name, value in values.items()}
+    entries |= {f"{prefix}/{name}": entry for name, entry in columns(found.rows).items()}
     for cell, counts in found.reliability.items():
-        entries[f"{prefix}/{cell}/reliability"] = table(counts.rows)
+        entries |= {f"{prefix}/{cell}/{name}": entry for name, entry in columns(counts.rows).items()}
     return entries
-
-
-def table(rows: Sequence[Mapping[str, Any]]) -> Tensor:
-    """Return the numbers of rows with equal columns; what is not known is NaN."""
-    numbers = [[float("nan") if value is None else float(value) for value in row.values()] for row in rows]
-    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def summary_entries(history: Sequence[Any], prefix: str = "history") -> Entries:
     """Return the phases and means of the epochs of a meta-training."""
-    found: Entries = {
-        f"{prefix}/phases": ", ".join(one.phase for one in history),
-        f"{prefix}/tasks": ", ".join(f"{one.tasks} + {one.bad_tasks} bad" for one in history),
-    }
-    for name in dict.fromkeys(key for one in history for key in one.means):
-        values = [one.means.get(name, float("nan")) for one in history]
-        found[f"{prefix}/{name}"] = torch.tensor(values, dtype=torch.float64)
-    return found
+    rows = [{"phase": one.phase, "tasks": one.tasks, "bad_tasks": one.bad_tasks, **one.means} for one in history]
+    return {f"{prefix}/{name}": entry for name, entry in columns(rows).items()}
