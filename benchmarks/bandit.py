@@ -117,7 +117,7 @@ def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:
     """The prior itself, once for each bandit."""
     theta, moving = learner.theta_, learner.problem(1).adapted_names
     plain = {name: p.expand(size, *p.shape) if name in moving else p for name, p in theta.plain.items()}
-    return WeightDistribution(theta.mu.expand(size, -1), theta.rho.expand(size, -1), plain)
+    return theta.replace(mu=theta.mu.expand(size, -1), rho=theta.rho.expand(size, -1), plain=plain)
 
 
 def _adapted(learner: MetaLearner, seen: Examples, noise: Noise) -> WeightDistribution:
@@ -132,7 +132,7 @@ def _where(good: Tensor, new: WeightDistribution, old: WeightDistribution, movin
         return torch.where(good.view(-1, *[1] * (one.ndim - 1)), one, other)
 
     plain = {name: chosen(p, old.plain[name]) if name in moving else p for name, p in new.plain.items()}
-    return WeightDistribution(chosen(new.mu, old.mu), chosen(new.rho, old.rho), plain)
+    return new.replace(mu=chosen(new.mu, old.mu), rho=chosen(new.rho, old.rho), plain=plain)
 
 
 def _values(learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, rule: Rule) -> Tensor:

@@ -34,7 +34,7 @@ from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 STEPS = 4
 K_SHOT, K_QUERY = 5, 6
@@ -163,18 +163,18 @@ CASES: Sequence[Case] = (
 QUICK_CASES = CASES[:6]
 
 
-def relative_difference(gradient: WeightDistribution, reference: WeightDistribution) -> float:
-    """|g - reference| / |reference|, the largest over three parts: means, rhos, and all plain parameters together."""
-    ours, theirs = _parts(gradient, list(reference.plain)), _parts(reference, list(reference.plain))
+def relative_difference(gradient: Parameters, reference: Parameters) -> float:
+    """|g - reference| / |reference|, the largest over three parts: means, rhos, and everything else together."""
+    ours, theirs = _parts(gradient, list(reference.named())), _parts(reference, list(reference.named()))
     return max(float((a - b).norm() / b.norm()) for a, b in zip(ours, theirs, strict=True))
 
 
-def _parts(gradient: WeightDistribution, plain: Sequence[str]) -> list[Tensor]:
-    joined = [torch.cat([gradient.plain[name].flatten() for name in plain])] if plain else []
-    return [gradient.mu, gradient.rho, *joined]
+def _parts(gradient: Parameters, names: Sequence[str]) -> list[Tensor]:
+    mu, rho, *rest = (gradient.named()[name].flatten() for name in names)
+    return [mu, rho, *([torch.cat(rest)] if rest else [])]
 
 
-def _finite(result: MetaGradient | PeerGradient | NonFinite) -> WeightDistribution:
+def _finite(result: MetaGradient | PeerGradient | NonFinite) -> Parameters:
     """The gradient; a problem of this benchmark that diverges is a mistake in its settings."""
     if isinstance(result, NonFinite):
         raise ValueError(str(result))

@@ -159,7 +159,7 @@ def alone(same: Sequence[Task], new: Sequence[Task], settings: Settings) -> Scor
 def fixed_prior(settings: Settings) -> WeightDistribution:
     """The same normal distribution for every weight."""
     zero = torch.zeros(BayesianNetwork(network(settings)).layout.dimension)
-    return WeightDistribution(zero, inverse_softplus(torch.full_like(zero, settings.prior_std)), {})
+    return WeightDistribution(zero, inverse_softplus(torch.full_like(zero, settings.prior_std)))
 
 
 def hierarchical(same: Sequence[Task], new: Sequence[Task], settings: Settings) -> Scores:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.metagrad.problem import Problem
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
@@ -55,21 +55,23 @@ class Weights(NamedTuple):
     mu: list[Tensor]
     rho: list[Tensor]
     plain: dict[str, Tensor]
+    log_lr: Tensor | None = None
 
     def tensors(self) -> list[Tensor]:
         """All of them, in a fixed order."""
-        return [*self.mu, *self.rho, *self.plain.values()]
+        return [*self.mu, *self.rho, *self.plain.values(), *([] if self.log_lr is None else [self.log_lr])]
 
     def like(self, tensors: Sequence[Tensor]) -> "Weights":
         """Other tensors in the order of ``tensors()``."""
         count = len(self.mu)
-        plain = dict(zip(self.plain, tensors[2 * count :], strict=True))
-        return Weights(list(tensors[:count]), list(tensors[count : 2 * count]), plain)
+        plain = dict(zip(self.plain, tensors[2 * count :], strict=False))
+        log_lr = None if self.log_lr is None else tensors[-1]
+        return Weights(list(tensors[:count]), list(tensors[count : 2 * count]), plain, log_lr)
 
     def flat(self) -> WeightDistribution:
         """With mu and rho as vectors."""
         mu, rho = (torch.cat([tensor.reshape(-1) for tensor in part]) for part in (self.mu, self.rho))
-        return WeightDistribution(mu, rho, self.plain)
+        return WeightDistribution(mu, rho, self.plain, self.log_lr)
 
 
 def tensor_by_tensor(problem: Problem, theta: WeightDistribution) -> Weights:
@@ -79,7 +81,8 @@ def tensor_by_tensor(problem: Problem, theta: WeightDistribution) -> Weights:
         return value.detach().clone().requires_grad_()
 
     mu, rho = (list(map(leaf, problem.network.layout.split(part.detach()).values())) for part in (theta.mu, theta.rho))
-    return Weights(mu, rho, {name: leaf(value) for name, value in theta.plain.items()})
+    log_lr = None if theta.log_lr is None else leaf(theta.log_lr)
+    return Weights(mu, rho, {name: leaf(value) for name, value in theta.plain.items()}, log_lr)
 
 
 def _nll(problem: Problem, q: Weights, examples: Examples, noise: Noise, samples: int, like: Tensor) -> Tensor:
@@ -125,7 +128,7 @@ def _outer_loss(problem: Problem, q: Weights, theta: Weights, task: Task, noise:
         total = total + factors.kl * _kl(q, theta)
     if factors.hyperprior and objective.hyperprior is not None:
         for mu, rho in zip(theta.mu, theta.rho, strict=True):
-            own = WeightDistribution(mu.flatten(), rho.flatten(), {})
+            own = WeightDistribution(mu.flatten(), rho.flatten())
             total = total - factors.hyperprior * objective.hyperprior.log_prob(own)
     return total
 
@@ -146,15 +149,14 @@ class _BayesianLayers(nn.Module):
         super().__init__()
         start = tensor_by_tensor(problem, theta)
         self.mu, self.rho = nn.ParameterList(start.mu), nn.ParameterList(start.rho)
-        self.plain = nn.ParameterList(value for name, value in start.plain.items() if name != LOG_LR)
-        self.plain_names = [name for name in start.plain if name != LOG_LR]
-        # In a dictionary, so that it is no parameter: the inner loop does not move its own step sizes.
-        self.learned_lr = {name: value for name, value in start.plain.items() if name == LOG_LR}
+        self.plain, self.plain_names = nn.ParameterList(start.plain.values()), list(start.plain)
+        # A plain tensor, not a parameter: the inner loop does not move its own step sizes.
+        self.log_lr = start.log_lr
 
     def weights(self) -> Weights:
-        """As they are now; learned step sizes last, if there are any."""
+        """As they are now."""
         plain = dict(zip(self.plain_names, self.plain, strict=True))
-        return Weights(list(self.mu), list(self.rho), {**plain, **self.learned_lr})
+        return Weights(list(self.mu), list(self.rho), plain, self.log_lr)
 
     def forward(self, loss: Callable[[Weights], Tensor]) -> Tensor:
         """``higher`` puts its own tensors in place of the parameters before it calls this."""
@@ -170,7 +172,7 @@ def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise
     moving = [*leaves.mu, *leaves.rho, *(value for name, value in leaves.plain.items() if name in adapted)]
     # Learned step sizes: a group for each tensor, and a differentiable override of its lr.
     optimizer = torch.optim.SGD([{"params": [p]} for p in moving], lr=inner.lr, momentum=inner.momentum)
-    override = {"lr": _step_sizes(leaves, len(moving))} if LOG_LR in leaves.plain else None
+    override = None if leaves.log_lr is None else {"lr": _step_sizes(leaves.log_lr, len(moving))}
     with higher.innerloop_ctx(model, optimizer, copy_initial_weights=False, override=override) as (fast, descent):
         for step in range(inner.steps):
             own = noise.at(step=step)
@@ -184,16 +186,16 @@ def _refuse_damping(problem: Problem) -> None:
         raise ValueError("peers take plain inner steps; compare with InnerLoop(damped=False)")
 
 
-def _step_sizes(leaves: Weights, count: int) -> list[Tensor]:
+def _step_sizes(log_lr: Tensor, count: int) -> list[Tensor]:
     """One for each moving tensor, or a single one for all."""
-    alpha = leaves.plain[LOG_LR].exp()
+    alpha = log_lr.exp()
     return list(alpha) if alpha.ndim else [alpha] * count
 
 
 def torchopt_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> PeerGradient:
     """One meta-step with ``torchopt`` (Ren et al. 2023), by its functional optimiser; step sizes cannot be learned."""
     _refuse_damping(problem)
-    if LOG_LR in theta.plain:
+    if theta.log_lr is not None:
         raise ValueError("torchopt has one fixed step size; for learned ones compare with higher_unroll")
     torchopt, leaves = library("torchopt"), tensor_by_tensor(problem, theta)
     names = problem.adapted_names

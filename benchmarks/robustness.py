@@ -24,7 +24,6 @@ from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
 from metaprior.training.epoch import run_steps
-from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
@@ -153,7 +152,7 @@ def _run_to_the_end(trainer: Trainer) -> bool:
 
 
 def _is_finite(trainer: Trainer) -> bool:
-    return all(bool(tensor.isfinite().all()) for tensor in named_tensors(trainer.theta).values())
+    return all(bool(tensor.isfinite().all()) for tensor in trainer.theta.tensors())
 
 
 def _scores(learner: MetaLearner, case: Case, settings: Settings) -> Row:

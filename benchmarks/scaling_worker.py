@@ -31,7 +31,6 @@ from metaprior.noise import Noise
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.team import Team, team_of_torchrun, use_team
 from metaprior.team.launch import leave
-from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
@@ -211,7 +210,7 @@ def timed_steps(job: Job, trainer: Trainer, team: Team, begin: Callable[[], None
         "seconds": seconds,
         "on_cpu": statistics.mean(busy),
         "weights": len(trainer.theta.mu),
-        "numbers": sum(tensor.numel() for tensor in named_tensors(trainer.theta).values()),
+        "numbers": sum(tensor.numel() for tensor in trainer.theta.tensors()),
         "moments_bytes": held_bytes(trainer),
         "peak_gib": max(peaks),
         "gradients": f"{trainer.engine.name}, {'stacked' if trainer.stacked else 'one by one'}",
@@ -271,7 +270,7 @@ def count(job: Job, team: Team) -> Row:
     engine(problem, theta, task, Noise(0)).or_raise()
     with FlopCounterMode(display=False) as flops, Operations() as operations:
         engine(problem, theta, task, Noise(0))
-    numbers = sum(tensor.numel() for tensor in named_tensors(theta).values())
+    numbers = sum(tensor.numel() for tensor in theta.tensors())
     return {"flops": flops.get_total_flops(), "operations": operations.count, "numbers": numbers}
 
 

@@ -21,7 +21,7 @@ from benchmarks.result import BenchResult, Row
 from metaprior import scores
 from metaprior.evaluation import Evaluation
 from metaprior.likelihoods import NOISE, Gaussian
-from metaprior.metagrad.problem import LOG_LR, InnerLoop
+from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import UNet
@@ -30,6 +30,7 @@ from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
 from metaprior.tasks.task import Task
 from metaprior.training.settings import MetaTraining
+from metaprior.training.step_size_search import step_sizes_of
 
 POOLED, TUNED, OURS = "pooled, as it is", "pooled, fine-tuned", "ABML"
 HEAD = r"output\..*"
@@ -193,7 +194,7 @@ def tuned_learner(pooled: MetaLearner, tuning: Tuning) -> MetaLearner:
     learner = MetaLearner(pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0)
     step_sizes = [tuning.lr] * 2 * len(learner.network.layout.names) + [tuning.noise_lr]
     theta = pooled.theta_
-    learner.theta_ = theta._replace(plain={**theta.plain, LOG_LR: theta.mu.new_tensor(step_sizes).log()})
+    learner.theta_ = theta.replace(log_lr=theta.mu.new_tensor(step_sizes).log())
     return learner
 
 
@@ -234,9 +235,9 @@ def paced_learner(learner: MetaLearner, pace: Pace) -> MetaLearner:
     """The same prior with other step sizes."""
     paced = copy.copy(learner)
     theta = learner.theta_
-    step_sizes = theta.plain[LOG_LR] + math.log(pace.factor)
+    step_sizes = step_sizes_of(theta) + math.log(pace.factor)
     step_sizes[_place_of_noise(learner)] += math.log(pace.noise_factor)
-    paced.theta_ = theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
+    paced.theta_ = theta.replace(log_lr=step_sizes)
     return paced
 
 

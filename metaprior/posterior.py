@@ -130,4 +130,4 @@ class Posterior:
         weakest = self.weights.signal_to_noise().argsort()[:count]
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()
         mu[weakest], rho[weakest] = 0.0, -torch.inf
-        return replace(self, weights=self.weights._replace(mu=mu, rho=rho))
+        return replace(self, weights=self.weights.replace(mu=mu, rho=rho))

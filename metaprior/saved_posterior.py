@@ -29,8 +29,7 @@ Shapes = dict[str, list[int]]
 def content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and description; ``likelihood`` is the one in the user's units."""
     weights, network = posterior.weights, posterior.network
-    tensors = {"mu": weights.mu, "rho": weights.rho, **posterior.target_scale._asdict()}
-    tensors |= {f"plain.{name}": value for name, value in weights.plain.items()}
+    tensors = {**weights.named(), **posterior.target_scale._asdict()}
     tensors |= {f"constant.{name}": value for name, value in network.constants.items()}
     description = {
         "model": models.describe(network.module),
@@ -56,7 +55,7 @@ def rebuild(
     network.constants = _with_prefix(here, "constant.")
     likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS)
     scale = TargetScale(here["loc"], here["scale"])
-    weights = WeightDistribution(here["mu"], here["rho"], _with_prefix(here, "plain."))
+    weights = WeightDistribution.from_named(here)
     posterior = Posterior(
         network,
         likelihood.in_units_of(scale.scale),

@@ -1,54 +1,106 @@
-"""Distributions over the weights of a network, and the divergence between two of them."""
+"""The parameters of a network with random weights, and the distribution that they define."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import prod
-from typing import NamedTuple
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+PLAIN = "plain."
+"""Prefix of the names of plain parameters in ``Parameters.named``."""
+
 
 def inverse_softplus(x: Tensor) -> Tensor:
-    r"""The $\rho$ with $\mathrm{softplus}(\rho) = x$, for $x > 0$: $\rho = x + \log(1 - e^{-x})$."""
+    r"""Return the $\rho$ with $\mathrm{softplus}(\rho) = x$, for $x > 0$: $\rho = x + \log(1 - e^{-x})$."""
     return x + torch.log(-torch.expm1(-x))
 
 
-class WeightDistribution(NamedTuple):
-    r"""Diagonal Gaussian $q(\phi) = \prod_j N(\phi_j; \mu_j, \sigma_j^2)$ with $\sigma = \mathrm{softplus}(\rho)$.
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    r"""$(\mu, \rho, \text{plain}, \log\alpha)$, or anything with one number for each of theirs: a gradient, a velocity.
 
-    ``mu`` and ``rho`` are vectors of length D; ``plain`` holds the parameters that are not random, by name.
-    In the letters of the method pages this is theta (as a prior) or lambda (as a posterior).
+    Args:
+        mu: means of the D random weights, shape (..., D); a stack of tasks has an axis in front, here and below.
+        rho: their scales before the softplus, shape (..., D).
+        plain: the parameters that are not random, by name.
+        log_lr: logarithms of the learned inner step sizes; None where step sizes are not learned.
     """
 
     mu: Tensor
     rho: Tensor
-    plain: dict[str, Tensor]
+    plain: dict[str, Tensor] = field(default_factory=dict)
+    log_lr: Tensor | None = None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Return the container of ``function`` applied to every tensor."""
+        return self.zip_map(function)
+
+    def zip_map(self, function: Callable[..., Tensor], *others: "Parameters") -> Self:
+        """Return the container of ``function(own, *theirs)`` for every tensor and its counterparts in ``others``."""
+        named = [other.named() for other in others]
+        return self.from_named({key: function(own, *(n[key] for n in named)) for key, own in self.named().items()})
+
+    def named(self) -> dict[str, Tensor]:
+        """Return every tensor by name: "mu", "rho", "plain.NAME", "log_lr"."""
+        step_sizes = {} if self.log_lr is None else {"log_lr": self.log_lr}
+        plain = {PLAIN + name: value for name, value in self.plain.items()}
+        return {"mu": self.mu, "rho": self.rho, **plain, **step_sizes}
+
+    @classmethod
+    def from_named(cls, named: Mapping[str, Tensor]) -> Self:
+        """Return the inverse of ``named``."""
+        plain = {name.removeprefix(PLAIN): value for name, value in named.items() if name.startswith(PLAIN)}
+        return cls(named["mu"], named["rho"], plain, named.get("log_lr"))
+
+    def tensors(self) -> list[Tensor]:
+        """Return every tensor, in the order of ``named``."""
+        return list(self.named().values())
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other fields; tensors are shared."""
+        return dataclasses.replace(self, **changes)
+
+    def clone(self) -> Self:
+        """Return a copy of every tensor."""
+        return self.map(torch.clone)
+
+    def detached(self) -> Self:
+        """Return a copy of every tensor without its graph."""
+        return self.map(lambda value: value.detach().clone())
+
+    def zeros(self) -> "Parameters":
+        """Return zeros in the same shapes."""
+        return Parameters.from_named({name: torch.zeros_like(value) for name, value in self.named().items()})
+
+
+class WeightDistribution(Parameters):
+    r"""Diagonal Gaussian $q(\phi) = \prod_j N(\phi_j; \mu_j, \sigma_j^2)$ with $\sigma = \mathrm{softplus}(\rho)$.
+
+    In the letters of the method pages this is theta (as a prior) or lambda (as a posterior).
+    """
 
     @property
     def sigma(self) -> Tensor:
-        """Standard deviations, shape (D,)."""
+        """Standard deviations, shape (..., D)."""
         return F.softplus(self.rho)
 
     def sample(self, noise: Tensor) -> Tensor:
-        r"""Reparameterised draw $\phi = \mu + \sigma \epsilon$; noise of shape (..., D) gives phi of shape (..., D)."""
+        r"""Return the reparameterised draw $\phi = \mu + \sigma \epsilon$, in the shape of the noise, (..., D)."""
         if noise.ndim == 2 and len(noise) == 1:  # without broadcasting, whose backward pass would sum over one row
             return self.sample(noise[0]).unsqueeze(0)
         return self.mu + self.sigma * noise
 
     def kl_from(self, q: "WeightDistribution", phi: Tensor | None = None) -> Tensor:
-        """KL(q || self), summed over weights, in closed form; ``phi`` is not needed and ignored."""
+        """Return KL(q || self), summed over weights, in closed form; ``phi`` is not needed and ignored."""
         return kl_divergence(q, self)
 
     def signal_to_noise(self) -> Tensor:
-        r"""$|\mu_j| / \sigma_j$ for every weight (Blundell et al. 2015, section 5.1), shape (D,); zero where mu is."""
+        r"""Return $|\mu_j| / \sigma_j$ for every weight, shape (D,); zero where mu is (Blundell et al. 2015, 5.1)."""
         return torch.where(self.mu == 0, 0.0, self.mu.abs() / self.sigma)
-
-    def detached(self) -> "WeightDistribution":
-        """The same numbers, copied, with no graph behind them."""
-        plain = {name: value.detach().clone() for name, value in self.plain.items()}
-        return WeightDistribution(self.mu.detach().clone(), self.rho.detach().clone(), plain)
 
 
 def kl_divergence(q: WeightDistribution, p: WeightDistribution) -> Tensor:

@@ -298,7 +298,7 @@ def test_the_same_weights_are_drawn_again() -> None:
     doubtful = Posterior(
         posterior.network,
         posterior.likelihood,
-        posterior.weights._replace(rho=torch.zeros(1).double()),
+        posterior.weights.replace(rho=torch.zeros(1).double()),
         posterior.target_scale,
         input_axes=2,
     )

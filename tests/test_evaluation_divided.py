@@ -24,7 +24,7 @@ SLOPES = (1.0, 3.0, -0.7, 2.2, 0.1, 5.0, -4.0)
 def doubtful(support: Examples | None, steps: int) -> Posterior:
     """Weight samples differ, so that every number depends on the task's own seed."""
     posterior = adapt_line(support, steps)
-    return replace(posterior, weights=posterior.weights._replace(rho=torch.zeros(1).double()))
+    return replace(posterior, weights=posterior.weights.replace(rho=torch.zeros(1).double()))
 
 
 class Asked:

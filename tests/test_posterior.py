@@ -59,7 +59,7 @@ def test_ranks_share_the_samples_and_get_the_forecast_of_one_process_to_the_last
 def test_outputs_of_one_rank_that_overflow_are_refused_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
     q = make()
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 1)
-    broken = replace(q, weights=q.weights._replace(mu=1e3 * q.weights.mu))
+    broken = replace(q, weights=q.weights.replace(mu=1e3 * q.weights.mu))
     for error in outcomes(2, lambda _: broken.predict(torch.full((1, 2), 3e38), samples=2)):
         assert isinstance(error, ValueError)
         assert "NaN or infinite" in str(error)
@@ -151,7 +151,7 @@ def test_prediction_does_not_read_the_module_again() -> None:
 def test_outputs_that_overflow_are_refused() -> None:
     q = make()
     with pytest.raises(ValueError, match=r"the network's output has \d+ NaN or infinite values"):
-        replace(q, weights=q.weights._replace(mu=1e3 * q.weights.mu)).predict(torch.full((1, 2), 3e38))
+        replace(q, weights=q.weights.replace(mu=1e3 * q.weights.mu)).predict(torch.full((1, 2), 3e38))
     with pytest.raises(ValueError, match="samples has to be at least 2"):
         make().predict(torch.zeros(1, 2), samples=1)
 

@@ -82,7 +82,7 @@ def test_the_page_of_the_method() -> None:
     assert names["maml"].theta_.sigma.count_nonzero() == 0
     assert names["trunk"] == 5  # all of flatten, linear, relu, linear, relu
     means, scales, noise = 6, 6, 1  # tensors of the network, and the noise scale
-    assert names["learner"].theta_.plain["inner.log_lr"].shape == (means + scales + noise,)
+    assert names["learner"].theta_.log_lr.shape == (means + scales + noise,)
 
 
 def test_the_hierarchy_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> None:

@@ -81,13 +81,13 @@ class HyperPosterior(NamedTuple):
 
     def centre(self) -> WeightDistribution:
         r"""$N(m, T^{-1})$: the q that minimises ``kl_from``, so the posterior of a task without data."""
-        return WeightDistribution(self.mean.clone(), inverse_softplus(self.precision.rsqrt()), {})
+        return WeightDistribution(self.mean.clone(), inverse_softplus(self.precision.rsqrt()))
 
     def sample(self, for_means: Tensor, for_scales: Tensor) -> WeightDistribution:
         """Thetas from standard normal noise, shape (..., D) each, as priors over weights."""
         mu = self.mean + self.mean_std * for_means
         sigma = torch.exp(self.log_scale + self.log_scale_std * for_scales)
-        return WeightDistribution(mu, inverse_softplus(sigma), {})
+        return WeightDistribution(mu, inverse_softplus(sigma))
 
 
 def _kl_of_normals(mean: Tensor, std: Tensor, prior_mean: float, prior_std: float) -> Tensor:
@@ -110,7 +110,7 @@ class PosteriorSums(NamedTuple):
 
     def without(self, one: WeightDistribution) -> "PosteriorSums":
         """With one posterior (D,) taken out."""
-        first, second = _sums(WeightDistribution(one.mu.unsqueeze(0), one.rho.unsqueeze(0), {}))
+        first, second = _sums(WeightDistribution(one.mu.unsqueeze(0), one.rho.unsqueeze(0)))
         return PosteriorSums(self.tasks - 1, self.first - first, self.second - second)
 
     def changed(self, before: WeightDistribution | None, after: WeightDistribution) -> "PosteriorSums":

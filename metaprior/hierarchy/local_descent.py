@@ -85,7 +85,7 @@ class Stack(NamedTuple):
     @property
     def weights(self) -> WeightDistribution:
         """mu and rho, (B, D) each."""
-        return WeightDistribution(self.records[:, 0], self.records[:, 1], {})
+        return WeightDistribution(self.records[:, 0], self.records[:, 1])
 
 
 class Visit(NamedTuple):

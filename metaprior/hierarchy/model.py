@@ -77,15 +77,15 @@ class HierarchicalModel:
         the data late, while scales that are too small grow back in a few hundred steps.
         """
         if state.start is not None:
-            return WeightDistribution(state.start, self.network.relative_rho(state.start, self.relative_sigma), {})
+            return WeightDistribution(state.start, self.network.relative_rho(state.start, self.relative_sigma))
         centre = state.psi.centre()
         if not state.history:
             return centre
-        return centre._replace(rho=inverse_softplus(NARROW_START * centre.sigma))
+        return centre.replace(rho=inverse_softplus(NARROW_START * centre.sigma))
 
     def posterior(self, state: State, q: WeightDistribution) -> HierarchicalPosterior:
         """A task's lambda as something that predicts."""
-        weights = q._replace(plain=state.shared.detached())
+        weights = q.replace(plain=state.shared.detached())
         scale, scalar = TargetScale.identity(q.mu), state.scalar_targets
         return HierarchicalPosterior(self.network, self.likelihood, weights, scale, None, scalar, hyper=state.psi)
 
@@ -122,7 +122,7 @@ class HierarchicalModel:
 
     def _settings(self) -> dict[str, Any]:
         known = isinstance(self.hyperprior, WeightDistribution)
-        hyperprior = KNOWN_THETA if known else asdict(self.hyperprior)  # type: ignore[arg-type]
+        hyperprior = KNOWN_THETA if known else asdict(self.hyperprior)
         return {"hyperprior": hyperprior, "relative_sigma": self.relative_sigma, "seed": self.seed}
 
     def _refuse_other_settings(
@@ -149,7 +149,7 @@ def model_in(folder: str | os.PathLike[str], module: nn.Module | None) -> Hierar
         settings = description["settings"]
         hyperprior: Hyperprior
         if settings["hyperprior"] == KNOWN_THETA:
-            hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"], {})
+            hyperprior = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"])
         else:
             hyperprior = GaussianHyperprior(**settings["hyperprior"])
         return HierarchicalModel(
@@ -171,4 +171,4 @@ def _checked(hyperprior: Hyperprior, network: BayesianNetwork) -> Hyperprior:
             f"the known theta has {tuple(hyperprior.mu.shape)} means, the network {network.layout.dimension} weights"
         )
     mu, rho = (value.detach().to(network.device, network.dtype) for value in (hyperprior.mu, hyperprior.rho))
-    return WeightDistribution(mu, rho, {})
+    return WeightDistribution(mu, rho)

@@ -86,7 +86,7 @@ class Rounds:
             weight=len(stack.indices) / most * stack.size * len(live) / self._observations,
             shared_lr=[local.lr_at(step) for step in steps],
         )
-        after = WeightDistribution(visit.records[:, 0], visit.records[:, 1], {})
+        after = WeightDistribution(visit.records[:, 0], visit.records[:, 1])
         state.sums = state.sums.changed(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
             known = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.data_loss import DataLoss
-from metaprior.metagrad.inner_step import DataGradient, State, StepSizes, advance, sample
+from metaprior.metagrad.inner_step import DataGradient, Iterate, StepSizes, advance, sample
 from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem, refuse_fraction
 from metaprior.metagrad.products import KeptGradient, add_gradient
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 Draw = Callable[[int, int], Tensor]
 """(step, sample) -> noise of phi's shape (of a stack's, if there is one): the same numbers whenever it is asked."""
@@ -31,11 +31,11 @@ def replayed(noises: Sequence[Noise], like: Tensor, *, stacked: bool) -> Draw:
 @dataclass
 class Record:
     """What a step leaves for the way back: its gradient, and for a step whose graph is kept also the graph, the
-    state before it and its noise."""
+    iterate before it and its noise."""
 
     gradient: DataGradient
     graphs: list[list[KeptGradient]] | None = None
-    state: State | None = None
+    before: Iterate | None = None
     noise: list[Tensor] | None = None
 
 
@@ -54,8 +54,7 @@ class Adaptation:
     ) -> None:
         problem.check_theta(theta)
         self.problem = problem
-        plain = {name: value.detach() for name, value in theta.plain.items()}
-        self.theta = WeightDistribution(theta.mu.detach(), theta.rho.detach(), plain)
+        self.theta = theta.map(torch.detach)
         self.name = task.name
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
         self.w = problem.inner.kl_weight / self.data.observations("support")
@@ -63,22 +62,18 @@ class Adaptation:
         self.draw = replayed(noises, self.theta.mu, stacked=stacked)
         self.draw_outer = replayed([noise.fork("outer") for noise in noises], self.theta.mu, stacked=stacked)
 
-    def start(self) -> State:
-        """lambda^(0): a copy of theta, with zero velocity."""
+    def start(self) -> Iterate:
+        """Return lambda^(0), a copy of theta, with zero velocity."""
+        plain = {name: self.theta.plain[name] for name in self.data.adapted_names}
+        moving = Parameters(self.theta.mu, self.theta.rho, plain)
+        lambda_ = moving.map(lambda value: value.expand((*self.data.stack, *value.shape)).clone())
+        return Iterate(lambda_, lambda_.zeros() if self.problem.inner.momentum else None)
 
-        def copy(value: Tensor) -> Tensor:
-            return value.detach().expand((*self.data.stack, *value.shape)).clone()
-
-        plain = {name: copy(self.theta.plain[name]) for name in self.data.adapted_names}
-        state = State(copy(self.theta.mu), copy(self.theta.rho), plain)
-        if self.problem.inner.momentum:
-            state.velocity = state.zeros()
-        return state
-
-    def gradient(self, state: State, step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
+    def gradient(self, iterate: Iterate, step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
         """Data term of the inner loss (for each task) at a step's noise, and its gradient."""
         count, samples = self.data.observations("support"), self.problem.inner.samples
-        state = state.clone() if keep else state  # a kept graph holds on to it, and the walk goes on in place
+        iterate = iterate.clone() if keep else iterate  # a kept graph holds on to it, and the walk goes on in place
+        state = iterate.lambda_
         total = DataGradient.zeros(state, samples)
         nll, factor = torch.zeros_like(state.mu[..., 0]), 1 / (count * samples)
         graphs: list[list[KeptGradient]] = []
@@ -101,12 +96,12 @@ class Adaptation:
             if keep:
                 noises.append(noise)
             del noise, point
-        return nll, Record(total, graphs, state, noises) if keep else Record(total)
+        return nll, Record(total, graphs, iterate, noises) if keep else Record(total)
 
-    def step(self, state: State, record: Record, step: int) -> Tensor:
+    def step(self, iterate: Iterate, record: Record, step: int) -> Tensor:
         """Move in place by a recorded gradient; returns the KL before the step."""
         noise = self.noise_of(record, step)
-        return advance(state, self.theta, record.gradient, noise, self.sizes, self.problem.inner.momentum, self.w)
+        return advance(iterate, self.theta, record.gradient, noise, self.sizes, self.problem.inner.momentum, self.w)
 
     def noise_of(self, record: Record, step: int) -> Tensor | None:
         """The step's noise, where there is one sample and the formulas need it."""
@@ -151,7 +146,7 @@ def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> 
     return InnerTerms(torch.stack(nll), torch.stack(kl) * w)
 
 
-def _moved(state: State) -> dict[str, Tensor]:
+def _moved(state: Parameters) -> dict[str, Tensor]:
     """By name; the scale of a point is no number, and stays what it is."""
     rho = torch.where(state.rho == -torch.inf, 0.0, state.rho)
     return {"mean of a weight": state.mu, "scale of a weight": rho, **state.plain}
@@ -164,16 +159,15 @@ def adapt(
     steps = problem.inner.steps if steps is None else steps
     refuse_fraction("steps", steps, 0)
     run = Adaptation(problem, theta, Task(support, support.first(0)), [noise])
-    state = run.start()
+    iterate = run.start()
     for step in range(steps):
-        nll, record = run.gradient(state, step)
-        kl = run.step(state, record, step)
+        nll, record = run.gradient(iterate, step)
+        kl = run.step(iterate, record, step)
         if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
             return failure
-    if steps and (failure := run.failure(_moved(state), steps - 1)):
+    if steps and (failure := run.failure(_moved(iterate.lambda_), steps - 1)):
         return failure  # the losses of the last step were those before it
-    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
-    return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})
+    return _joined(iterate.lambda_, theta)
 
 
 def adapt_stack(
@@ -193,9 +187,15 @@ def adapt_stack(
     run = Adaptation(
         problem, theta, Task(supports, Examples(supports.x[:, :0], supports.y[:, :0])), noises, stacked=True
     )
-    state = run.start()
+    iterate = run.start()
     for step in range(steps):
-        _, record = run.gradient(state, step)
-        run.step(state, record, step)
-    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in state.plain}
-    return WeightDistribution(state.mu, state.rho, {**rest, **state.plain})
+        _, record = run.gradient(iterate, step)
+        run.step(iterate, record, step)
+    return _joined(iterate.lambda_, theta)
+
+
+def _joined(lambda_: Parameters, theta: WeightDistribution) -> WeightDistribution:
+    """Return what was adapted, with copies of theta's values for the rest."""
+    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in lambda_.plain}
+    log_lr = None if theta.log_lr is None else theta.log_lr.detach().clone()
+    return WeightDistribution(lambda_.mu, lambda_.rho, {**rest, **lambda_.plain}, log_lr)

@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import first_non_finite, inner_terms
+from metaprior.metagrad.inner_step import Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
-from metaprior.metagrad.reference import Lambda, Named
 from metaprior.metagrad.sweep import checked
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
@@ -38,51 +39,43 @@ class Checkpointed:
             kl.append(terms.kl)
             del after
         leaves, last = reference.leaves_of(theta), path.pop()
-        outer = reference.outer_loss(problem, reference.distribution(last.values, leaves), leaves, task, noise)
+        outer = reference.outer_loss(problem, reference.distribution(last.lambda_, leaves), leaves, task, noise)
         total, v = _pull_back([outer.total], [torch.ones_like(outer.total)], last, leaves)
         outer = type(outer)(*(term.detach() for term in outer))
         for step in reversed(range(problem.inner.steps)):
             before, leaves = path.pop(), reference.leaves_of(theta)
             after, _ = reference.step(problem, before, leaves, task.support, noise.at(step=step))
             own, v = _pull_back(_tensors(after), _tensors(v), before, leaves)
-            total = _sum(total, own)
+            total = total.zip_map(torch.add, own)
             del before, after
-        total = _sum(total, reference.distribution(v.values, _zeros(theta)))  # lambda^(0) is theta
+        moved = v.lambda_  # lambda^(0) is theta
+        plain = {name: grad + moved.plain[name] if name in moved.plain else grad for name, grad in total.plain.items()}
+        total = total.replace(mu=total.mu + moved.mu, rho=total.rho + moved.rho, plain=plain)
         return checked(MetaGradient(outer.total, total, outer, inner_terms(nll, kl, 1.0, theta.mu)), task.name)
 
 
 def _pull_back(
-    outputs: list[torch.Tensor], cotangents: list[torch.Tensor], lambda_: Lambda, theta: WeightDistribution
-) -> tuple[WeightDistribution, Lambda]:
-    """Cotangents of theta and of lambda."""
-    inputs = [*_tensors(lambda_), theta.mu, theta.rho, *theta.plain.values()]
-    grads = list(torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True))
-    count = len(lambda_.values)
-    values, velocity = (
-        dict(zip(lambda_.values, part, strict=True)) for part in (grads[:count], grads[count : 2 * count])
-    )
-    mu, rho, *plain = grads[2 * count :]
-    return WeightDistribution(mu, rho, dict(zip(theta.plain, plain, strict=True))), Lambda(values, velocity)
+    outputs: list[Tensor], cotangents: list[Tensor], before: Iterate, theta: WeightDistribution
+) -> tuple[Parameters, Iterate]:
+    """Return the cotangents of theta and of the iterate before a step."""
+    inputs = _tensors(before)
+    grads = torch.autograd.grad(outputs, [*inputs, *theta.tensors()], cotangents, materialize_grads=True)
+    names, middle = before.lambda_.named(), len(inputs) // 2
+    parts = (grads[:middle], grads[middle : len(inputs)])
+    lambda_, velocity = (Parameters.from_named(dict(zip(names, part, strict=True))) for part in parts)
+    own = Parameters.from_named(dict(zip(theta.named(), grads[len(inputs) :], strict=True)))
+    return own, Iterate(lambda_, velocity)
 
 
-def _tensors(lambda_: Lambda) -> list[torch.Tensor]:
-    return [*lambda_.values.values(), *lambda_.velocity.values()]
+def _tensors(iterate: Iterate) -> list[Tensor]:
+    return [tensor for part in iterate if part is not None for tensor in part.tensors()]
 
 
-def _leaf(lambda_: Lambda) -> Lambda:
-    def cut(named: Named) -> Named:
-        return {name: value.detach().requires_grad_() for name, value in named.items()}
+def _leaf(iterate: Iterate) -> Iterate:
+    def cut(part: Parameters) -> Parameters:
+        return part.map(lambda value: value.detach().requires_grad_())
 
-    return Lambda(cut(lambda_.values), cut(lambda_.velocity))
-
-
-def _zeros(theta: WeightDistribution) -> WeightDistribution:
-    return theta._replace(plain={name: torch.zeros_like(value) for name, value in theta.plain.items()})
-
-
-def _sum(a: WeightDistribution, b: WeightDistribution) -> WeightDistribution:
-    plain = {name: value + b.plain[name] for name, value in a.plain.items()}
-    return WeightDistribution(a.mu + b.mu, a.rho + b.rho, plain)
+    return Iterate(cut(iterate.lambda_), None if iterate.velocity is None else cut(iterate.velocity))
 
 
 checkpointed = Checkpointed()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.metagrad.problem import Problem
 from metaprior.stages import Chain, stages_of
 from metaprior.tasks.task import Task
 from metaprior.weights import WeightDistribution
@@ -76,7 +76,7 @@ class DataLoss:
         split = problem.trunk_stages
         self._trunk, self._head = Chain(self.network.module, 0, split), Chain(self.network.module, split)
         self._plain = {name: value.detach() for name, value in theta.plain.items()}
-        fixed = [name for name in theta.plain if name not in (*self.adapted_names, LOG_LR)]
+        fixed = [name for name in theta.plain if name not in self.adapted_names]
         in_trunk, in_head = _used_in(self.network.module, 0, split), _used_in(self.network.module, split, None)
         self.trunk_names = [name for name in fixed if name in in_trunk] if problem.learn_trunk else []
         self.fixed_names = [name for name in fixed if name in in_head or name not in self.network.plain_names]

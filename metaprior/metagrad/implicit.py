@@ -20,14 +20,14 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import Adaptation
-from metaprior.metagrad.inner_step import State, inner_gradient
+from metaprior.metagrad.inner_step import Direction, inner_gradient
 from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
 from metaprior.metagrad.products import HessianProduct, reverse_over_reverse
 from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Implicit:
         inner = path.walk()
         if isinstance(inner, NonFinite):
             return inner
-        state, last = path.state, problem.inner.steps
+        state, last = path.iterate.lambda_, problem.inner.steps
         terms, cotangents = differentiate_outer_loss(run, state)
-        _, record = run.gradient(state, last)
+        _, record = run.gradient(path.iterate, last)
 
-        def curvature(x: State) -> State:
+        def curvature(x: Parameters) -> Parameters:
             scratch = Cotangents(x.zeros(), run.data.fixed_cotangent())
-            pull_back(run, last, state, record, x, scratch, self.product)
-            return _combined(scratch.v, x, self.damping)
+            pull_back(run, last, state, record, Direction(x), scratch, self.product)
+            return _sum(scratch.v, x, self.damping)
 
         x, residual = self._solve(curvature, cotangents.v)
-        along = _combined(x.zeros(), x, -1.0)
+        along = _sum(x.zeros(), x, -1.0)
         through = Cotangents(x.zeros(), cotangents.fixed, cotangents.theta)
-        pull_back(run, last, state, record, along, through, self.product)
+        pull_back(run, last, state, record, Direction(along), through, self.product)
         run.data.pull_back_trunk(through.fixed)
         through.v = x.zeros()  # the starting point does not matter at a minimum
         grads = collect_gradient(run, through)
@@ -70,7 +70,7 @@ class Implicit:
         diagnostics = {"residual": residual, "inner_gradient": float(_dot(left, left).sqrt())}
         return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), task.name)
 
-    def _solve(self, apply: Callable[[State], State], v: State) -> tuple[State, float]:
+    def _solve(self, apply: Callable[[Parameters], Parameters], v: Parameters) -> tuple[Parameters, float]:
         """x and the relative residual."""
         x, r = v.zeros(), v.clone()
         p, old = r.clone(), _dot(v, v)
@@ -82,32 +82,20 @@ class Implicit:
             bend = _dot(p, hp)
             if float(bend) <= 0:
                 break
-            _add(x, p, old / bend)
-            _add(r, hp, -old / bend)
+            x, r = _sum(x, p, old / bend), _sum(r, hp, -old / bend)
             new = _dot(r, r)
-            p = _combined(r, p, float(new / old))
+            p = _sum(r, p, float(new / old))
             old = new
         return x, float(old.sqrt()) / start**0.5 if start else 0.0
 
 
-def _tensors(state: State) -> list[Tensor]:
-    return [state.mu, state.rho, *state.plain.values()]
+def _dot(a: Parameters, b: Parameters) -> Tensor:
+    return torch.stack([(s * t).sum() for s, t in zip(a.tensors(), b.tensors(), strict=True)]).sum()
 
 
-def _dot(a: State, b: State) -> Tensor:
-    return torch.stack([(s * t).sum() for s, t in zip(_tensors(a), _tensors(b), strict=True)]).sum()
-
-
-def _add(a: State, b: State, factor: Tensor) -> None:
-    """a <- a + factor * b."""
-    for s, t in zip(_tensors(a), _tensors(b), strict=True):
-        s.add_(factor * t)
-
-
-def _combined(a: State, b: State, factor: float) -> State:
-    """a + factor * b, without a velocity."""
-    plain = {name: value + factor * b.plain[name] for name, value in a.plain.items()}
-    return State(a.mu + factor * b.mu, a.rho + factor * b.rho, plain)
+def _sum(a: Parameters, b: Parameters, factor: float | Tensor) -> Parameters:
+    """Return a + factor * b."""
+    return a.zip_map(lambda s, t: s + factor * t, b)
 
 
 implicit = Implicit()

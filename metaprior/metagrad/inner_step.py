@@ -20,14 +20,14 @@ weight space). Vectors are worked on in parts that fit in a core's cache; everyt
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.metagrad.problem import LOG_LR, Problem
-from metaprior.weights import WeightDistribution
+from metaprior.metagrad.problem import Problem
+from metaprior.weights import Parameters, WeightDistribution
 
 PART = 2**18
 """Weights worked on at once (1 MiB in float32)."""
@@ -40,32 +40,24 @@ def parts(vector: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + PART, size))
 
 
-@dataclass
-class State:
-    """lambda and its velocity (None without momentum); all of it is changed in place. May hold a stack of tasks."""
+class Iterate(NamedTuple):
+    """lambda^(k) (mu, rho and the adapted plain tensors) and its velocity m^(k), both changed in place.
 
-    mu: Tensor
-    rho: Tensor
-    plain: dict[str, Tensor]
-    velocity: "State | None" = None
+    The velocity is None without momentum. Both may hold a stack of tasks.
+    """
 
-    def clone(self) -> "State":
-        """A copy to be changed."""
-        plain = {name: value.clone() for name, value in self.plain.items()}
-        return State(self.mu.clone(), self.rho.clone(), plain, self.velocity.clone() if self.velocity else None)
+    lambda_: Parameters
+    velocity: Parameters | None = None
 
-    def at(self, part: slice) -> tuple[Tensor, Tensor]:
-        """A part of mu and of rho."""
-        return self.mu[..., part], self.rho[..., part]
+    def clone(self) -> "Iterate":
+        """Return a copy that can be changed."""
+        return Iterate(self.lambda_.clone(), None if self.velocity is None else self.velocity.clone())
 
-    def of_plain(self, name: str) -> Tensor:
-        """An adapted plain parameter."""
-        return self.plain[name]
-
-    def zeros(self) -> "State":
-        """Zeros in the same shapes, without a velocity."""
-        plain = {name: torch.zeros_like(value) for name, value in self.plain.items()}
-        return State(torch.zeros_like(self.mu), torch.zeros_like(self.rho), plain)
+    def copy_(self, other: "Iterate") -> None:
+        """Overwrite this iterate by another one."""
+        self.lambda_.zip_map(Tensor.copy_, other.lambda_)
+        if self.velocity is not None and other.velocity is not None:
+            self.velocity.zip_map(Tensor.copy_, other.velocity)
 
 
 class DataGradient(NamedTuple):
@@ -76,7 +68,7 @@ class DataGradient(NamedTuple):
     plain: dict[str, Tensor]
 
     @classmethod
-    def zeros(cls, state: State, samples: int) -> "DataGradient":
+    def zeros(cls, state: Parameters, samples: int) -> "DataGradient":
         """To be added to."""
         plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
         return cls(torch.zeros_like(state.mu), None if samples == 1 else torch.zeros_like(state.mu), plain)
@@ -98,7 +90,7 @@ class StepSizes:
         w: float,
         stack: tuple[int, ...] = (),
     ) -> None:
-        self.learned = theta.plain.get(LOG_LR)
+        self.learned = theta.log_lr
         self._adapted, self._sizes = adapted, problem.network.layout.sizes
         fixed = theta.mu.new_full((), problem.inner.lr)
         self._alpha = fixed if self.learned is None else self.learned.detach().exp()
@@ -177,7 +169,7 @@ class _Elements(NamedTuple):
     w: float
 
     @classmethod
-    def of(cls, state: State, theta: WeightDistribution, part: slice, w: float) -> "_Elements":
+    def of(cls, state: Parameters, theta: WeightDistribution, part: slice, w: float) -> "_Elements":
         rho, theta_rho = state.rho[..., part], theta.rho[part]
         return cls(
             state.mu[..., part],
@@ -203,10 +195,10 @@ class _Elements(NamedTuple):
 
 
 def inner_gradient(
-    state: State, theta: WeightDistribution, gradient: DataGradient, noise: Tensor | None, w: float
-) -> State:
+    state: Parameters, theta: WeightDistribution, gradient: DataGradient, noise: Tensor | None, w: float
+) -> Parameters:
     """G at a state, as a vector of its own."""
-    result = State(torch.empty_like(state.mu), torch.empty_like(state.rho), gradient.plain)
+    result = Parameters(torch.empty_like(state.mu), torch.empty_like(state.rho), gradient.plain)
     for part in parts(state.mu):
         elements = _Elements.of(state, theta, part, w)
         both = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
@@ -215,7 +207,7 @@ def inner_gradient(
 
 
 def advance(
-    state: State,
+    iterate: Iterate,
     theta: WeightDistribution,
     gradient: DataGradient,
     noise: Tensor | None,
@@ -224,20 +216,21 @@ def advance(
     w: float,
 ) -> Tensor:
     """Take one step in place; returns the KL before it. ``noise`` is the step's, where ``gradient`` has no e."""
+    state, velocity = iterate
     kl = torch.zeros_like(state.mu[..., 0])
     for part in parts(state.mu):
         elements, g = _Elements.of(state, theta, part, w), gradient.g[..., part]
         if w:
             kl += elements.kl()
         step_mu, step_rho = elements.gradient(g, _noisy(gradient, noise, part))
-        if state.velocity is not None:
-            step_mu = state.velocity.mu[..., part].mul_(momentum).add_(step_mu)
-            step_rho = state.velocity.rho[..., part].mul_(momentum).add_(step_rho)
+        if velocity is not None:
+            step_mu = velocity.mu[..., part].mul_(momentum).add_(step_mu)
+            step_rho = velocity.rho[..., part].mul_(momentum).add_(step_rho)
         state.mu[..., part] -= sizes.mu(part) * step_mu
         state.rho[..., part] -= sizes.rho(part) * step_rho
     for name, step in gradient.plain.items():
-        if state.velocity is not None:
-            step = state.velocity.plain[name].mul_(momentum).add_(step)
+        if velocity is not None:
+            step = velocity.plain[name].mul_(momentum).add_(step)
         state.plain[name] -= sizes.plain(name) * step
     return kl
 
@@ -251,7 +244,7 @@ def _noisy(gradient: DataGradient, noise: Tensor | None, part: slice) -> Tensor:
     return noise[..., part] * gradient.g[..., part]
 
 
-def sample(state: State, noise: Tensor) -> Tensor:
+def sample(state: Parameters, noise: Tensor) -> Tensor:
     """phi = mu + s * noise."""
     phi = torch.empty_like(state.mu)
     for part in parts(phi):
@@ -259,7 +252,7 @@ def sample(state: State, noise: Tensor) -> Tensor:
     return phi
 
 
-def out_of_weight_space(state: State, cotangent: State, g: Tensor, e: Tensor) -> None:
+def out_of_weight_space(state: Parameters, cotangent: Parameters, g: Tensor, e: Tensor) -> None:
     """Add the pullback of phi to lambda's cotangent: g for mu, s' * e for rho."""
     for part in parts(g):
         cotangent.mu[..., part] += g[..., part]
@@ -267,28 +260,29 @@ def out_of_weight_space(state: State, cotangent: State, g: Tensor, e: Tensor) ->
 
 
 def collect_step_size_gradient(
-    state: State,
+    iterate: Iterate,
     theta: WeightDistribution,
     gradient: DataGradient,
     noise: Tensor | None,
-    v: State,
-    theta_cotangent: Callable[[], State],
+    v: Parameters,
+    theta_cotangent: Callable[[], Parameters],
     sizes: StepSizes,
     momentum: float,
     w: float,
 ) -> None:
-    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``state`` is the one before the step.
+    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is the one before the step.
 
     What damped step sizes owe to theta's scales is added to its cotangent.
     """
     if sizes.learned is None and not sizes.damped:
         return
+    state, velocity = iterate
     for part in parts(state.mu):
         elements = _Elements.of(state, theta, part, w)
         step_mu, step_rho = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
-        if state.velocity is not None:
-            step_mu = step_mu + momentum * state.velocity.mu[..., part]
-            step_rho = step_rho + momentum * state.velocity.rho[..., part]
+        if velocity is not None:
+            step_mu = step_mu + momentum * velocity.mu[..., part]
+            step_rho = step_rho + momentum * velocity.rho[..., part]
         mu, bend = sizes.pull_back_mu(part, -step_mu * v.mu[..., part])
         if sizes.damped:
             theta_cotangent().rho[..., part] += bend
@@ -297,38 +291,29 @@ def collect_step_size_gradient(
     if sizes.learned is None:
         return
     for name, step in gradient.plain.items():
-        if state.velocity is not None:
-            step = step + momentum * state.velocity.plain[name]
+        if velocity is not None:
+            step = step + momentum * velocity.plain[name]
         sizes.collect_plain(name, -sizes.plain(name) * step * v.plain[name])
 
 
-class Direction(Protocol):
-    """What is pulled back: a = (a_mu, a_rho) and one tensor for each adapted plain parameter."""
-
-    def at(self, part: slice) -> tuple[Tensor, Tensor]:
-        """A part of a_mu and a_rho."""
-
-    def of_plain(self, name: str) -> Tensor:
-        """The direction of an adapted plain parameter."""
-
-
 @dataclass(frozen=True)
-class Descent:
-    """a = -alpha * v, computed when it is asked for and never stored."""
+class Direction:
+    """The direction a that is pulled back: v itself or, with step sizes, -alpha * v, computed part by part."""
 
-    v: State
-    sizes: StepSizes
+    v: Parameters
+    sizes: StepSizes | None = None
 
     def at(self, part: slice) -> tuple[Tensor, Tensor]:
-        """A part of a_mu and a_rho."""
-        return -self.sizes.mu(part) * self.v.mu[..., part], -self.sizes.rho(part) * self.v.rho[..., part]
+        """Return a part of a_mu and a_rho."""
+        mu, rho = self.v.mu[..., part], self.v.rho[..., part]
+        return (mu, rho) if self.sizes is None else (-self.sizes.mu(part) * mu, -self.sizes.rho(part) * rho)
 
     def of_plain(self, name: str) -> Tensor:
-        """The direction of an adapted plain parameter."""
-        return -self.sizes.plain(name) * self.v.plain[name]
+        """Return the direction of an adapted plain parameter."""
+        return self.v.plain[name] if self.sizes is None else -self.sizes.plain(name) * self.v.plain[name]
 
 
-def into_weight_space(state: State, direction: Direction, noise: Tensor) -> Tensor:
+def into_weight_space(state: Parameters, direction: Direction, noise: Tensor) -> Tensor:
     """u = a_mu + noise * s' * a_rho."""
     u = torch.empty_like(state.mu)
     for part in parts(u):
@@ -339,14 +324,14 @@ def into_weight_space(state: State, direction: Direction, noise: Tensor) -> Tens
 
 
 def add_pullback(
-    state: State,
+    state: Parameters,
     theta: WeightDistribution,
     gradient: DataGradient,
     noise: Tensor | None,
     direction: Direction,
     product: DataGradient,
-    cotangent: State,
-    theta_cotangent: State,
+    cotangent: Parameters,
+    theta_cotangent: Parameters,
     w: float,
 ) -> None:
     """Add the pullback of a direction through the inner gradient to the cotangents of lambda and of theta (as a prior).
@@ -376,7 +361,7 @@ def add_pullback(
 
 
 def add_kl_gradient(
-    state: State, theta: WeightDistribution, cotangent: State, theta_cotangent: State, factor: float
+    state: Parameters, theta: WeightDistribution, cotangent: Parameters, theta_cotangent: Parameters, factor: float
 ) -> Tensor:
     """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents; returns its value."""
     value = torch.zeros_like(state.mu[..., 0])

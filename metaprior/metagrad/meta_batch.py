@@ -15,7 +15,7 @@ from metaprior.metagrad.sweep import Sweep
 from metaprior.metagrad.twice_reverse import twice_reverse
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class MetaBatch:
     """Means over the tasks that were finite; ``failures`` are the others. With none left, loss and terms are NaN."""
 
     loss: Tensor
-    grads: WeightDistribution
+    grads: Parameters
     terms: OuterTerms
     count: int
     """Tasks that the means are over."""
@@ -38,7 +38,7 @@ class BatchSums:
     """Of the tasks in the sums."""
     weight: float = 0.0
     """What a mean is these sums divided by: the number of tasks, or of observations."""
-    grads: WeightDistribution | None = None
+    grads: Parameters | None = None
     """None if there is no task in the sums."""
     terms: OuterTerms | None = None
     failures: tuple[NonFinite, ...] = ()
@@ -47,7 +47,7 @@ class BatchSums:
         """The mean; the sums' own tensors are divided in place."""
         if self.grads is None or self.terms is None:
             return nothing(theta, self.failures)
-        for tensor in tensors_of(self.grads):
+        for tensor in self.grads.tensors():
             tensor /= self.weight
         terms = OuterTerms(*(term / self.weight for term in self.terms))
         return MetaBatch(terms.total, self.grads, terms, len(self.names), self.failures)
@@ -106,8 +106,7 @@ def _one_by_one(
 
 
 def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
-    for tensor, other in zip(tensors_of(total.grads), tensors_of(value.grads), strict=True):
-        tensor += other
+    total.grads.zip_map(Tensor.add_, value.grads)
     terms = OuterTerms(*(a + b for a, b in zip(total.terms, value.terms, strict=True)))
     return MetaGradient(terms.total, total.grads, terms, total.inner)
 
@@ -151,10 +150,10 @@ def all_at_once(
         if not any(words in str(error) for words in NOT_VECTORISED):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    if not all(bool(t.isfinite().all()) for t in (*terms, *tensors_of(grads))):
+    if not all(bool(t.isfinite().all()) for t in (*terms, *grads.tensors())):
         good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
         return _without_the_bad(problem, theta, tasks, noises, engine, good)
-    sums = WeightDistribution(grads.mu.sum(0), grads.rho.sum(0), {name: g.sum(0) for name, g in grads.plain.items()})
+    sums = grads.map(lambda grad: grad.sum(0))
     return BatchSums(_names(tasks), len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
 
 
@@ -195,11 +194,5 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
 def nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
     """No task was finite: there is no mean."""
     unknown = torch.full_like(theta.mu[0], float("nan"))
-    plain = {name: torch.full_like(value, float("nan")) for name, value in theta.plain.items()}
-    grads = WeightDistribution(unknown.expand_as(theta.mu), unknown.expand_as(theta.rho), plain)
+    grads: Parameters = theta.map(lambda value: unknown.expand_as(value))
     return MetaBatch(unknown, grads, OuterTerms(unknown, unknown, unknown, unknown), 0, tuple(failures))
-
-
-def tensors_of(grads: WeightDistribution) -> list[Tensor]:
-    """Means, scales and plain ones."""
-    return [grads.mu, grads.rho, *grads.plain.values()]

@@ -10,29 +10,29 @@ from torch import Tensor
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.metagrad.adaptation import Adaptation
 from metaprior.metagrad.data_loss import FixedCotangent
-from metaprior.metagrad.inner_step import State, add_kl_gradient, out_of_weight_space, parts, sample
+from metaprior.metagrad.inner_step import add_kl_gradient, out_of_weight_space, parts, sample
 from metaprior.metagrad.problem import PARTS, OuterTerms
 from metaprior.metagrad.products import add_gradient
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass
 class Cotangents:
     """Derivatives of the outer loss by lambda at some step (v), by theta as a prior, and by what does not move."""
 
-    v: State
+    v: Parameters
     fixed: FixedCotangent
-    _theta: State | None = None
+    _theta: Parameters | None = None
 
     @property
-    def theta(self) -> State:
+    def theta(self) -> Parameters:
         """By theta as a prior; made when it is first asked for, because it is as large as v."""
         if self._theta is None:
             self._theta = self.v.zeros()
         return self._theta
 
 
-def differentiate_outer_loss(run: Adaptation, state: State) -> tuple[OuterTerms, Cotangents]:
+def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterTerms, Cotangents]:
     """Value (for each task of a stack) and cotangents at ``state``."""
     objective = run.problem.objective
     factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
@@ -87,7 +87,7 @@ class PredictiveShares(NamedTuple):
     of_samples: Tensor
 
 
-def _predictive_shares(run: Adaptation, state: State) -> dict[str, PredictiveShares]:
+def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, PredictiveShares]:
     """A first pass over the weight samples, without graphs: memory does not grow with their number."""
     factors = run.problem.objective.weights(run.data.observations("support"), run.data.observations("query"))
     samples, losses = run.problem.objective.samples, dict[str, list[Tensor]]()
@@ -105,13 +105,15 @@ def _predictive_shares(run: Adaptation, state: State) -> dict[str, PredictiveSha
     }
 
 
-def _add_hyperprior(hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: State, factor: float) -> Tensor:
+def _add_hyperprior(
+    hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: Parameters, factor: float
+) -> Tensor:
     """-factor * log p(theta), a sum over weights and so worked on in parts."""
     value = torch.zeros_like(theta.mu[0])
     for part in parts(theta.mu):
         mu, rho = (x[part].detach().requires_grad_() for x in (theta.mu, theta.rho))
         with torch.enable_grad():
-            loss = -factor * hyperprior.log_prob(WeightDistribution(mu, rho, {}))
+            loss = -factor * hyperprior.log_prob(WeightDistribution(mu, rho))
         grads = torch.autograd.grad(loss, (mu, rho))
         into.mu[..., part] += grads[0]
         into.rho[..., part] += grads[1]

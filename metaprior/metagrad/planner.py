@@ -265,20 +265,20 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
     """The engines that hold graphs of whole steps; ``unrolled`` grows by the same amount from each step to the next."""
     steps, vector = problem.inner.steps, theta.mu.numel() * theta.mu.element_size()
 
-    def unroll(theta: WeightDistribution, task: Task, count: int, outer: bool) -> Any:
-        leaves = reference.leaves_of(theta)
-        lambda_ = reference.start(problem, leaves)
+    def unroll(named: dict[str, Tensor], task: Task, count: int, outer: bool) -> Any:
+        leaves = reference.leaves_of(WeightDistribution.from_named(named))
+        iterate = reference.start(problem, leaves)
         for _ in range(count):
-            lambda_, _terms = reference.step(problem, lambda_, leaves, task.support, Noise())
+            iterate, _terms = reference.step(problem, iterate, leaves, task.support, Noise())
         if not outer:
-            return lambda_
-        adapted = reference.distribution(lambda_.values, leaves)
+            return iterate
+        adapted = reference.distribution(iterate.lambda_, leaves)
         return reference.gradient_of(reference.outer_loss(problem, adapted, leaves, task, Noise()).total, leaves)
 
     with torch.enable_grad():
         fake = is_large(problem, theta, task)
-        none, one, two = (footprint(unroll, theta, task, count, True, fake=fake).peak for count in range(3))
-        step = footprint(unroll, theta, task, 1, False, fake=fake)
+        none, one, two = (footprint(unroll, theta.named(), task, count, True, fake=fake).peak for count in range(3))
+        step = footprint(unroll, theta.named(), task, 1, False, fake=fake)
     passes = steps * problem.inner.samples * UNFUSED
     single = (2 * steps + 6) * vector + max(2 * step.peak - step.kept, none)
     return [
@@ -293,12 +293,13 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
     vector = theta.mu.numel() * theta.mu.element_size()
 
     def line(work: Callable[[DataLoss, list[Tensor]], Any], part: str = "peak", less: Line = NONE) -> Line:
-        def run(theta: WeightDistribution, x: Tensor, y: Tensor) -> Any:
+        def run(named: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
+            theta = WeightDistribution.from_named(named)
             data = DataLoss(whole, theta, Task(Examples(x, y), Examples(x[:0], y[:0])))
             return work(data, data.point(theta.mu, theta.plain))
 
         one, two = (
-            float(getattr(footprint(run, theta, *(_rows(t, count) for t in task.support), fake=fake), part))
+            float(getattr(footprint(run, theta.named(), *(_rows(t, count) for t in task.support), fake=fake), part))
             for count in (1, 2)
         )
         return Line(2 * one - two - less.constant, two - one - less.slope)

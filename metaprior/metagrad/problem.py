@@ -31,9 +31,7 @@ from metaprior.network import BayesianNetwork, refuse_batch_statistics
 from metaprior.noise import Noise
 from metaprior.stages import Chain, first_stage_with
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
-
-LOG_LR = "inner.log_lr"  # plain parameter of theta: logarithm of the learned step size(s)
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,7 @@ class Problem:
         refuse_hidden_noise(self.network.module)
         if self.micro_batch is not None:
             refuse_fraction("micro_batch", self.micro_batch, 1)
-        taken = {LOG_LR, *self.likelihood.parameter_names} & {*self.network.plain_names, *self.network.layout.names}
+        taken = {*self.likelihood.parameter_names} & {*self.network.plain_names, *self.network.layout.names}
         if taken:
             raise ValueError(
                 f"the network has a parameter called {taken.pop()!r}, a name that has another use; rename it"
@@ -212,9 +210,9 @@ class Problem:
         """A theta to start from: the module's present values, a noise scale from the targets, the given step size."""
         weights = self.network.initial(relative_sigma)
         plain = {**weights.plain, **self.likelihood.initial_parameters(targets.to(weights.mu))}
-        if self.inner.learn_lr != "no":
-            plain[LOG_LR] = weights.mu.new_full(self._step_size_shape, math.log(self.inner.lr))
-        return weights._replace(plain=plain)
+        if self.inner.learn_lr == "no":
+            return weights.replace(plain=plain)
+        return weights.replace(plain=plain, log_lr=weights.mu.new_full(self._step_size_shape, math.log(self.inner.lr)))
 
     @property
     def _plain_names(self) -> tuple[str, ...]:
@@ -242,7 +240,7 @@ class Problem:
         """Raise unless theta belongs to this problem; every engine asks first (shapes and names only, no numbers)."""
         refuse_hidden_noise(self.network.module)  # modes may have changed
         refuse_batch_statistics(self.network.module)
-        needed = {*self._plain_names, *([LOG_LR] if self.inner.learn_lr != "no" else [])}
+        needed = {*self._plain_names}
         lacking, unknown = sorted(needed - theta.plain.keys()), sorted(theta.plain.keys() - needed)
         if lacking or unknown:
             raise ValueError(
@@ -253,11 +251,10 @@ class Problem:
         for name, (tensor, size) in shapes.items():
             if tensor.shape != (size,):
                 raise ValueError(f"theta.{name} has shape {tuple(tensor.shape)}, this network needs ({size},)")
-        if self.inner.learn_lr != "no" and theta.plain[LOG_LR].shape != self._step_size_shape:
-            found = tuple(theta.plain[LOG_LR].shape)
-            raise ValueError(
-                f"theta.plain[{LOG_LR!r}] has shape {found}, this inner loop needs {self._step_size_shape}"
-            )
+        found = None if theta.log_lr is None else tuple(theta.log_lr.shape)
+        expected = None if self.inner.learn_lr == "no" else self._step_size_shape
+        if found != expected:
+            raise ValueError(f"theta.log_lr must have shape {expected} (learn_lr={self.inner.learn_lr!r}), got {found}")
 
     def check(self, task: Task) -> Task:
         """The task in the types that the engines trust, or an error that says what is wrong with it."""
@@ -336,7 +333,7 @@ class MetaGradient:
     """What an engine returns: the outer loss, its derivative by everything in theta, and the terms of both losses."""
 
     loss: Tensor
-    grads: WeightDistribution
+    grads: Parameters
     terms: OuterTerms
     inner: InnerTerms
     diagnostics: dict[str, float] = field(default_factory=dict)

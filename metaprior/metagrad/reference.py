@@ -4,41 +4,27 @@ Nothing here knows of the closed forms, the replay or the trunk: it is what the 
 """
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.problem import LOG_LR, OuterTerms, Problem
+from metaprior.metagrad.inner_step import Iterate
+from metaprior.metagrad.problem import OuterTerms, Problem
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution, kl_divergence
-
-Named = dict[str, Tensor]
+from metaprior.weights import Parameters, WeightDistribution, kl_divergence
 
 
-class Lambda(NamedTuple):
-    """What the inner loop moves: mu, rho and adapted plain tensors by name; and the velocity in the same names."""
-
-    values: Named
-    velocity: Named
-
-
-MU, RHO = "<mu>", "<rho>"  # names that no parameter of a module can have
+def start(problem: Problem, theta: WeightDistribution) -> Iterate:
+    """Return lambda^(0) = theta, with zero velocity."""
+    lambda_ = Parameters(theta.mu, theta.rho, {name: theta.plain[name] for name in problem.adapted_names})
+    return Iterate(lambda_, lambda_.zeros())
 
 
-def start(problem: Problem, theta: WeightDistribution) -> Lambda:
-    """lambda^(0) = theta."""
-    values = {MU: theta.mu, RHO: theta.rho, **{name: theta.plain[name] for name in problem.adapted_names}}
-    return Lambda(values, {name: torch.zeros_like(value) for name, value in values.items()})
-
-
-def distribution(values: Mapping[str, Tensor], theta: WeightDistribution) -> WeightDistribution:
-    """lambda's values as a distribution, with theta's plain parameters where it has none of its own."""
-    plain = {name: values.get(name, value) for name, value in theta.plain.items()}
-    return WeightDistribution(values[MU], values[RHO], plain)
+def distribution(lambda_: Parameters, theta: WeightDistribution) -> WeightDistribution:
+    """Return lambda as a distribution, with theta's values for the plain parameters that are not adapted."""
+    return theta.replace(mu=lambda_.mu, rho=lambda_.rho, plain={**theta.plain, **lambda_.plain})
 
 
 def nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
@@ -85,53 +71,40 @@ def outer_loss(
 
 
 def step(
-    problem: Problem, lambda_: Lambda, theta: WeightDistribution, support: Examples, noise: Noise
-) -> tuple[Lambda, Terms]:
-    """One inner step, with a graph from theta and lambda to the result."""
-    terms = inner_loss(problem, distribution(lambda_.values, theta), theta, support, noise)
-    grads = torch.autograd.grad(terms.total, list(lambda_.values.values()), create_graph=True, materialize_grads=True)
-    velocity = {
-        name: problem.inner.momentum * old + grad
-        for (name, old), grad in zip(lambda_.velocity.items(), grads, strict=True)
-    }
+    problem: Problem, iterate: Iterate, theta: WeightDistribution, support: Examples, noise: Noise
+) -> tuple[Iterate, Terms]:
+    """Take one inner step, with a graph from theta and the iterate to the result."""
+    lambda_, old = iterate
+    terms = inner_loss(problem, distribution(lambda_, theta), theta, support, noise)
+    grads = torch.autograd.grad(terms.total, lambda_.tensors(), create_graph=True, materialize_grads=True)
+    gradient = Parameters.from_named(dict(zip(lambda_.named(), grads, strict=True)))
+    velocity = gradient if old is None else old.zip_map(lambda m, g: problem.inner.momentum * m + g, gradient)
     sizes = _step_sizes(problem, theta, lambda_)
     if problem.inner.damped and problem.inner.kl_weight:
         curvature = problem.inner.kl_weight / support.size / theta.sigma**2
-        sizes[MU] = sizes[MU] / (1 + sizes[MU] * curvature)
-    values = {name: value - sizes[name] * velocity[name] for name, value in lambda_.values.items()}
-    return Lambda(values, velocity), terms.detached()
+        sizes = sizes.replace(mu=sizes.mu / (1 + sizes.mu * curvature))
+    return Iterate(lambda_.zip_map(lambda x, alpha, m: x - alpha * m, sizes, velocity), velocity), terms.detached()
 
 
-def _step_sizes(problem: Problem, theta: WeightDistribution, lambda_: Lambda) -> dict[str, Tensor | float]:
-    """alpha for every tensor of lambda."""
-    if LOG_LR not in theta.plain:
-        return dict.fromkeys(lambda_.values, problem.inner.lr)
-    alpha = theta.plain[LOG_LR].exp()
+def _step_sizes(problem: Problem, theta: WeightDistribution, lambda_: Parameters) -> Parameters:
+    """Return alpha for every number of lambda, in a shape that broadcasts."""
+    alpha = theta.mu.new_tensor(problem.inner.lr) if theta.log_lr is None else theta.log_lr.exp()
     if not alpha.ndim:
-        return dict.fromkeys(lambda_.values, alpha)
+        return lambda_.map(lambda _: alpha)
     sizes = problem.network.layout.sizes
-    count = len(sizes)
-
-    def spread(values: Tensor) -> Tensor:
-        return torch.cat([value.expand(size) for value, size in zip(values, sizes, strict=True)])
-
-    plain = [name for name in lambda_.values if name not in (MU, RHO)]
-    return {
-        MU: spread(alpha[:count]),
-        RHO: spread(alpha[count : 2 * count]),
-        **{name: alpha[2 * count + index] for index, name in enumerate(plain)},
-    }
+    mu, rho, plain = alpha.tensor_split([len(sizes), 2 * len(sizes)])
+    counts = torch.tensor(sizes, device=alpha.device)
+    named = dict(zip(lambda_.plain, plain, strict=True))
+    return Parameters(mu.repeat_interleave(counts), rho.repeat_interleave(counts), named)
 
 
 def leaves_of(theta: WeightDistribution) -> WeightDistribution:
-    """theta as leaves of a new graph."""
-    plain = {name: value.detach().requires_grad_() for name, value in theta.plain.items()}
-    return WeightDistribution(theta.mu.detach().requires_grad_(), theta.rho.detach().requires_grad_(), plain)
+    """Return theta as leaves of a new graph."""
+    return theta.map(lambda value: value.detach().requires_grad_())
 
 
-def gradient_of(loss: Tensor, leaves: WeightDistribution) -> WeightDistribution:
-    """The derivative of a loss by everything in theta."""
-    tensors = [leaves.mu, leaves.rho, *leaves.plain.values()]
-    mu, rho, *plain = torch.autograd.grad(loss, tensors, materialize_grads=True)
+def gradient_of(loss: Tensor, leaves: WeightDistribution) -> Parameters:
+    """Return the derivative of a loss by everything in theta."""
+    grads = torch.autograd.grad(loss, leaves.tensors(), materialize_grads=True)
     # Copies: autograd may hand out one tensor for two inputs.
-    return WeightDistribution(mu, rho, {name: grad.clone() for name, grad in zip(leaves.plain, plain, strict=True)})
+    return Parameters.from_named({name: grad.clone() for name, grad in zip(leaves.named(), grads, strict=True)})

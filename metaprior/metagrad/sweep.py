@@ -20,9 +20,8 @@ from torch import Tensor
 from metaprior.metagrad.adaptation import Adaptation, Record, first_non_finite, inner_terms
 from metaprior.metagrad.inner_step import (
     DataGradient,
-    Descent,
     Direction,
-    State,
+    Iterate,
     add_pullback,
     collect_step_size_gradient,
     into_weight_space,
@@ -30,11 +29,11 @@ from metaprior.metagrad.inner_step import (
     sample,
 )
 from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
-from metaprior.metagrad.problem import LOG_LR, InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.problem import InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.products import HessianProduct
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Sweep:
 
     def stacked(
         self, problem: Problem, theta: WeightDistribution, stack: Task, noises: Sequence[Noise]
-    ) -> tuple[OuterTerms, InnerTerms, WeightDistribution]:
+    ) -> tuple[OuterTerms, InnerTerms, Parameters]:
         """The same for tasks of equal shapes, stacked along a new first axis, in one vectorised program.
 
         Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
@@ -74,13 +73,13 @@ class Sweep:
             raise AssertionError("a stack does not stop early")
         return outcome
 
-    def _run(self, run: Adaptation) -> tuple[OuterTerms, InnerTerms, WeightDistribution] | NonFinite:
+    def _run(self, run: Adaptation) -> tuple[OuterTerms, InnerTerms, Parameters] | NonFinite:
         steps = run.problem.inner.steps
         path = Path(run, first=0 if self.through is None else max(0, steps - self.through), keep=self.keep)
         inner = path.walk()
         if isinstance(inner, NonFinite):
             return inner
-        terms, cotangents = differentiate_outer_loss(run, path.state)
+        terms, cotangents = differentiate_outer_loss(run, path.iterate.lambda_)
         if not run.data.stack and (failure := first_non_finite(terms._asdict(), run.name, "outer")):
             return failure
         sweep_back(run, path, cotangents, self.product)
@@ -93,20 +92,20 @@ class Path:
 
     def __init__(self, run: Adaptation, first: int, keep: int) -> None:
         self.first, self.steps = first, run.problem.inner.steps
-        self.state = run.start()
-        """Where the walk is: lambda^(K) after it, an earlier one after ``rewind``."""
+        self.iterate = run.start()
+        """The present iterate: lambda^(K) after ``walk``, an earlier one after ``rewind``."""
         self._run, self._kept_from = run, max(first, self.steps - keep)
         self._records: dict[int, Record] = {}
-        self._snapshots: dict[int, State] = {}
+        self._snapshots: dict[int, Iterate] = {}
 
     def walk(self) -> InnerTerms | NonFinite:
         """All steps forward."""
         nlls, kls, run = [], [], self._run
         for step in range(self.steps):
             if step == self.first > 0:
-                self._snapshots[step] = self.state.clone()
-            nll, record = run.gradient(self.state, step, keep=step >= self._kept_from)
-            kl = run.step(self.state, record, step)
+                self._snapshots[step] = self.iterate.clone()
+            nll, record = run.gradient(self.iterate, step, keep=step >= self._kept_from)
+            kl = run.step(self.iterate, record, step)
             if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
                 return failure
             if step >= self.first:
@@ -116,36 +115,27 @@ class Path:
         return inner_terms(nlls, kls, run.w, run.theta.mu)
 
     def rewind(self, step: int) -> Record:
-        """Bring ``state`` back to what it was before a step, and hand out the step's record for good."""
+        """Bring ``iterate`` back to what it was before a step, and hand out the step's record for good."""
         record = self._records.pop(step)
-        if record.state is not None:
-            self.state = record.state
+        if record.before is not None:
+            self.iterate = record.before
             return record
         self._replay(step)
         return record
 
     def _replay(self, step: int) -> None:
         """Rebuild lambda^(step) from the nearest earlier state that is known, by the recorded gradients."""
-        self._snapshots = {known: state for known, state in self._snapshots.items() if known <= step}
+        self._snapshots = {known: iterate for known, iterate in self._snapshots.items() if known <= step}
         base = max(self._snapshots, default=0)
-        _copy_into(self.state, self._snapshots[base] if self._snapshots else self._run.start())
+        self.iterate.copy_(self._snapshots[base] if self._snapshots else self._run.start())
         # A snapshot (mu and rho, and their velocity) takes the room that used gradients leave, and no more.
-        vectors = 4 if self.state.velocity is not None else 2
+        vectors = 4 if self.iterate.velocity is not None else 2
         room = vectors * (len(self._snapshots) + 1) <= self.steps - 1 - step
         halfway = (base + step) // 2
         for earlier in range(base, step):
             if room and earlier == halfway > base:
-                self._snapshots[earlier] = self.state.clone()
-            self._run.step(self.state, self._records[earlier], earlier)
-
-
-def _copy_into(state: State, other: State) -> None:
-    state.mu.copy_(other.mu)
-    state.rho.copy_(other.rho)
-    for name, value in other.plain.items():
-        state.plain[name].copy_(value)
-    if state.velocity is not None and other.velocity is not None:
-        _copy_into(state.velocity, other.velocity)
+                self._snapshots[earlier] = self.iterate.clone()
+            self._run.step(self.iterate, self._records[earlier], earlier)
 
 
 def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: HessianProduct) -> None:
@@ -156,22 +146,22 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
         record = path.rewind(step)
         noise = run.noise_of(record, step)
         collect_step_size_gradient(
-            path.state, run.theta, record.gradient, noise, v, lambda: cotangents.theta, run.sizes, momentum, run.w
+            path.iterate, run.theta, record.gradient, noise, v, lambda: cotangents.theta, run.sizes, momentum, run.w
         )
         if z is None:
-            pull_back(run, step, path.state, record, Descent(v, run.sizes), cotangents, product)
+            pull_back(run, step, path.iterate.lambda_, record, Direction(v, run.sizes), cotangents, product)
         else:
             _add_descent(z, v, run)  # now z is a
-            pull_back(run, step, path.state, record, z, cotangents, product)
-            for tensor in (z.mu, z.rho, *z.plain.values()):
+            pull_back(run, step, path.iterate.lambda_, record, Direction(z), cotangents, product)
+            for tensor in z.tensors():
                 tensor *= momentum
     if path.first:
-        _collect_untouched_steps(run, path.state, v, cotangents)
+        _collect_untouched_steps(run, path.iterate.lambda_, v, cotangents)
 
 
-def _add_descent(z: State, v: State, run: Adaptation) -> None:
+def _add_descent(z: Parameters, v: Parameters, run: Adaptation) -> None:
     """z <- z - alpha * v."""
-    descent = Descent(v, run.sizes)
+    descent = Direction(v, run.sizes)
     for part in parts(z.mu):
         mu, rho = descent.at(part)
         z.mu[..., part] += mu
@@ -180,7 +170,7 @@ def _add_descent(z: State, v: State, run: Adaptation) -> None:
         z.plain[name] += descent.of_plain(name)
 
 
-def _collect_untouched_steps(run: Adaptation, state: State, v: State, cotangents: Cotangents) -> None:
+def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, cotangents: Cotangents) -> None:
     r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ count as constants times alpha."""
     if run.sizes.learned is None and not run.sizes.damped:
         return
@@ -202,7 +192,7 @@ def _collect_untouched_steps(run: Adaptation, state: State, v: State, cotangents
 def pull_back(
     run: Adaptation,
     step: int,
-    state: State,
+    state: Parameters,
     record: Record,
     direction: Direction,
     cotangents: Cotangents,
@@ -224,7 +214,7 @@ def pull_back(
 
 def _add_products(
     run: Adaptation,
-    state: State,
+    state: Parameters,
     record: Record,
     index: tuple[int, int],
     direction: Direction,
@@ -248,17 +238,16 @@ def _add_products(
             product(chunk, point, along, into, into_fixed)
 
 
-def collect_gradient(run: Adaptation, cotangents: Cotangents) -> WeightDistribution:
+def collect_gradient(run: Adaptation, cotangents: Cotangents) -> Parameters:
     """By everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
     stack = run.data.stack
     plain = {**v.plain, **cotangents.fixed.by_name(stack)}
-    if run.sizes.learned is not None:
-        plain[LOG_LR] = run.sizes.grad
-    return WeightDistribution(
+    return Parameters(
         theta.mu.add_(v.mu),
         theta.rho.add_(v.rho),
         {name: plain[name] if name in plain else _zeros(t, stack) for name, t in run.theta.plain.items()},
+        None if run.sizes.learned is None else run.sizes.grad,
     )
 
 
@@ -272,7 +261,5 @@ def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
     terms = value.terms._asdict()
     if failure := first_non_finite(terms, name, "outer"):
         return failure
-    plain = {f"gradient by plain {part}": tensor for part, tensor in value.grads.plain.items()}
-    named = {"gradient by mu": value.grads.mu, "gradient by rho": value.grads.rho, **plain}
-    extremes = {part: torch.stack(torch.aminmax(tensor)) for part, tensor in named.items()}
+    extremes = {f"gradient by {part}": torch.stack(torch.aminmax(grad)) for part, grad in value.grads.named().items()}
     return first_non_finite(extremes, name, "sweep") or value

@@ -27,15 +27,15 @@ class Unrolled:
         """Outer loss of one task, its gradient, and its terms."""
         problem.check_theta(theta)
         leaves = reference.leaves_of(theta)
-        lambda_ = reference.start(problem, leaves)
+        iterate = reference.start(problem, leaves)
         nll, kl = [], []
         for step in range(problem.inner.steps):
-            lambda_, terms = reference.step(problem, lambda_, leaves, task.support, noise.at(step=step))
+            iterate, terms = reference.step(problem, iterate, leaves, task.support, noise.at(step=step))
             if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, step):
                 return failure
             nll.append(terms.nll)
             kl.append(terms.kl)
-        outer = reference.outer_loss(problem, reference.distribution(lambda_.values, leaves), leaves, task, noise)
+        outer = reference.outer_loss(problem, reference.distribution(iterate.lambda_, leaves), leaves, task, noise)
         grads = reference.gradient_of(outer.total, leaves)
         outer = type(outer)(*(term.detach() for term in outer))
         return checked(MetaGradient(outer.total, grads, outer, inner_terms(nll, kl, 1.0, theta.mu)), task.name)

@@ -225,7 +225,7 @@ class BayesByBackprop:
             if "prior" in description:
                 prior: Prior = checkpoint.restore(description["prior"], PRIORS)
             else:
-                prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"], {})
+                prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"])
             settings = {"stochastic": description["stochastic"], **description["settings"]}
             loaded = cls(posterior.network.module, likelihood, prior=prior, **settings)
             loaded.posterior_ = posterior
@@ -280,7 +280,7 @@ class BayesByBackprop:
                 raise ValueError(f"the prior's {name} has shape {tuple(value.shape)}, the random weights {expected}")
             checks.refuse_non_finite(value, f"the prior's {name}", remedy="it has to come from a finished training")
         mu, rho = (value.detach().to(network.device, network.dtype) for value in (self.prior.mu, self.prior.rho))
-        return WeightDistribution(mu, rho, {})
+        return WeightDistribution(mu, rho)
 
     def _forecast_and_targets(self, x: ArrayLike, y: ArrayLike, samples: int, seed: int) -> tuple[Forecast, Tensor]:
         forecast = self.forecast(x, samples=samples, seed=seed)

@@ -180,7 +180,7 @@ def descend(
     model: Model, start: WeightDistribution, data: Data, held_out: Data | None, plan: Plan, noise: Noise
 ) -> tuple[WeightDistribution, list[Epoch]]:
     """Minimise the free energy from ``start``; returns the weights (the best held-out ones, if any) and the history."""
-    q = WeightDistribution(_leaf(start.mu), _leaf(start.rho), {name: _leaf(p) for name, p in start.plain.items()})
+    q = start.map(_leaf)
     num_batches = math.ceil(len(data) / plan.batch_size)
     optimizer = _optimizer(q, plan.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs * num_batches)
@@ -204,7 +204,7 @@ def descend(
         if best.has_had_enough(q, history[-1]):
             break
     kept = best.weights(q)
-    for name, value in {"mu": kept.mu, "rho": kept.rho, **kept.plain}.items():
+    for name, value in kept.named().items():
         if not bool(torch.isfinite(value).all()):
             _refuse_divergence(len(history), step, **{name: math.nan})
     return kept, history

@@ -153,7 +153,7 @@ class HierarchicalVI:
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
         descent = LocalDescent(self.network, self.model.likelihood, Noise(seed).fork("adapt"))
         visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
-        return self.model.posterior(state, WeightDistribution(visit.records[0, 0], visit.records[0, 1], {}))
+        return self.model.posterior(state, WeightDistribution(visit.records[0, 0], visit.records[0, 1]))
 
     @property
     def prior(self) -> HierarchicalPosterior:
@@ -294,7 +294,7 @@ class HierarchicalVI:
 
     def _weights(self, place: int) -> WeightDistribution:
         record = self.store.read(place).to(self.network.device)
-        return WeightDistribution(record[0], record[1], {})
+        return WeightDistribution(record[0], record[1])
 
     @contextmanager
     def _writing(self, first: CheckedTasks | None = None) -> Iterator[State]:
@@ -331,7 +331,7 @@ class HierarchicalVI:
         return True
 
     def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
-        weights = self.network.initial()._replace(plain=state.shared.detached())
+        weights = self.network.initial().replace(plain=state.shared.detached())
         return Rounds(
             self.store,
             tasks.data_of,

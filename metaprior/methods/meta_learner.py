@@ -22,7 +22,6 @@ from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import adapt
 from metaprior.metagrad.planner import Memory, Way, bytes_of
 from metaprior.metagrad.problem import (
-    LOG_LR,
     AmortizedELBO,
     Engine,
     InnerLoop,
@@ -44,7 +43,7 @@ from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_d
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
-from metaprior.training.optimizer import movable_copy, named_tensors
+from metaprior.training.optimizer import movable_copy
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
@@ -241,8 +240,7 @@ class MetaLearner:
 
     def parameters(self) -> Iterator[Tensor]:
         """Theta's tensors, for an optimiser."""
-        theta = self._learned()
-        yield from (theta.mu, theta.rho, *theta.plain.values())
+        yield from self._learned().tensors()
 
     @property
     def prior(self) -> Posterior:
@@ -267,9 +265,8 @@ class MetaLearner:
         return self.likelihood.continuous and torch.as_tensor(given).ndim < checked.ndim
 
     def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool) -> Posterior:
-        plain = {name: value for name, value in weights.plain.items() if name != LOG_LR}
         scale = TargetScale.identity(weights.mu)
-        return Posterior(self.network, self.likelihood, weights._replace(plain=plain), scale, None, scalar_targets)
+        return Posterior(self.network, self.likelihood, weights.replace(log_lr=None), scale, None, scalar_targets)
 
     def evaluate(
         self,
@@ -318,9 +315,9 @@ class MetaLearner:
         if not isinstance(objective, str):
             raise ValueError("an objective of your own cannot be saved; save learner.theta_ yourself")
         tensors, description = saved_posterior.content(self.prior, self.likelihood)
-        theta = self._learned()
-        if LOG_LR in theta.plain:
-            tensors[LOG_LR] = theta.plain[LOG_LR].detach()
+        log_lr = self._learned().log_lr
+        if log_lr is not None:
+            tensors["log_lr"] = log_lr.detach()
         description["inner"] = asdict(self.inner)
         description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
         description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
@@ -331,9 +328,8 @@ class MetaLearner:
         """A saved prior. Networks of this package are rebuilt; for any other, give a module of the same structure."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            learned = {LOG_LR: tensors.pop(LOG_LR)} if LOG_LR in tensors else {}
+            log_lr = tensors.pop("log_lr", tensors.pop("inner.log_lr", None))  # 0.1.0: "inner.log_lr"
             posterior, likelihood = saved_posterior.rebuild(tensors, description, module)
-            log_lr = {name: value.to(posterior.network.device) for name, value in learned.items()}
             hyperprior = description["hyperprior"]
             loaded = cls(
                 posterior.network.module,
@@ -345,10 +341,10 @@ class MetaLearner:
             )
             loaded.network.constants = posterior.network.constants
             loaded._scalar_targets = posterior.scalar_targets
-            weights = posterior.weights
-            for name, value in log_lr.items():
-                checks.refuse_non_finite(value, name, remedy="restore the file from a copy")
-            loaded.theta_ = weights._replace(plain={**weights.plain, **log_lr})
+            loaded.theta_ = posterior.weights
+            if log_lr is not None:
+                checks.refuse_non_finite(log_lr, "log_lr", remedy="restore the file from a copy")
+                loaded.theta_ = posterior.weights.replace(log_lr=log_lr.to(posterior.network.device))
             loaded.problem(1).check_theta(loaded.theta_)
             loaded.history_ = []
         return loaded
@@ -368,7 +364,7 @@ def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: 
         **asdict(settings),
         "seed": seed,
         "data of the first task": task_digest(first),
-        "first theta (seed torch before the module is made)": tensors_digest(named_tensors(theta).values()),
+        "first theta (seed torch before the module is made)": tensors_digest(theta.tensors()),
     }
 
 

@@ -26,7 +26,6 @@ from metaprior.tasks.task import Task
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned
 from metaprior.training.gradient_choice import GradientChoice, Stacker, choose_gradient
-from metaprior.training.optimizer import named_tensors
 from metaprior.training.phases import Phase
 from metaprior.training.trainer import StepReport
 from metaprior.weights import WeightDistribution
@@ -134,8 +133,8 @@ def _step(
 
 def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim.Optimizer, clip: float) -> float:
     """One step of the optimiser; returns the gradient's norm before clipping."""
-    learned = {name: tensor for name, tensor in named_tensors(theta).items() if bool(torch.isfinite(tensor).all())}
-    grads = named_tensors(batch.grads)
+    learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
+    grads = batch.grads.named()
     for name, tensor in learned.items():  # a point prior's rho is no part of it: optimisers pass over what has no grad
         tensor.grad = grads[name]
     norm = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))

@@ -182,9 +182,9 @@ def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
 
 def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:
     """What has to be the same on all ranks: one may have another copy of the folder, or read while it is written."""
-    theta = learner.theta_
-    plain = [theta.plain[name] for name in sorted(theta.plain)]  # a file gives them in any order
-    return {**flat(config.resolved()), **code_facts(), "prior": tensors_digest([theta.mu, theta.rho, *plain])}
+    named = learner.theta_.named()
+    prior = tensors_digest([named[name] for name in sorted(named)])  # a file gives them in any order
+    return {**flat(config.resolved()), **code_facts(), "prior": prior}
 
 
 def unfinished_note(folder: Path, name: Saved) -> str | None:

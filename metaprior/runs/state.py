@@ -17,7 +17,6 @@ from metaprior.metagrad.planner import Way
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest
 from metaprior.training.epoch import Summary
-from metaprior.training.optimizer import named_tensors
 from metaprior.training.trainer import Progress, Trainer
 from metaprior.weights import WeightDistribution
 
@@ -133,9 +132,7 @@ class Keeper:
             return self.trainer.theta.detached()
         device = self.trainer.theta.mu.device
         found = {name: value.to(device) for name, value in tensors.items() if name.startswith("theta/")}
-        theta = {name.removeprefix("theta/"): value for name, value in found.items()}
-        plain = {name.removeprefix("plain."): value for name, value in theta.items() if name.startswith("plain.")}
-        return WeightDistribution(theta["mu"], theta["rho"], plain)
+        return WeightDistribution.from_named({name.removeprefix("theta/"): value for name, value in found.items()})
 
     def _best(self) -> tuple[dict[str, Tensor], None]:
         return (checkpoint.read(self.folder / "best", KIND)[0] if (self.folder / "best").exists() else {}), None
@@ -188,7 +185,7 @@ def refuse_drift(theta: WeightDistribution) -> None:
     """Raise if the ranks' thetas are no longer the same: machines that compute differently, or memory that errs."""
     team = current_team()
     if team.size > 1:
-        _, digests = team.attempt(lambda: tensors_digest(named_tensors(theta).values()), lambda digest: digest)
+        _, digests = team.attempt(lambda: tensors_digest(theta.tensors()), lambda digest: digest)
         refuse_disagreement(
             [{"theta, which was the same at the start (unlike processors, or faulty memory)": d} for d in digests]
         )

@@ -13,7 +13,6 @@ is forgotten. A share of 1 is the mean of all, and towards 0 it becomes the last
 
 from torch import Tensor
 
-from metaprior.training.optimizer import named_tensors
 from metaprior.weights import WeightDistribution
 
 
@@ -21,17 +20,16 @@ class Average:
     """The running average of theta's means and plain parameters; rho, which a warm start leaves alone, is theta's."""
 
     def __init__(self, theta: WeightDistribution, share: float) -> None:
-        plain = {name: value.detach().clone() for name, value in theta.plain.items()}
         self.share = share
-        self.theta = WeightDistribution(theta.mu.detach().clone(), theta.rho.detach(), plain)
+        self.theta = theta.detached().replace(rho=theta.rho.detach())
 
     def add(self, theta: WeightDistribution, count: int) -> None:
         """Take in one more iterate, the ``count``-th."""
-        weight, latest = 1 / (1 + self.share * (count - 1)), named_tensors(theta)
+        weight, latest = 1 / (1 + self.share * (count - 1)), theta.named()
         for name, value in self.tensors.items():
             value.lerp_(latest[name].detach(), weight)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """What is averaged, by name."""
-        return {name: value for name, value in named_tensors(self.theta).items() if name != "rho"}
+        return {name: value for name, value in self.theta.named().items() if name != "rho"}

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from metaprior.metagrad.meta_batch import BatchSums, tensors_of
+from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.team import current_team
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 def summed(theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
@@ -21,16 +22,12 @@ def summed(theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> Batc
     if not names:
         return BatchSums(failures=failures)
     grads, terms = _dense(theta, own)
-    team.sum_([*tensors_of(grads), *terms])
+    team.sum_([*grads.tensors(), *terms])
     return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)
 
 
-def _dense(theta: WeightDistribution, own: BatchSums) -> tuple[WeightDistribution, OuterTerms]:
-    """Tensors that can be added in place: zeros where this rank has nothing, and no views."""
+def _dense(theta: WeightDistribution, own: BatchSums) -> tuple[Parameters, OuterTerms]:
+    """Return tensors that can be added in place: zeros where this rank has nothing, and no views."""
     if own.grads is None or own.terms is None:
-        zeros = {name: torch.zeros_like(value) for name, value in theta.plain.items()}
-        terms = OuterTerms(*(torch.zeros_like(theta.mu[0]) for _ in OuterTerms._fields))
-        return WeightDistribution(torch.zeros_like(theta.mu), torch.zeros_like(theta.rho), zeros), terms
-    plain = {name: value.contiguous() for name, value in own.grads.plain.items()}
-    grads = WeightDistribution(own.grads.mu.contiguous(), own.grads.rho.contiguous(), plain)
-    return grads, OuterTerms(*(term.clone() for term in own.terms))
+        return theta.zeros(), OuterTerms(*(torch.zeros_like(theta.mu[0]) for _ in OuterTerms._fields))
+    return own.grads.map(Tensor.contiguous), OuterTerms(*(term.clone() for term in own.terms))

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.metagrad.problem import Problem
 from metaprior.training.settings import MetaTraining
 from metaprior.training.shards import Whole
-from metaprior.weights import WeightDistribution
+from metaprior.weights import PLAIN, Parameters, WeightDistribution
 
 MEANS, SCALES = "means", "scales"
 STEP = "step"
@@ -17,28 +17,17 @@ STEP = "step"
 
 
 def movable_copy(theta: WeightDistribution) -> WeightDistribution:
-    """A copy that an optimiser can move in place."""
-
-    def leaf(value: Tensor) -> Tensor:
-        # Fused AdamW takes a parameter and its gradient to lie in memory alike, and gradients lie row by row.
-        return value.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
-
-    return WeightDistribution(
-        leaf(theta.mu), leaf(theta.rho), {name: leaf(value) for name, value in theta.plain.items()}
-    )
-
-
-def named_tensors(theta: WeightDistribution) -> dict[str, Tensor]:
-    """Everything in theta by name."""
-    return {"mu": theta.mu, "rho": theta.rho, **{f"plain.{name}": value for name, value in theta.plain.items()}}
+    """Return a copy that an optimiser can move in place."""
+    # Fused AdamW takes a parameter and its gradient to lie in memory alike, and gradients lie row by row.
+    return theta.map(lambda value: value.detach().clone(memory_format=torch.contiguous_format).requires_grad_())
 
 
 def groups_of(problem: Problem, theta: WeightDistribution) -> dict[str, list[str]]:
-    """Names (as in ``named_tensors``) of what is learned, by group. A point prior's scales are not."""
-    scales = [LOG_LR, *problem.likelihood.parameter_names]
-    means = ["mu", *(f"plain.{name}" for name in theta.plain if name not in scales)]
-    rest = [f"plain.{name}" for name in theta.plain if name in scales]
-    return {MEANS: means, SCALES: [*rest, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
+    """Return the names (as in ``theta.named()``) of what is learned, by group. A point prior's scales are not."""
+    noise = {PLAIN + name for name in problem.likelihood.parameter_names}
+    scales = [name for name in theta.named() if name in noise or name == "log_lr"]
+    means = [name for name in theta.named() if name not in ("rho", *scales)]
+    return {MEANS: means, SCALES: [*scales, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
 
 
 class ThetaOptimizer:
@@ -47,7 +36,7 @@ class ThetaOptimizer:
     def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Whole) -> None:
         groups = groups_of(problem, theta)
         learned = {name for names in groups.values() for name in names}
-        self._theta = {name: tensor for name, tensor in named_tensors(theta).items() if name in learned}
+        self._theta = {name: tensor for name, tensor in theta.named().items() if name in learned}
         self._shards = shards
         self._held = {name: shards.part(tensor) for name, tensor in self._theta.items()}
         decay = {MEANS: settings.weight_decay, SCALES: 0.0}
@@ -58,12 +47,12 @@ class ThetaOptimizer:
         ]
         self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
-    def descend(self, grads: WeightDistribution, learning_rates: Mapping[str, float], clip: float) -> dict[str, float]:
+    def descend(self, grads: Parameters, learning_rates: Mapping[str, float], clip: float) -> dict[str, float]:
         """One step along the gradients, each group's norm clipped; returns the norms before clipping.
 
         A group without a learning rate is left alone, and so are its moments.
         """
-        of_theta, norms = named_tensors(grads), {}
+        of_theta, norms = grads.named(), {}
         for group in self._adam.param_groups:
             group["lr"] = learning_rates.get(group["name"], 0.0)
             if group["name"] in learning_rates:

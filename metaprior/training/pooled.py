@@ -13,7 +13,7 @@ from metaprior.metagrad.adaptation import damage, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, nothing
 from metaprior.metagrad.problem import OuterTerms, Problem
 from metaprior.tasks.task import Task
-from metaprior.weights import WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
 
 def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
@@ -29,18 +29,17 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
         return BatchSums(failures=damaged)
     x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
     y = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
-    mu = theta.mu.detach().requires_grad_()
-    plain = {name: value.detach().requires_grad_() for name, value in theta.plain.items()}
+    leaves = theta.map(lambda value: value.detach().requires_grad_())
     total = torch.zeros_like(theta.mu[0])
     size = problem.micro_batch or len(x)
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
         with torch.enable_grad():
-            outputs = problem.network(mu, plain, x[rows])
-            loss = problem.likelihood.nll(outputs, y[rows], plain).sum()
+            outputs = problem.network(leaves.mu, leaves.plain, x[rows])
+            loss = problem.likelihood.nll(outputs, y[rows], leaves.plain).sum()
         loss.backward()
         total += loss.detach()
-    grads = WeightDistribution(_grad(mu), torch.zeros_like(theta.rho), {name: _grad(p) for name, p in plain.items()})
+    grads: Parameters = leaves.map(_grad)
     zero = torch.zeros_like(total)
     return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)
 
@@ -50,7 +49,7 @@ def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
     batch = sums.mean(theta)
     if not batch.count:
         return batch
-    grads = {"gradient by mu": batch.grads.mu, **{f"gradient by {n}": g for n, g in batch.grads.plain.items()}}
+    grads = {f"gradient by {name}": grad for name, grad in batch.grads.named().items() if name != "rho"}
     named = {"pooled nll": batch.loss, **grads}
     if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
         return nothing(theta, [*batch.failures, *[failure] * batch.count])

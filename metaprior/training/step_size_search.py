@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import Adaptation, adapt, damage
-from metaprior.metagrad.problem import LOG_LR, NonFinite, Problem
+from metaprior.metagrad.problem import NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
@@ -27,7 +27,7 @@ SAME = 1e-4
 
 Value = TypeVar("Value")
 Places = list[int] | EllipsisType
-"""Entries of ``inner.log_lr``; ``...`` is all of them."""
+"""Entries of ``theta.log_lr``; ``...`` is all of them."""
 
 
 def searched_step_sizes(
@@ -53,11 +53,12 @@ def searched_step_sizes(
     if not current_team().any(bool(trials)):
         return theta
     own = _places_of_likelihood(problem)
-    weights = [place for place in range(theta.plain[LOG_LR].numel()) if place not in own] if own else ...
+    count = len(step_sizes_of(theta).flatten())
+    weights = [place for place in range(count) if place not in own] if own else ...
     search = _Search(problem, trials, share)
     if own:
         resting = search.best(_with_step_size(theta, weights, -math.inf), own)
-        theta = _with_step_size(theta, own, resting.plain[LOG_LR][own])
+        theta = _with_step_size(theta, own, step_sizes_of(resting)[own])
     offsets = search.balance(theta, noise.at(task=0))[weights] if balanced else 0.0
     return search.best(theta, weights, offsets)
 
@@ -69,7 +70,7 @@ class _Search(NamedTuple):
     share: float
 
     def best(self, theta: WeightDistribution, places: Places, offsets: Tensor | float = 0.0) -> WeightDistribution:
-        """Theta with a good step size at some places of ``inner.log_lr``, to which their ``offsets`` are added."""
+        """Theta with a good step size at some places of ``theta.log_lr``, to which their ``offsets`` are added."""
 
         def stepping(log_lr: float) -> WeightDistribution:
             return _with_step_size(theta, places, log_lr + offsets)
@@ -98,7 +99,7 @@ class _Search(NamedTuple):
         return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
     def balance(self, theta: WeightDistribution, noise: Noise) -> Tensor:
-        r"""For every place of ``inner.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a
+        r"""For every place of ``theta.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a
         tensor's gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
 
         A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
@@ -170,9 +171,16 @@ def _same(loss: float) -> float:
 
 
 def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float | Tensor) -> WeightDistribution:
-    step_sizes = theta.plain[LOG_LR].detach().clone()
+    step_sizes = step_sizes_of(theta).clone()
     step_sizes[places] = log_lr
-    return theta._replace(plain={**theta.plain, LOG_LR: step_sizes})
+    return theta.replace(log_lr=step_sizes)
+
+
+def step_sizes_of(theta: WeightDistribution) -> Tensor:
+    """Return the logarithms of theta's learned step sizes."""
+    if theta.log_lr is None:
+        raise ValueError("theta has no learned step sizes (inner.learn_lr is 'no')")
+    return theta.log_lr.detach()
 
 
 def _task_loss(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:

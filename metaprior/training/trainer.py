@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, meta_sums
-from metaprior.metagrad.problem import LOG_LR, Engine, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
@@ -18,7 +18,7 @@ from metaprior.training.averaging import Average
 from metaprior.training.divided_batch import summed
 from metaprior.training.door import Door
 from metaprior.training.gradient_choice import Stacker
-from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, movable_copy, named_tensors
+from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, movable_copy
 from metaprior.training.phases import Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.pooled import mean_of_pool, pooled_sums
 from metaprior.training.read_ahead import ReadAhead
@@ -202,9 +202,9 @@ class Trainer:
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
             raise TrainingDiverged(self._why_stopped(batch.failures[-1]))
         diverged = any(failure.step != "data" for failure in batch.failures)
-        if LOG_LR in self.theta.plain and not phase.pooled and diverged:
+        if self.theta.log_lr is not None and not phase.pooled and diverged:
             with torch.no_grad():
-                self.theta.plain[LOG_LR] -= math.log(2)
+                self.theta.log_lr.sub_(math.log(2))
             progress.halvings += 1
 
     def _why_stopped(self, last: NonFinite) -> str:
@@ -224,8 +224,8 @@ class Trainer:
         """After the warm start: scales that fit the means, a first step size that works, fresh moments."""
         theta = self.theta
         if self.settings.warm_start:
-            theta = theta._replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
-        if LOG_LR in theta.plain and self.settings.search_step_size:
+            theta = theta.replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
+        if theta.log_lr is not None and self.settings.search_step_size:
             theta = self._with_searched_step_sizes(theta)
         self._hold(theta)
 
@@ -263,7 +263,7 @@ class Trainer:
 
         All ranks have to ask; moments, which may be sharded, are for the first one alone.
         """
-        theta = {f"theta/{name}": value.detach() for name, value in named_tensors(self.theta).items()}
+        theta = {f"theta/{name}": value.detach() for name, value in self.theta.named().items()}
         if self._average:
             theta |= {f"average/{name}": value for name, value in self._average.tensors.items()}
         return theta | {f"adam/{name}": value for name, value in self.optimizer.moments() if self.team.first}
@@ -271,7 +271,7 @@ class Trainer:
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
         """Stand where another trainer stood when it gave its ``tensors`` and its ``progress``."""
         with torch.no_grad():
-            for name, value in named_tensors(self.theta).items():
+            for name, value in self.theta.named().items():
                 value.copy_(tensors[f"theta/{name}"])
         self._hold(self.theta)
         saved = {name.removeprefix("adam/"): value for name, value in tensors.items() if name.startswith("adam/")}

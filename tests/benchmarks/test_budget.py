@@ -45,4 +45,4 @@ def test_without_any_time_there_is_still_the_step_that_searches_step_sizes() -> 
     learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1, lr=10.0, learn_lr="per_tensor"))
     fitted = meta_train_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=-3.0)
     assert fitted.meta_steps == 1
-    assert bool((learner.theta_.plain["inner.log_lr"] != torch.tensor(10.0).log()).all())
+    assert bool((learner.theta_.log_lr != torch.tensor(10.0).log()).all())

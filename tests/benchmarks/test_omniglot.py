@@ -152,7 +152,7 @@ def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(
         posterior = learner.prior
         if support is tasks[0].support:
             mu = torch.full_like(posterior.weights.mu, 3e38)
-            posterior = replace(posterior, weights=posterior.weights._replace(mu=mu))
+            posterior = replace(posterior, weights=posterior.weights.replace(mu=mu))
         return posterior
 
     assert adapt(tasks[0].support).weights.mu.isfinite().all()

@@ -53,7 +53,7 @@ def test_the_headline_counts_what_went_wrong() -> None:
 def test_a_network_that_cannot_be_scored_is_counted_and_not_hidden() -> None:
     case, _ = robustness.cases(TINY)
     learner = robustness.learner_for(case, 0.01, TINY, nets=True).start(case.tasks(1))
-    learner.theta_ = learner.theta_._replace(mu=torch.full_like(learner.theta_.mu, 1e38))
+    learner.theta_ = learner.theta_.replace(mu=torch.full_like(learner.theta_.mu, 1e38))
     row = robustness._scores(learner, case, TINY)
     assert row["failed"] == 2
     assert math.isnan(row["rmse"])

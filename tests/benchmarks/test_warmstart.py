@@ -6,7 +6,6 @@ import torch
 
 from benchmarks import warmstart
 from metaprior.evaluation import Evaluation
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.tasks.sinusoids import Sinusoids
 
 TINY = warmstart.Settings(
@@ -45,12 +44,12 @@ def test_the_headline_is_the_worst_ratio_of_the_rows(short_search: None) -> None
 
 def test_factors_multiply_the_learned_step_sizes_and_leave_the_learner_alone() -> None:
     learner = warmstart.meta_learner(warmstart.sinusoid(TINY)).start(Sinusoids())
-    before = learner.theta_.plain[LOG_LR].clone()
+    before = learner.theta_.log_lr.clone()
     paced = warmstart.paced_learner(learner, warmstart.Pace(3, factor=0.1, noise_factor=5.0))
     expected = 0.1 * before.exp()
     expected[-1] *= 5  # the only plain parameter, and so the last one
-    torch.testing.assert_close(paced.theta_.plain[LOG_LR].exp(), expected)
-    assert torch.equal(learner.theta_.plain[LOG_LR], before)
+    torch.testing.assert_close(paced.theta_.log_lr.exp(), expected)
+    assert torch.equal(learner.theta_.log_lr, before)
 
 
 def _evaluation(errors: dict[int, float]) -> Evaluation:
@@ -87,5 +86,5 @@ def test_the_best_tuning_is_found_among_step_sizes_and_steps() -> None:
     pooled = warmstart.pooled_learner(problem).start(Sinusoids())
     best = warmstart.tunings(pooled, problem, settings)["rmse"]
     assert (best.lr, best.steps) == (1e-2, 3)  # a fresh network: more is better, 1e-9 is nothing, 1e9 explodes
-    log_lr = warmstart.tuned_learner(pooled, best).theta_.plain[LOG_LR]
+    log_lr = warmstart.tuned_learner(pooled, best).theta_.log_lr
     assert len(log_lr.unique()) == 2

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.evaluation import Evaluation
 from metaprior.forecasts import Forecast
-from metaprior.metagrad.problem import LOG_LR
 from tests.golden.digest import Entries
 from tests.golden.flat import columns
 
@@ -22,8 +21,7 @@ def mlp(inputs: int = 1, hidden: Sequence[int] = (5,), outputs: int = 1, activat
 
 def theta_entries(theta: mp.WeightDistribution, prefix: str = "theta") -> Entries:
     """Return the tensors of a distribution over weights; learned step sizes are called log_lr."""
-    plain = {f"{prefix}/log_lr" if name == LOG_LR else f"{prefix}/{name}": t for name, t in theta.plain.items()}
-    return {f"{prefix}/mu": theta.mu, f"{prefix}/rho": theta.rho, **plain}
+    return {f"{prefix}/{name.removeprefix('plain.')}": value for name, value in theta.named().items()}
 
 
 def posterior_entries(posterior: mp.Posterior, prefix: str = "posterior") -> Entries:

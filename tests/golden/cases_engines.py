@@ -120,7 +120,8 @@ def scattered(problem: metagrad.Problem, task: mp.Task) -> mp.WeightDistribution
         return value + 0.1 * torch.randn(value.shape, dtype=value.dtype, generator=made)
 
     plain = {name: move(value) for name, value in theta.plain.items()}
-    return mp.WeightDistribution(move(theta.mu), move(theta.rho), plain)
+    log_lr = None if theta.log_lr is None else move(theta.log_lr)
+    return mp.WeightDistribution(move(theta.mu), move(theta.rho), plain, log_lr)
 
 
 def gradient(parts: Parts, engine: Any, *, stacked: bool) -> Entries:

@@ -21,7 +21,7 @@ from metaprior.metagrad import (
     twice_reverse,
     unrolled,
 )
-from metaprior.metagrad.problem import LOG_LR, Engine, Objective
+from metaprior.metagrad.problem import Engine, Objective
 from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -143,8 +143,8 @@ def scattered(theta: WeightDistribution, generator: torch.Generator) -> WeightDi
     def move(value: Tensor, size: float) -> Tensor:
         return value + size * torch.randn(value.shape, dtype=value.dtype, generator=generator)
 
-    plain = {name: move(value, 0.4 if name == LOG_LR else 0.1) for name, value in theta.plain.items()}
-    return WeightDistribution(move(theta.mu, 0.05), move(theta.rho, 0.2), plain)
+    sizes = {"mu": 0.05, "rho": 0.2, "log_lr": 0.4}
+    return theta.from_named({name: move(value, sizes.get(name, 0.1)) for name, value in theta.named().items()})
 
 
 def solved(engine: Engine, case: Case) -> MetaGradient:
@@ -155,10 +155,11 @@ def solved(engine: Engine, case: Case) -> MetaGradient:
 
 
 def tensors_of(theta: WeightDistribution, problem: Problem) -> dict[str, Tensor]:
-    """Every tensor by itself: the random ones' means and scales, and the plain ones."""
+    """Every tensor by itself: the random ones' means and scales, the plain ones, the step sizes."""
     split = problem.network.layout.split
     means = {f"mu of {name}": value for name, value in split(theta.mu).items()}
-    return {**means, **{f"rho of {name}": value for name, value in split(theta.rho).items()}, **theta.plain}
+    rest = {name: value for name, value in theta.named().items() if name not in ("mu", "rho")}
+    return {**means, **{f"rho of {name}": value for name, value in split(theta.rho).items()}, **rest}
 
 
 def assert_same(result: MetaGradient, expected: MetaGradient, problem: Problem, tolerance: float = TOLERANCE) -> None:
@@ -176,7 +177,7 @@ def assert_same_tensors(
     grads: WeightDistribution, expected: WeightDistribution, problem: Problem, tolerance: float = TOLERANCE
 ) -> None:
     """Relative difference of each tensor by itself."""
-    assert list(grads.plain) == list(expected.plain)
+    assert list(grads.named()) == list(expected.named())
     found, wanted = tensors_of(grads, problem), tensors_of(expected, problem)
     whole = torch.stack([value.norm() for value in wanted.values()]).norm()
     assert whole > 0, "a gradient of zeros would show nothing"

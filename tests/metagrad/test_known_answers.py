@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from metaprior.likelihoods import NOISE, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, Problem, QueryLoss, adapt, first_order, truncated, unrolled
-from metaprior.metagrad.problem import LOG_LR, Engine
+from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -62,8 +62,7 @@ INSIDE, OUTSIDE = Quadratic.of(SUPPORT), Quadratic.of(QUERY)
 def quadratic_case(inner: InnerLoop, rho: float, noise: Noise, log_lr: Tensor | None = None) -> Case:
     network = BayesianNetwork(nn.Linear(1, 1, bias=False).double())
     problem = Problem(network, Gaussian(noise=SCALE), inner, QueryLoss())
-    plain = {} if log_lr is None else {LOG_LR: log_lr}
-    theta = WeightDistribution(column(START)[0], column(rho)[0], plain)
+    theta = WeightDistribution(column(START)[0], column(rho)[0], {}, log_lr)
     return Case(problem, theta, Task(SUPPORT, QUERY, "quadratic"), noise)
 
 
@@ -86,7 +85,7 @@ def test_factor_is_one_minus_lr_times_curvature_to_the_k(engine: Engine, steps: 
     result = solved(engine, case)
     same(scalar(result.grads.mu), OUTSIDE.slope(last) * ratio**steps)
     by_log_lr = OUTSIDE.slope(last) * steps * ratio ** (steps - 1) * (-LR * INSIDE.a) * (START - best)
-    same(result.grads.plain[LOG_LR], by_log_lr)
+    same(result.grads.log_lr, by_log_lr)
     residual = QUERY.y - last * QUERY.x
     constant = math.log(SCALE) + 0.5 * math.log(2 * math.pi)
     same(result.loss, float((0.5 * residual**2 / SCALE**2).mean()) + constant)
@@ -110,7 +109,7 @@ def test_what_the_approximations_leave_out(through: int) -> None:
         result = solved(engine, case)
         assert not engine.exact
         same(scalar(result.grads.mu), OUTSIDE.slope(last) * ratio**through_last)
-        same(result.grads.plain[LOG_LR], OUTSIDE.slope(last) * by_log_lr)
+        same(result.grads.log_lr, OUTSIDE.slope(last) * by_log_lr)
 
 
 @exact
@@ -130,7 +129,7 @@ def test_momentum_is_a_power_of_a_matrix(engine: Engine, steps: int) -> None:
     same(scalar(result.grads.mu), OUTSIDE.slope(last) * factor)
     by_lr = (power(LR + 1e-6)[0, 0] - power(LR - 1e-6)[0, 0]) / 2e-6
     expected = OUTSIDE.slope(last) * by_lr * (START - best) * LR
-    assert float(result.grads.plain[LOG_LR]) == pytest.approx(expected, rel=1e-7)
+    assert float(result.grads.log_lr) == pytest.approx(expected, rel=1e-7)
 
 
 @exact
@@ -183,7 +182,7 @@ def test_damped_steps_do_not_overshoot_a_steep_prior(engine: Engine, sigma: floa
     by_log_lr = (last(START, sigma, log_lr + h) - last(START, sigma, log_lr - h)) / (2 * h)
     assert scalar(result.grads.rho) == pytest.approx(OUTSIDE.slope(end) * by_sigma * slope, rel=1e-4, abs=1e-12)
     expected = OUTSIDE.slope(end) * by_log_lr
-    assert float(result.grads.plain[LOG_LR]) == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    assert float(result.grads.log_lr) == pytest.approx(expected, rel=1e-4, abs=1e-12)
 
 
 @exact
@@ -201,7 +200,7 @@ def test_noise_moves_the_mean_and_the_scale_together(engine: Engine, steps: int)
     same(scalar(result.grads.mu), OUTSIDE.slope(last) * ratio**steps)
     same(scalar(result.grads.rho), OUTSIDE.slope(last) * noise * ratio**steps)
     by_log_lr = OUTSIDE.slope(last) * steps * ratio ** (steps - 1) * (-LR / 3 * pace) * (start - best)
-    same(result.grads.plain[LOG_LR], by_log_lr)
+    same(result.grads.log_lr, by_log_lr)
 
 
 @exact
@@ -288,12 +287,8 @@ def test_numerical_differences_of_the_loss(engine: Engine, case: Case) -> None:
         slope = (loss_at(ends[0]) - loss_at(ends[1])) / (2 * reach)
         assert float((grad * direction).sum()) == pytest.approx(slope, rel=2e-6, abs=1e-7), name
 
-    for field in ("mu", "rho"):
-        value = getattr(theta, field)
-        for _ in range(2):
+    for name, value in theta.named().items():
+        for _ in range(2 if name in ("mu", "rho") else 1):
             u = along(value)
-            check(field, getattr(grads, field), u, [theta._replace(**{field: value + s * reach * u}) for s in (1, -1)])
-    for name, value in theta.plain.items():
-        u = along(value)
-        ends = [theta._replace(plain={**theta.plain, name: value + s * reach * u}) for s in (1, -1)]
-        check(name, grads.plain[name], u, ends)
+            ends = [theta.from_named({**theta.named(), name: value + s * reach * u}) for s in (1, -1)]
+            check(name, grads.named()[name], u, ends)

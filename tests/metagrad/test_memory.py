@@ -41,7 +41,7 @@ def rich_case() -> Case:
 
 
 def tensors(distribution: WeightDistribution) -> dict[str, Tensor]:
-    return {"mu": distribution.mu, "rho": distribution.rho, **distribution.plain}
+    return distribution.named()
 
 
 @contextmanager
@@ -107,11 +107,7 @@ def test_results_have_no_graph_and_arguments_are_left_alone(engine: Engine, leav
     """Whatever the caller's theta is, and whether or not he records gradients."""
     case = rich_case()
     if leaves:
-        plain = {name: value.clone().requires_grad_() for name, value in case.theta.plain.items()}
-        theta = WeightDistribution(
-            case.theta.mu.clone().requires_grad_(), case.theta.rho.clone().requires_grad_(), plain
-        )
-        case = case.replace(theta=theta)
+        case = case.replace(theta=case.theta.map(lambda value: value.clone().requires_grad_()))
     parameters = {name: p.detach().clone() for name, p in case.problem.network.module.named_parameters()}
     before = {name: value.detach().clone() for name, value in tensors(case.theta).items()}
     data = [tensor.clone() for part in case.task[:2] for tensor in part]
@@ -145,11 +141,10 @@ def test_answer_does_not_depend_on_the_callers_grad_mode(engine: Engine) -> None
 @pytest.mark.parametrize("steps", [None, 0, 2])
 def test_adapted_weights_have_no_graph_and_are_nobody_elses(steps: int | None) -> None:
     problem, theta, task, noise = rich_case()
-    plain = {name: value.clone().requires_grad_() for name, value in theta.plain.items()}
-    theta = WeightDistribution(theta.mu.clone().requires_grad_(), theta.rho.clone().requires_grad_(), plain)
+    theta = theta.map(lambda value: value.clone().requires_grad_())
     adapted = adapt(problem, theta, task.support, noise, steps=steps)
     assert tensors(adapted).keys() == tensors(theta).keys()
-    moves = {"mu", "rho", "4.bias", "likelihood.rho"}
+    moves = {"mu", "rho", "plain.4.bias", "plain.likelihood.rho"}
     for name, value in tensors(adapted).items():
         assert value.grad_fn is None
         assert not value.requires_grad

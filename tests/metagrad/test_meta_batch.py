@@ -46,7 +46,7 @@ def make_problem(inner: InnerLoop = RICH, stochastic: str = ".*") -> tuple[Probl
 
 
 def tensors(grads: WeightDistribution) -> dict[str, Tensor]:
-    return {"mu": grads.mu, "rho": grads.rho, **grads.plain}
+    return grads.named()
 
 
 def assert_same(found: WeightDistribution, expected: WeightDistribution) -> None:

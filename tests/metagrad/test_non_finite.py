@@ -46,7 +46,7 @@ def test_an_inner_loop_that_explodes_names_the_step(engine: Engine) -> None:
 def test_an_infinite_kl_is_named_too(engine: Engine) -> None:
     """Inputs of zero: the data say nothing, but a prior without width has no KL."""
     case = linear_case(steps=3, lr=1e-3)
-    theta = case.theta._replace(rho=case.theta.rho.clone())
+    theta = case.theta.replace(rho=case.theta.rho.clone())
     theta.rho[2] = -800.0
     failure = engine(*case.replace(theta=theta))
     assert isinstance(failure, NonFinite)

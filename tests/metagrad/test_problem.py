@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import InnerLoop, NonFinite, Problem, adapt, checkpointed, mixed, plan, twice_reverse, unrolled
-from metaprior.metagrad.problem import LOG_LR, Engine
+from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -69,26 +69,28 @@ def test_dropout_switched_on_after_the_problem_was_made(engine: Engine) -> None:
 @engines
 def test_theta_has_what_the_problem_needs_and_nothing_else(engine: Engine) -> None:
     problem, theta, task = given(learn_lr=True)
-    for name in ("0.bias", NOISE, LOG_LR):
-        less = theta._replace(plain={key: value for key, value in theta.plain.items() if key != name})
+    for name in ("0.bias", NOISE):
+        less = theta.replace(plain={key: value for key, value in theta.plain.items() if key != name})
         with pytest.raises(ValueError, match=rf"theta.plain lacks \['{name}'\]"):
             engine(problem, less, task, Noise())
-    more = theta._replace(plain={**theta.plain, "likelyhood.rho": torch.zeros(())})
+    more = theta.replace(plain={**theta.plain, "likelyhood.rho": torch.zeros(())})
     with pytest.raises(ValueError, match=r"has \['likelyhood.rho'\], which this problem does not know"):
         engine(problem, more, task, Noise())
     with pytest.raises(ValueError, match=r"theta.mu has shape \(3,\), this network needs \(4,\)"):
-        engine(problem, theta._replace(mu=theta.mu[:3]), task, Noise())
-    wrong = theta._replace(plain={**theta.plain, LOG_LR: torch.zeros(50, dtype=torch.float64)})
-    with pytest.raises(ValueError, match=r"has shape \(50,\), this inner loop needs \(7,\)"):
+        engine(problem, theta.replace(mu=theta.mu[:3]), task, Noise())
+    wrong = theta.replace(log_lr=torch.zeros(50, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"log_lr must have shape \(7,\) .*got \(50,\)"):
         engine(problem, wrong, task, Noise())
+    with pytest.raises(ValueError, match=r"log_lr must have shape \(7,\) .*got None"):
+        engine(problem, theta.replace(log_lr=None), task, Noise())
 
 
 def test_order_of_names_in_theta_does_not_matter() -> None:
     problem, theta, task = given(learn_lr=True)
-    step_sizes = {**theta.plain, LOG_LR: torch.linspace(-8, -6, 7, dtype=torch.float64)}
-    backwards = theta._replace(plain=dict(reversed(step_sizes.items())))
-    values = [mixed(problem, t, task, Noise()).or_raise() for t in (theta._replace(plain=step_sizes), backwards)]
-    assert torch.equal(values[0].grads.plain[LOG_LR], values[1].grads.plain[LOG_LR])
+    theta = theta.replace(log_lr=torch.linspace(-8, -6, 7, dtype=torch.float64))
+    backwards = theta.replace(plain=dict(reversed(theta.plain.items())))
+    values = [mixed(problem, t, task, Noise()).or_raise() for t in (theta, backwards)]
+    assert torch.equal(values[0].grads.log_lr, values[1].grads.log_lr)
     assert torch.equal(values[0].loss, values[1].loss)
 
 

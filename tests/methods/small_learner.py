@@ -17,8 +17,6 @@ def small_learner(**changes: Any) -> mp.MetaLearner:
 
 
 def assert_same_theta(found: WeightDistribution, expected: WeightDistribution) -> None:
-    assert torch.equal(found.mu, expected.mu)
-    assert torch.equal(found.rho, expected.rho)
-    assert found.plain.keys() == expected.plain.keys()
-    for name, value in expected.plain.items():
-        assert torch.equal(found.plain[name], value), name
+    assert found.named().keys() == expected.named().keys()
+    for name, value in expected.named().items():
+        assert torch.equal(found.named()[name], value), name

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.likelihoods import NOISE
 from metaprior.metagrad import meta_gradient
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples
 from metaprior.training import trainer as trainer_module
@@ -40,13 +39,13 @@ def as_weights(theta: by_hand.Theta) -> WeightDistribution:
     def number(*values: float) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)
 
-    plain = {NOISE: number(theta.noise)[0], LOG_LR: number(*theta[3:])}
-    return WeightDistribution(number(theta.mu), number(theta.rho), plain)
+    plain = {NOISE: number(theta.noise)[0]}
+    return WeightDistribution(number(theta.mu), number(theta.rho), plain, number(*theta[3:]))
 
 
 def adapted_posterior(learner: mp.MetaLearner) -> mp.Posterior:
     weights = as_weights(THETA._replace(**ADAPTED._asdict()))
-    return replace(learner.prior, weights=weights._replace(plain={NOISE: weights.plain[NOISE]}))
+    return replace(learner.prior, weights=weights.replace(log_lr=None))
 
 
 def points(examples: Examples) -> by_hand.Points:
@@ -94,7 +93,7 @@ def central_difference(function: Any, at: Sequence[float], step: float = 1e-5) -
 
 
 def as_list(grads: WeightDistribution) -> list[float]:
-    return [float(grads.mu), float(grads.rho), float(grads.plain[NOISE]), *grads.plain[LOG_LR].tolist()]
+    return [float(grads.mu), float(grads.rho), float(grads.plain[NOISE]), *grads.log_lr.tolist()]
 
 
 def test_the_meta_gradient_is_the_derivative_of_what_is_written_by_hand() -> None:
@@ -125,7 +124,7 @@ def test_adapt_takes_the_steps_written_by_hand() -> None:
         q = by_hand.inner_step(q, THETA, points(TASK.support), draws(noise.at(step=step), 2), 0.7)
     weights = learner.adapt(TASK.support, 6, seed=4).weights
     assert [float(weights.mu), float(weights.rho), float(weights.plain[NOISE])] == pytest.approx(list(q), rel=1e-12)
-    assert LOG_LR not in weights.plain
+    assert weights.log_lr is None
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.likelihoods import NOISE
 from metaprior.metagrad import mixed
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.methods import meta_learner
 from metaprior.tasks.task import Examples, Task
 from metaprior.training import trainer as trainer_module
@@ -61,7 +60,7 @@ def test_any_module_can_be_learned(tmp_path: Path) -> None:
     torch.manual_seed(0)
     learner = mp.MetaLearner(Gated(), mp.Gaussian(), stochastic="out|left.*").fit(lines(5), **QUICK)
     assert set(learner.network.layout.names) == {"out", "left.weight", "left.bias"}
-    assert {"right.weight", "right.bias", NOISE, LOG_LR} == learner.theta_.plain.keys()
+    assert {"right.weight", "right.bias", NOISE} == learner.theta_.plain.keys()
     learner.save(tmp_path)
     with pytest.raises(mp.CheckpointError, match="a network of your own"):
         mp.MetaLearner.load(tmp_path)
@@ -265,7 +264,7 @@ def test_start_gives_leaves_to_learn() -> None:
     targets = torch.cat([part.y for i in range(20) for part in trainer_module.task_at(lines(5), i, 0)[:2]])
     scale = torch.nn.functional.softplus(learner.theta_.plain[NOISE].detach())
     torch.testing.assert_close(scale, targets.square().mean().sqrt(), rtol=1e-12, atol=0)
-    assert bool((learner.theta_.plain[LOG_LR] == math.log(0.01)).all())
+    assert bool((learner.theta_.log_lr == math.log(0.01)).all())
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -8,7 +8,6 @@ from torch import Tensor
 import metaprior as mp
 from metaprior.likelihoods import NOISE
 from metaprior.metagrad import meta_gradient, unrolled
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.methods import own_loop
 from metaprior.noise import Noise
 from metaprior.weights import WeightDistribution
@@ -24,7 +23,7 @@ def started(**changes: Any) -> mp.MetaLearner:
 
 
 def flat(theta: WeightDistribution) -> Tensor:
-    return torch.cat([t.detach().flatten().clone() for t in (theta.mu, theta.rho, *theta.plain.values())])
+    return torch.cat([t.detach().flatten().clone() for t in theta.tensors()])
 
 
 @pytest.mark.parametrize("clip", [1e9, 0.05])
@@ -38,9 +37,9 @@ def test_a_step_is_descent_along_the_clipped_meta_gradient(clip: float) -> None:
         mean = torch.stack([flat(value.or_raise().grads) for value in values]).mean(0)
         norms.append(float(mean.norm()))
         mean = mean * min(1.0, clip / norms[-1])
-        mu, rho, *rest = (flat(theta) - 0.1 * mean).split([t.numel() for t in (theta[0], theta[1], *theta[2].values())])
-        plain = {name: part.view_as(theta.plain[name]) for name, part in zip(theta.plain, rest, strict=True)}
-        theta = WeightDistribution(mu, rho, plain)
+        parts = (flat(theta) - 0.1 * mean).split([t.numel() for t in theta.tensors()])
+        named = zip(theta.named().items(), parts, strict=True)
+        theta = theta.from_named({name: part.view_as(value) for (name, value), part in named})
     summary = mp.meta_train_one_epoch(
         learner, tasks, optimizer, meta_batch=3, grad_clip_norm=clip, noise=noise, progress=False
     )
@@ -108,12 +107,11 @@ def test_a_points_scales_stay_points() -> None:
     learner = started(inner=mp.InnerLoop(steps=2, lr=0.05, kl_weight=0.0, learn_lr="one"), relative_sigma=0)
     optimizer = torch.optim.AdamW(learner.parameters(), lr=0.01)
     before = learner.theta_.detached()
-    before = WeightDistribution(before.mu.clone(), before.rho, {n: v.clone() for n, v in before.plain.items()})
     mp.meta_train_one_epoch(learner, lines(4), optimizer, meta_batch=2, progress=False)
     assert bool(torch.isneginf(learner.theta_.rho).all())
     assert learner.theta_.rho not in optimizer.state, "an optimiser passes over what has no gradient"
     assert bool((learner.theta_.mu != before.mu).all())
-    assert not torch.equal(learner.theta_.plain[LOG_LR], before.plain[LOG_LR])
+    assert not torch.equal(learner.theta_.log_lr, before.log_lr)
     assert not torch.equal(learner.theta_.plain[NOISE], before.plain[NOISE])
 
 

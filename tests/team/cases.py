@@ -155,7 +155,7 @@ def fitted(tasks: Tasks) -> dict[str, Tensor]:
     torch.manual_seed(0)
     learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), inner=INNER)
     learner.fit(tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, progress=True)
-    return {"mu": learner.theta_.mu, "rho": learner.theta_.rho, **learner.theta_.plain}
+    return learner.theta_.named()
 
 
 class PowerFailure(BaseException):

@@ -108,8 +108,7 @@ def make_trainer(
 
 def copied(trainer: Trainer) -> dict[str, Tensor]:
     """Theta as it is now, by name."""
-    plain = {name: value.detach().clone() for name, value in trainer.theta.plain.items()}
-    return {"mu": trainer.theta.mu.detach().clone(), "rho": trainer.theta.rho.detach().clone(), **plain}
+    return {name.removeprefix("plain."): value for name, value in trainer.theta.detached().named().items()}
 
 
 def moved(trainer: Trainer, before: dict[str, Tensor]) -> set[str]:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from metaprior.tasks.task import Task
 from metaprior.training.averaging import Average
-from metaprior.training.optimizer import named_tensors
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution
 from tests.training.lines import copied, damaged, line, lines, make_problem, make_trainer
@@ -69,8 +68,8 @@ def test_the_warm_start_ends_with_the_average_of_its_own_iterates() -> None:
         twin.step()
     average.add(twin.theta, 5)
     trainer.step()
-    for name, value in named_tensors(trainer.theta).items():
-        torch.testing.assert_close(value.detach(), named_tensors(average.theta)[name], rtol=1e-14, atol=0)
+    for name, value in trainer.theta.named().items():
+        torch.testing.assert_close(value.detach(), average.theta.named()[name], rtol=1e-14, atol=0)
     assert not torch.equal(trainer.theta.mu, twin.theta.mu)
     assert "average/mu" not in trainer.tensors()
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metaprior.metagrad import keeping
-from metaprior.metagrad.meta_batch import BatchSums, meta_sums, tensors_of
+from metaprior.metagrad.meta_batch import BatchSums, meta_sums
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.team import OtherRankFailed, Team
@@ -44,7 +44,7 @@ def assert_same(found: BatchSums, expected: BatchSums, tolerance: float) -> None
     assert expected.grads is not None
     assert found.terms is not None
     assert expected.terms is not None
-    of_both = zip((*tensors_of(found.grads), *found.terms), (*tensors_of(expected.grads), *expected.terms), strict=True)
+    of_both = zip((*found.grads.tensors(), *found.terms), (*expected.grads.tensors(), *expected.terms), strict=True)
     for value, other in of_both:
         torch.testing.assert_close(value, other, rtol=tolerance, atol=tolerance)
 
@@ -117,7 +117,7 @@ def test_views_are_not_added_into() -> None:
     """A gradient that is one number seen many times cannot be summed in place."""
     own = pooled_sums(PROBLEM, THETA, lines(1))
     assert own.grads is not None
-    wide = own.grads._replace(rho=torch.ones(1, dtype=torch.float64).expand_as(THETA.rho))
+    wide = own.grads.replace(rho=torch.ones(1, dtype=torch.float64).expand_as(THETA.rho))
     found = together(2, lambda _: summed(THETA, lambda: replace(own, grads=wide)))
     for sums in found:
         assert sums.grads is not None

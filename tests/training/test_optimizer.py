@@ -4,8 +4,7 @@ from torch import nn
 
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import InnerLoop
-from metaprior.metagrad.problem import LOG_LR
-from metaprior.training.optimizer import ThetaOptimizer, groups_of, movable_copy, named_tensors
+from metaprior.training.optimizer import ThetaOptimizer, groups_of, movable_copy
 from metaprior.training.settings import MetaTraining
 from metaprior.training.shards import Whole
 from metaprior.weights import WeightDistribution
@@ -26,17 +25,17 @@ def gradients_like(theta: WeightDistribution, size: float = 1.0) -> WeightDistri
     def random(value: torch.Tensor) -> torch.Tensor:
         return size * torch.randn(value.shape, dtype=value.dtype, generator=generator)
 
-    return WeightDistribution(random(theta.mu), random(theta.rho), {n: random(v) for n, v in theta.plain.items()})
+    return theta.map(random)
 
 
 def test_scales_are_a_group_of_their_own() -> None:
     groups = groups_of(make_problem(), make_theta())
     assert set(groups["means"]) == {"mu", "plain.0.weight", "plain.0.bias"}
-    assert set(groups["scales"]) == {"rho", f"plain.{NOISE}", f"plain.{LOG_LR}"}
+    assert set(groups["scales"]) == {"rho", f"plain.{NOISE}", "log_lr"}
 
 
 def test_a_points_scales_are_not_learned() -> None:
-    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE}", f"plain.{LOG_LR}"}
+    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE}", "log_lr"}
     bare = make_problem(
         InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
     )
@@ -51,11 +50,11 @@ RATES = {"means": 0.1, "scales": 0.1}
 def test_leaves_are_copies() -> None:
     theta = make_theta()
     leaves = movable_copy(theta)
-    for name, leaf in named_tensors(leaves).items():
+    for name, leaf in leaves.named().items():
         assert leaf.is_leaf
         assert leaf.requires_grad
-        assert torch.equal(leaf, named_tensors(theta)[name])
-        assert leaf.data_ptr() != named_tensors(theta)[name].data_ptr()
+        assert torch.equal(leaf, theta.named()[name])
+        assert leaf.data_ptr() != theta.named()[name].data_ptr()
 
 
 def test_only_means_decay() -> None:
@@ -64,8 +63,8 @@ def test_only_means_decay() -> None:
         theta = make_theta()
         optimizer = make_optimizer(theta, MetaTraining(lr=0.1, weight_decay=decay))
         optimizer.descend(gradients_like(theta), RATES, clip=1e9)
-        after[decay] = named_tensors(theta)
-    for name, start in named_tensors(make_theta()).items():
+        after[decay] = theta.named()
+    for name, start in make_theta().named().items():
         lost = after[0.0][name] - after[0.5][name]
         if name in ("mu", "plain.0.weight", "plain.0.bias"):
             torch.testing.assert_close(lost, 0.1 * 0.5 * start, rtol=1e-9, atol=1e-14, msg=name)
@@ -79,7 +78,7 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
     grads = gradients_like(theta, size)
     expected = {
         "means": torch.cat([grads.mu, *(grads.plain[n].flatten() for n in ("0.weight", "0.bias"))]).norm(),
-        "scales": torch.cat([grads.rho, grads.plain[NOISE].flatten(), grads.plain[LOG_LR]]).norm(),
+        "scales": torch.cat([grads.rho, grads.plain[NOISE].flatten(), grads.log_lr]).norm(),
     }
     optimizer, seen = make_optimizer(theta), {}
 
@@ -92,7 +91,7 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
     for name, norm in expected.items():
         assert norms[name] == pytest.approx(float(norm), rel=1e-9), "what is reported is the norm before clipping"
         assert float(seen[name]) == pytest.approx(min(0.5, float(norm)), rel=1e-5)
-    assert all(tensor.grad is None for tensor in named_tensors(theta).values())
+    assert all(tensor.grad is None for tensor in theta.named().values())
 
 
 def test_a_group_without_a_learning_rate_is_left_alone_and_starts_afresh_later() -> None:
@@ -100,9 +99,9 @@ def test_a_group_without_a_learning_rate_is_left_alone_and_starts_afresh_later()
     optimizer = make_optimizer(theta, MetaTraining(weight_decay=0.5))
     norms = optimizer.descend(gradients_like(theta), {"scales": 0.1}, clip=1e9)
     assert set(norms) == {"scales"}
-    before = named_tensors(make_theta())
-    moved = {name for name, value in named_tensors(theta).items() if not torch.equal(value, before[name])}
-    assert moved == {"rho", f"plain.{NOISE}", f"plain.{LOG_LR}"}
+    before = make_theta().named()
+    moved = {name for name, value in theta.named().items() if not torch.equal(value, before[name])}
+    assert moved == {"rho", f"plain.{NOISE}", "log_lr"}
     assert {name.rsplit("/", 1)[0] for name, _ in optimizer.moments()} == moved
     optimizer.descend(gradients_like(theta), RATES, clip=1e9)
     steps = {name.rsplit("/", 1)[0]: float(value) for name, value in optimizer.moments() if name.endswith("/step")}
@@ -117,7 +116,7 @@ def test_moments_are_named_after_theta() -> None:
     optimizer.descend(grads, RATES, clip=1e9)
     found = dict(optimizer.moments())
     assert {name.rsplit("/", 1)[1] for name in found} == {"step", "exp_avg", "exp_avg_sq"}
-    torch.testing.assert_close(found[f"plain.{LOG_LR}/exp_avg"], 0.1 * grads.plain[LOG_LR])
+    torch.testing.assert_close(found["log_lr/exp_avg"], 0.1 * grads.log_lr)
 
 
 def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
@@ -128,7 +127,7 @@ def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
         torch.manual_seed(0)
         theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
         plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
-        theta = movable_copy(theta._replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
+        theta = movable_copy(theta.replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
         optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Whole())
         optimizer.descend(gradients_like(theta), RATES, clip=1e9)
         found.append(theta.plain["weight"].detach().contiguous())

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from metaprior.likelihoods import Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop, Problem
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -41,7 +40,7 @@ def balance(problem: Problem, theta: WeightDistribution, tasks: list[Task], nois
 
 def found_for(lr: float, tasks: list[Task]) -> float:
     problem, theta = problem_with(lr)
-    log_lr = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE).plain[LOG_LR]
+    log_lr = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE).log_lr
     assert (log_lr == log_lr[0]).all()
     return math.exp(float(log_lr[0]))
 
@@ -78,18 +77,16 @@ def test_the_given_step_size_wins_a_tie() -> None:
 def test_candidates_that_are_not_finite_are_out() -> None:
     huge = Task(*(Examples(1e60 * part.x, part.y) for part in quadratic()[:2]))  # stable for alpha < 1e-120
     problem, theta = problem_with(1e-3, steps=5)
-    assert torch.equal(
-        searched_step_sizes(problem, theta, [huge], Noise(), share=SHARE).plain[LOG_LR], theta.plain[LOG_LR]
-    )
+    assert torch.equal(searched_step_sizes(problem, theta, [huge], Noise(), share=SHARE).log_lr, theta.log_lr)
     steep = Task(*(Examples(1e2 * part.x, part.y) for part in quadratic()[:2]))  # 1e4 of curvature
     problem, theta = problem_with(0.5, steps=35)
-    found = searched_step_sizes(problem, theta, [steep], Noise(), share=SHARE).plain[LOG_LR]
+    found = searched_step_sizes(problem, theta, [steep], Noise(), share=SHARE).log_lr
     assert math.exp(float(found[0])) == pytest.approx(wanted(0.5, 35, 1e4), rel=1e-9), "larger ones overflow or diverge"
 
 
 def test_a_point_prior_is_searched_too() -> None:
     problem, theta = problem_with(1e-3, relative_sigma=0.0)
-    found = searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE).plain[LOG_LR]
+    found = searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE).log_lr
     assert math.exp(float(found[0])) == pytest.approx(wanted(1e-3), rel=1e-9)
 
 
@@ -104,7 +101,7 @@ def test_only_the_step_sizes_change() -> None:
     found = searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE)
     assert found.mu is theta.mu
     assert found.rho is theta.rho
-    assert torch.equal(theta.plain[LOG_LR], torch.full((2,), math.log(1e-3), dtype=torch.float64))
+    assert torch.equal(theta.log_lr, torch.full((2,), math.log(1e-3), dtype=torch.float64))
 
 
 def test_rounding_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +109,8 @@ def test_rounding_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> No
 
     def rounded(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
         loss = real(problem, theta, task, noise)
-        moved = float(theta.plain[LOG_LR][0]) > math.log(1e-6)
-        return loss if moved or math.isinf(theta.plain[LOG_LR][0]) else loss + 1e-5
+        moved = float(theta.log_lr[0]) > math.log(1e-6)
+        return loss if moved or math.isinf(theta.log_lr[0]) else loss + 1e-5
 
     monkeypatch.setattr(search, "_task_loss", rounded)
     assert found_for(0.1, [quadratic()]) == pytest.approx(wanted(0.1), rel=1e-9)
@@ -130,7 +127,7 @@ def test_the_noise_scale_has_a_search_of_its_own_in_front_of_that_of_the_weights
     inner = InnerLoop(steps=5, lr=1e-2, learn_lr="per_tensor", kl_weight=0.0)
     problem = Problem(BayesianNetwork(module), Gaussian(), inner)
     theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), 1e-12)
-    found = searched_step_sizes(problem, theta, [task], Noise(), share=0.9).plain[LOG_LR].exp()
+    found = searched_step_sizes(problem, theta, [task], Noise(), share=0.9).log_lr.exp()
     *weights, of_noise = found.tolist()
     assert max(weights) < 1e-5
     assert of_noise > 1e-2
@@ -140,7 +137,7 @@ def test_losses_that_differ_by_rounding_are_ties(monkeypatch: pytest.MonkeyPatch
     real = search._task_loss
 
     def rounded(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
-        shortest = float(theta.plain[LOG_LR][0]) == pytest.approx(math.log(1e-8))
+        shortest = float(theta.log_lr[0]) == pytest.approx(math.log(1e-8))
         return real(problem, theta, task, noise) - 1e-7 * shortest
 
     monkeypatch.setattr(search, "_task_loss", rounded)
@@ -152,7 +149,7 @@ def test_the_search_ends_where_steps_are_too_long(monkeypatch: pytest.MonkeyPatc
     real = search._task_loss
 
     def watched(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
-        tried.append(float(theta.plain[LOG_LR][0].exp()))
+        tried.append(float(theta.log_lr[0].exp()))
         return real(problem, theta, task, noise)
 
     monkeypatch.setattr(search, "_task_loss", watched)
@@ -188,7 +185,7 @@ def test_balanced_step_sizes_move_all_tensors_by_the_same(lr: float) -> None:
     """Sizes s / 10 and 10 s, so that f moves by s (100^2 / 10 + 10) = 1010 s times the error; s is searched."""
     problem, theta = steep_problem(lr)
     tasks = [quadratic(), quadratic(-1.0)]
-    found = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE, balanced=True).plain[LOG_LR].exp()
+    found = searched_step_sizes(problem, theta, tasks, Noise(), share=SHARE, balanced=True).log_lr.exp()
     common = wanted(lr, 3, 1010.0)
     expected = [common / 10, common * 10, common / 10, common * 10, common]  # means, scales, and c without gradient
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
@@ -196,7 +193,7 @@ def test_balanced_step_sizes_move_all_tensors_by_the_same(lr: float) -> None:
 
 def test_scales_are_balanced_as_their_means_whatever_sigma_is() -> None:
     problem, theta = steep_problem(1e-2, 0.5)
-    theta = theta._replace(rho=torch.tensor([-3.0, 0.7], dtype=torch.float64))
+    theta = theta.replace(rho=torch.tensor([-3.0, 0.7], dtype=torch.float64))
     found = balance(problem, theta, [quadratic(), quadratic(1.0)], Noise(3))
     ten = math.log(10)
     expected = torch.tensor([-ten, ten, -ten, ten, 0.0], dtype=torch.float64)
@@ -206,7 +203,7 @@ def test_scales_are_balanced_as_their_means_whatever_sigma_is() -> None:
 def test_nothing_is_balanced_where_nothing_has_a_gradient() -> None:
     problem, theta = steep_problem(0.2)
     assert not balance(problem, theta, [quadratic(0.0)], Noise()).any()
-    found = searched_step_sizes(problem, theta, [quadratic(0.0)], Noise(), share=SHARE, balanced=True).plain[LOG_LR]
+    found = searched_step_sizes(problem, theta, [quadratic(0.0)], Noise(), share=SHARE, balanced=True).log_lr
     torch.testing.assert_close(found.exp(), torch.full_like(found, 0.2))
 
 
@@ -224,9 +221,9 @@ def test_a_task_whose_gradient_is_not_finite_is_left_out_of_the_balance(size: fl
 
 def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:
     problem, theta = steep_problem(1e-4, likelihood=Gaussian())
-    assert len(theta.plain[LOG_LR]) == 6
+    assert len(theta.log_lr) == 6
     balanced, common = (
-        searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE, balanced=how).plain[LOG_LR]
+        searched_step_sizes(problem, theta, [quadratic()], Noise(), share=SHARE, balanced=how).log_lr
         for how in (True, False)
     )
     assert float(balanced[5]) == float(common[5])
@@ -244,7 +241,7 @@ def divided_search(tasks: list[Task], size: int, *, balanced: bool) -> list[Tens
         noise = Noise(5).at(task=own.start)
         mine = [tasks[index] for index in own]
         found = searched_step_sizes(problem, theta, mine, noise, share=SHARE, balanced=balanced)
-        return found.plain[LOG_LR].detach().clone()
+        return found.log_lr.detach().clone()
 
     return together(size, work)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, twice_reverse
 from metaprior.metagrad.meta_batch import BatchSums
-from metaprior.metagrad.problem import LOG_LR, Problem
+from metaprior.metagrad.problem import Problem
 from metaprior.noise import Noise
 from metaprior.tasks.source import task_at
 from metaprior.tasks.task import Task
@@ -30,8 +30,8 @@ from tests.training.lines import (
     network_module,
 )
 
-EVERYTHING = {"mu", "rho", "0.weight", "0.bias", NOISE, LOG_LR}
-SCALES = {"rho", NOISE, LOG_LR}
+EVERYTHING = {"mu", "rho", "0.weight", "0.bias", NOISE, "log_lr"}
+SCALES = {"rho", NOISE, "log_lr"}
 
 
 def step_with(trainer: Trainer) -> set[str]:
@@ -43,7 +43,7 @@ def step_with(trainer: Trainer) -> set[str]:
 
 def test_phases_move_what_they_say() -> None:
     trainer = make_trainer(lines(8), epochs=1, tasks_per_epoch=24, meta_batch=4, warm_start=3, scales_first=0.5)
-    assert [step_with(trainer) for _ in range(3)] == [EVERYTHING - {"rho", LOG_LR}] * 3
+    assert [step_with(trainer) for _ in range(3)] == [EVERYTHING - {"rho", "log_lr"}] * 3
     means = {name: copied(trainer)[name] for name in EVERYTHING - SCALES}
     step_with(trainer)  # sigma fits the new means, and a step size is searched
     assert [step_with(trainer) for _ in range(2)] == [SCALES] * 2
@@ -76,7 +76,7 @@ def test_step_sizes_are_searched_where_asked_for(search: bool) -> None:
         scales_first=0.0,
     )
     trainer.step()
-    found = trainer.theta.plain[LOG_LR].detach().exp()
+    found = trainer.theta.log_lr.detach().exp()
     assert (found > 1e-3).all() if search else torch.allclose(found, torch.full_like(found, 1e-6))
 
 
@@ -148,7 +148,7 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
     )
     logs = [math.log(size) for size in sizes.values()]
     with torch.no_grad():  # the means' step sizes come first, then those of the scales, which a point does not use
-        trainer.theta.plain[LOG_LR][:4] = torch.tensor(logs, dtype=torch.float64)
+        trainer.theta.log_lr[:4] = torch.tensor(logs, dtype=torch.float64)
     start = copied(trainer)
     report = trainer.step()
 
@@ -158,7 +158,7 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
         "scales": torch.stack([grads[f"log lr of {name}"] for name in sizes]),
     }
     after = {"means": (start["mu"], 0.02, copied(trainer)["mu"])}
-    after["scales"] = (start[LOG_LR][:4], 0.03, copied(trainer)[LOG_LR][:4])
+    after["scales"] = (start["log_lr"][:4], 0.03, copied(trainer)["log_lr"][:4])
     for name, gradient in groups.items():
         assert report.grad_norms[name] == pytest.approx(float(gradient.norm()), rel=1e-10)
         gradient = gradient * min(1.0, 0.4 / (float(gradient.norm()) + 1e-6))
@@ -168,7 +168,7 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
     for _ in range(4):
         trainer.step()
     assert bool(torch.isneginf(trainer.theta.rho).all())
-    assert torch.equal(copied(trainer)[LOG_LR][4:], start[LOG_LR][4:])
+    assert torch.equal(copied(trainer)["log_lr"][4:], start["log_lr"][4:])
 
 
 def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad import AmortizedELBO
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.tasks.task import Task
 from metaprior.training.trainer import Progress, Trainer
 from tests.training.lines import (
@@ -57,9 +56,9 @@ def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
         report = trainer.step()
         assert (report.tasks, len(report.failures), report.grad_norms) == (0, 4, {})
         assert math.isnan(report.loss)
-        assert moved(trainer, start) == {LOG_LR}
-        expected = start[LOG_LR] - halvings * math.log(2)
-        torch.testing.assert_close(copied(trainer)[LOG_LR], expected, rtol=1e-14, atol=0)
+        assert moved(trainer, start) == {"log_lr"}
+        expected = start["log_lr"] - halvings * math.log(2)
+        torch.testing.assert_close(copied(trainer)["log_lr"], expected, rtol=1e-14, atol=0)
         assert (trainer.progress.halvings, trainer.progress.bad_in_a_row) == (halvings, 4 * halvings)
     with pytest.raises(TrainingDiverged, match=r"12 tasks in a row.*\(step 3\).*line \d: the nll became inf.*Also try"):
         trainer.step()
@@ -83,7 +82,7 @@ def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
     trainer._door(line(0))
     start = copied(trainer)
     trainer.step()
-    assert moved(trainer, start) <= {LOG_LR}
+    assert moved(trainer, start) <= {"log_lr"}
     with pytest.raises(TrainingDiverged, match=r"line \d: its (support|query) y holds nan.*Mend its data"):
         trainer.step()
 
@@ -207,7 +206,7 @@ def test_the_warm_start_leaves_out_bad_tasks_alone() -> None:
     report = trainer.step()
     assert [failure.task for failure in report.failures] == ["line 2"]
     assert report.tasks == 3
-    assert moved(trainer, start) == EVERYTHING - {"rho", LOG_LR}
+    assert moved(trainer, start) == EVERYTHING - {"rho", "log_lr"}
 
 
 def test_tasks_of_other_shapes_may_come_later() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.problem import LOG_LR
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.network import evaluation_mode
 from metaprior.tasks.task import Examples
@@ -65,7 +64,7 @@ def plain_network(learner: MetaLearner) -> PlainNetwork:
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(weights[name])
-    noise = {name: value for name, value in theta.plain.items() if name not in own and name != LOG_LR}
+    noise = {name: value for name, value in theta.plain.items() if name not in own}
     return PlainNetwork(module, learner.likelihood, noise)
 
 
