@@ -9,9 +9,9 @@ import xarray as xr
 
 from benchmarks.data import DataMissing
 from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.days import Days, all_days, split_days
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, Units
-from metaprior.solar.maps.windows import Days, all_days, split_days
 from metaprior.solar.simulator import Simulator
 
 Part = Literal["train", "validation", "test"]

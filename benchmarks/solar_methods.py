@@ -26,9 +26,10 @@ from metaprior.solar.maps.comparison import (
     reference,
     score,
 )
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, has_coordinates
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.maps.windows import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
 from metaprior.training.settings import MetaTraining
@@ -303,7 +304,7 @@ def references(archive: Archive, settings: Settings) -> dict[str, Found]:
     """What needs no training."""
     tasks = archive.tasks("test", seed=TEST_SEED, **settings.tasks)
     points: dict[str, PointForecaster] = {"persistence": reference(PERSISTENCE), "optical flow": optical_flow}
-    if has_coordinates(tasks):
+    if has_coordinates(tasks.frames):
         points["smart persistence"] = reference(SMART_PERSISTENCE)
     found = score(tasks, settings.test_tasks, {}, points, progress=False)
     return {name: Found(one, 0.0, "", "", float("nan")) for name, one in found.items()}
@@ -318,14 +319,14 @@ def true_crps(archive: Archive, settings: Settings) -> float:
     values = []
     for index in range(settings.test_tasks):
         for window in tasks.windows(index).query:
-            issued = tasks.times_of(window)[tasks.input_len - 1]
+            issued = tasks.reader.issued(window)
             number = archive.simulator.index_of(issued)
             futures = archive.simulator.futures(
                 number, continuations=settings.continuations, steps=tasks.target_len, seed=index
             )
             rows, columns = slice(window.y, window.y + settings.patch), slice(window.x + offset, None)
             own = futures[:, :, rows, columns][..., : settings.patch]
-            observed = tasks.read(window)[tasks.input_len :]
+            observed = tasks.reader.read(window)[tasks.input_len :]
             values.append(float(crps_ensemble(observed, np.moveaxis(own, 0, -1), estimator="fair").mean()))
     return float(np.mean(values))
 

@@ -84,8 +84,8 @@ def test_the_forecast_is_a_picture_and_a_file(demo: Demo, world: World) -> None:
     with read_forecast(demo.out / "forecast.nc") as forecast:
         assert forecast["mean"].shape == forecast["observed"].shape == (2, 4, 8, 8)
         assert forecast["mean"].attrs["units"] == "W m-2"
-        assert set(forecast["forecast_reference_time"].values) == {world.test.times_of(one)[3] for one in windows}
-        np.testing.assert_array_equal(forecast["longitude"].values, world.test.place_of(windows[0]).longitude)
+        assert set(forecast["forecast_reference_time"].values) == {world.test.reader.issued(one) for one in windows}
+        np.testing.assert_array_equal(forecast["longitude"].values, world.test.reader.place(windows[0]).longitude)
 
 
 def test_the_prior_can_be_loaded_and_adapted(demo: Demo, world: World) -> None:

@@ -23,7 +23,7 @@ Scores = dict[str, LeadTimeScores]
 def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> MetaLearner:
     """A U-Net whose last decoder block and output layer are random; fresh, or with given weights."""
     tasks = world.pooled
-    known = tasks.input_channels - tasks.input_len
+    known = tasks.reader.input_channels - tasks.input_len
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)

@@ -170,7 +170,7 @@ def _facts(world: World, settings: Settings, outcome: Outcome) -> StoryFacts:
 
 def _write_forecast(path: Path, world: World, forecaster: Forecaster) -> None:
     """All query windows of the first test task, in order of time."""
-    task, context = world.test[0], context_of(world.test, world.test.windows(0).query)
+    task, context = world.test[0], context_of(world.test.reader, world.test.windows(0).query)
     forecast = context.decoded(forecaster(task, 0))
     order = np.argsort(context.issued)
     write_forecast(
@@ -178,7 +178,7 @@ def _write_forecast(path: Path, world: World, forecaster: Forecaster) -> None:
         type(forecast)(forecast.means[:, order], forecast.scales[:, order]),
         issued=context.issued[order],
         cadence=world.test.frames.attrs["cadence"],
-        like=world.test.block(context.windows[0]),
+        like=world.test.reader.block(context.windows[0]),
         observed=context.targets[order],
         overwrite=True,
         progress=False,

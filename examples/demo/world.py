@@ -8,10 +8,10 @@ the parts lies a day.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.days import all_days, split_days
 from metaprior.solar.maps.plain_network import Tuning
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.maps.units import ClearSkyIndex
-from metaprior.solar.maps.windows import all_days, split_days
 from metaprior.solar.simulator import simulate
 
 

@@ -73,14 +73,14 @@ def predict(
     Several processes divide the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All have to
     see the run and the frames; the forecast is the same, to the last bit.
     """
-    from metaprior.solar.maps.predicting import predict as run_forecast
-    from metaprior.solar.maps.recent_frames import Wanted
+    from metaprior.solar.maps.forecast_inputs import ForecastRequest
+    from metaprior.solar.maps.prediction import predict as run_forecast
     from metaprior.team import team_of_torchrun
 
     corner = numbers("--place", place)
     if corner is not None and len(corner) != 2:
         raise typer.BadParameter(f"--place takes a row and a column, as in 16,32; got {place!r}")
-    wanted = Wanted(
+    request = ForecastRequest(
         run,
         support,
         inputs,
@@ -95,7 +95,7 @@ def predict(
     )
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run, "prior"))
-        run_forecast(wanted, typer.echo if team.first else lambda _: None)
+        run_forecast(request, typer.echo if team.first else lambda _: None)
 
 
 @app.command()

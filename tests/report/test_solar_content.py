@@ -8,10 +8,10 @@ from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.context import SMART_PERSISTENCE, context_of
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.report.solar_content import StoryFacts, maps_of, page_content, units_text
 from metaprior.solar.maps.report.solar_page import PageContent
 from metaprior.solar.maps.report.solar_story import Change, change, story
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.maps.units import ClearSkyIndex
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.simulator import simulate
@@ -173,8 +173,8 @@ def held(task: Task, number: int) -> GaussianForecast:
 
 def test_maps_are_in_the_frames_own_units(dataset: MetaSolarPredictionDataset) -> None:
     maps, windows = maps_of(dataset, 1, held, window=1), dataset.windows(1).query
-    context = context_of(dataset, windows)
-    block = dataset.block(windows[1])
+    context = context_of(dataset.reader, windows)
+    block = dataset.reader.block(windows[1])
     torch.testing.assert_close(torch.from_numpy(maps.mean), context.references[SMART_PERSISTENCE][1])
     np.testing.assert_allclose(maps.std, (0.5 * context.scale[1]).expand(4, 8, 8).numpy(), rtol=1e-5)
     np.testing.assert_array_equal(maps.target, block[4:].values)

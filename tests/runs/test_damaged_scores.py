@@ -11,8 +11,8 @@ import pytest
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.opening import described_frames
-from metaprior.solar.maps.predicting import predict
-from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.forecast_inputs import ForecastRequest
+from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_scores import PRIOR
 from tests.runs.conftest import SolarRun
@@ -113,7 +113,7 @@ def test_predict_evaluate_and_train_name_a_damaged_description_too(folder: Path,
     (folder / "solar.json").write_text("{}")
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
-    wanted = Wanted(folder, june, june, tmp_path / "now.nc", at="2025-06-02T11:30")
+    wanted = ForecastRequest(folder, june, june, tmp_path / "now.nc", at="2025-06-02T11:30")
     for use in (
         lambda: predict(wanted, lambda _: None),
         lambda: finish.evaluate_run(folder),

@@ -19,10 +19,10 @@ from metaprior.runs import finish
 from metaprior.runs.config import Config
 from metaprior.runs.finish import evaluate_run, learned
 from metaprior.runs.folder import RunFolder
-from metaprior.solar.maps.predicting import predict
-from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.forecast_inputs import ForecastRequest
+from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.solar_scores import score_run
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team
@@ -185,8 +185,8 @@ def test_ranks_that_find_another_prior_or_none_stop_at_once(solar_run: SolarRun,
     assert isinstance(second, ValueError)
 
 
-def wanted(folder: Path, archive: Path, out: Path, **changes: Any) -> Wanted:
-    return Wanted(folder, archive, archive, out, **{"samples": 5, "at": NOON, **changes})
+def wanted(folder: Path, archive: Path, out: Path, **changes: Any) -> ForecastRequest:
+    return ForecastRequest(folder, archive, archive, out, **{"samples": 5, "at": NOON, **changes})
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from metaprior import cli
 from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
-from metaprior.solar.maps import recent_frames
+from metaprior.solar.maps import forecast_inputs
 from metaprior.solar.maps.archives.frames import BadFramesSkipped
 from metaprior.solar.maps.forecast_file import read_forecast
-from metaprior.solar.maps.predicting import predict
-from metaprior.solar.maps.recent_frames import Forecaster, Wanted, support_starts
+from metaprior.solar.maps.forecast_inputs import ForecastRequest, support_windows
+from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.units import ClearSkyIndex, Place
+from metaprior.solar.maps.windows import WindowReader
 from metaprior.solar.simulator import simulate, write_frames
 from tests.conftest import folder_with
 from tests.runs.conftest import SolarRun
@@ -49,8 +50,8 @@ def archive(frames: xr.DataArray, tmp_path_factory: pytest.TempPathFactory) -> P
     return path
 
 
-def wanted(trained: Path, archive: Path, out: Path, **changes: object) -> Wanted:
-    return Wanted(
+def wanted(trained: Path, archive: Path, out: Path, **changes: object) -> ForecastRequest:
+    return ForecastRequest(
         **{"run": trained, "support": archive, "inputs": archive, "out": out, "at": NOON, "samples": 3, **changes}
     )  # type: ignore[arg-type]
 
@@ -138,38 +139,39 @@ def test_a_forecast_is_the_same_by_label_whichever_way_the_file_lies(
         assert np.abs(first - seen.values).mean() < np.abs(first[::-1] - seen.values).mean() / 2
 
 
-def test_support_windows_are_the_most_recent_ones_that_were_over(trained: Path, frames: xr.DataArray) -> None:
-    config, learner = learned(RunFolder(trained))
-    forecaster = Forecaster(config, learner, ClearSkyIndex(), "30min", {})
+def test_support_windows_are_the_most_recent_ones_that_were_over(frames: xr.DataArray) -> None:
+    def starts(part: xr.DataArray) -> list[int]:
+        reader = WindowReader(part, 2, 2, ClearSkyIndex())
+        return [window.start for window in support_windows(reader, np.datetime64(NOON), 3, 5.0, (0, 0))]
+
     times = frames["time"].values
-    starts = support_starts(frames, forecaster, np.datetime64(NOON))
-    last = [str(times[start + 3].astype("datetime64[m]")) for start in starts]
+    last = [str(times[start + 3].astype("datetime64[m]")) for start in starts(frames)]
     assert last == ["2025-07-02T09:30", "2025-07-02T10:30", "2025-07-02T11:30"]  # no target frame twice
     noon = int(np.flatnonzero(times == np.datetime64(NOON))[0])
-    assert support_starts(frames[noon - 4 : noon + 1], forecaster, np.datetime64(NOON)) == [0, 1]  # better than one
+    assert starts(frames[noon - 4 : noon + 1]) == [0, 1]  # better than one
     holed = frames[noon - 8 : noon + 1].copy(deep=True)
     holed[6, 3, 3] = np.nan
-    assert support_starts(holed, forecaster, np.datetime64(NOON)) == [0, 1, 2]
+    assert starts(holed) == [0, 1, 2]
 
 
 def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
     out = tmp_path / "now.nc"
     refused(trained, archive, out, "sun goes down to .* degrees, .* at least 5 .*would do: --at 2", at=None)
     refused(trained, archive, out, "there is no frame at 2025-08-01", at="2025-08-01T12:00")
-    refused(trained, archive, out, "--at takes a time", at="noon")
+    refused(trained, archive, out, "--at must be a time", at="noon")
     refused(trained, archive, out, "needs the 2 frames up to then", at=str(frames["time"].values[0]))
-    refused(trained, archive, out, "from 0,0 to 8,8", place=(9, 0))
-    refused(trained, archive, tmp_path / "now.txt", r"ends in \.nc or \.zarr")
+    refused(trained, archive, out, "from 0,0 to 8,8, of a patch of 8 pixels", place=(9, 0))
+    refused(trained, archive, tmp_path / "now.txt", r"must end in \.nc or \.zarr")
     hourly, small, bare = tmp_path / "hourly.nc", tmp_path / "small.nc", tmp_path / "bare"
     write_frames(frames[::2], hourly)
     refused(trained, hourly, out, "trained on frames every 30min")
     write_frames(frames[:, :3, :], small)
-    refused(trained, small, out, "3 x 16 pixels are too small; .*needs at least 4")
+    refused(trained, small, out, "3 x 16 pixels are too small; .*needs 4 or more")
     write_frames(frames[:40], bare)
     refused(trained, bare, out, "no latitude and longitude")
     shifted = tmp_path / "elsewhere.nc"
     write_frames(frames.assign_coords(latitude=("y", frames["latitude"].values + 1)), shifted)
-    refused(trained, archive, out, "not of the same place", support=shifted)
+    refused(trained, archive, out, "must be of the same place", support=shifted)
     out.write_text("mine")
     with pytest.raises(FileExistsError, match="--overwrite"):
         predict(wanted(trained, archive, out), lambda _: None)
@@ -205,23 +207,23 @@ def test_one_archive_is_looked_at_once(
     trained: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
-    real = recent_frames.open_frames
+    real = forecast_inputs.open_frames
 
     def watched(path: Path, **settings: Any) -> xr.DataArray:
         opened.append(path)
         return real(path, **settings)
 
-    monkeypatch.setattr(recent_frames, "open_frames", watched)
+    monkeypatch.setattr(forecast_inputs, "open_frames", watched)
     predict(wanted(trained, archive, tmp_path / "now.nc"), lambda _: None)
     assert opened == [archive]
 
 
 def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from metaprior.solar.maps import predicting
+    from metaprior.solar.maps import prediction
     from tests.runs import tiny
 
     config = tiny.request(tmp_path / "waves").config
-    monkeypatch.setattr(predicting, "learned", lambda _, options: (config, None))
+    monkeypatch.setattr(prediction, "learned", lambda _, options: (config, None))
     with pytest.raises(ValueError, match=r"tasks\.kind 'sinusoids'; metaprior predict is for runs on frames"):
         predict(wanted(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
 

@@ -19,10 +19,10 @@ from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.program import train
 from metaprior.solar.maps import solar_examples, sources
 from metaprior.solar.maps.archives import frame_values
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_examples import example_maps, read_examples, write_examples
 from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task
 from tests.runs.conftest import SolarRun
@@ -93,14 +93,14 @@ def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     dataset = solar_examples.unseen_dataset(config)
     task, (window, _) = dataset[0], dataset.windows(0).query
     forecast = learner.prior.predict(task.query.x, samples=3, seed=0)
-    loc, scale = dataset.units.decoding(dataset.times_of(window)[2:], dataset.place_of(window))  # type: ignore[union-attr]
-    mean = loc + scale * forecast.mean[0].numpy()
+    loc, scale = dataset.reader.decoding(window)
+    mean = (loc + scale * forecast.mean[0]).numpy()
     maps = solar_examples.maps_of(dataset, 0, solar_examples.of_learner(learner, steps=None, samples=3))
     assert np.allclose(mean, maps.mean, atol=1e-3)
-    errors = [mean - dataset.read(window)[2:]]
+    errors = [mean - dataset.reader.read(window)[2:]]
     second = dataset.windows(0).query[1]
-    loc, scale = dataset.units.decoding(dataset.times_of(second)[2:], dataset.place_of(second))  # type: ignore[union-attr]
-    errors.append(loc + scale * forecast.mean[1].numpy() - dataset.read(second)[2:])
+    loc, scale = dataset.reader.decoding(second)
+    errors.append((loc + scale * forecast.mean[1]).numpy() - dataset.reader.read(second)[2:])
     rows = {(row["task"], row["lead"]): row for row in scores_of(solar_run.folder).methods[PRIOR].per_task()}
     assert rows[task.name, "all"]["rmse"] == pytest.approx(math.sqrt(np.square(errors).mean()), rel=1e-5)
 

@@ -12,8 +12,8 @@ from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
 from metaprior.runs.reading import read_config
 from metaprior.solar.maps.forecast_file import read_forecast
-from metaprior.solar.maps.predicting import predict
-from metaprior.solar.maps.recent_frames import Wanted
+from metaprior.solar.maps.forecast_inputs import ForecastRequest
+from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.report import solar_figures
 from metaprior.solar.maps.report.page.content import Maps
 from metaprior.solar.maps.reporting import report_run
@@ -122,7 +122,7 @@ def test_words_about_the_values_cannot_change_within_a_run(stated: Told, npy: Pa
 def test_a_forecast_has_the_units_that_the_run_was_told(stated: Told, silent: Told, npy: Path, tmp_path: Path) -> None:
     for run_, units, words in ((stated, "counts", "counts"), (silent, "1", "units of the frames")):
         out, said = tmp_path / f"{units}.nc", list[str]()
-        predict(Wanted(run_.folder, npy, npy, out, samples=2, at="2025-06-05T11:30"), said.append)
+        predict(ForecastRequest(run_.folder, npy, npy, out, samples=2, at="2025-06-05T11:30"), said.append)
         with read_forecast(out) as forecast:
             assert forecast["mean"].attrs["units"] == units
         assert any(f"quantiles in {words})" in line for line in said)

@@ -1,1 +1,63 @@
-"""Forecast maps from archives of frames: tasks, baselines, scores, prediction, report."""
+"""Forecast maps from archives of frames: load, select, window, sample; baselines, scores, prediction, report.
+
+    from metaprior.solar.maps import ClearSkyIndex, MetaSolarPredictionDataset, all_days, open_frames, split_days
+
+The names below are imported on first use: they need xarray and pvlib, ``pip install 'metaprior[solar]'``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from metaprior.solar.maps.archives.bad_frames import BadFramesSkipped, GapsInTime
+    from metaprior.solar.maps.archives.frames import open_frames
+    from metaprior.solar.maps.comparison import of_learner, of_networks, reference, score, with_shots
+    from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
+    from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+    from metaprior.solar.maps.days import Days, all_days, split_days
+    from metaprior.solar.maps.forecast_file import read_forecast, write_forecast
+    from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
+    from metaprior.solar.maps.windows import Window, WindowReader
+
+MODULES = {
+    "archives.bad_frames": ("BadFramesSkipped", "GapsInTime"),
+    "archives.frames": ("open_frames",),
+    "comparison": ("of_learner", "of_networks", "reference", "score", "with_shots"),
+    "context": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of"),
+    "dataset": ("MetaSolarPredictionDataset",),
+    "days": ("Days", "all_days", "split_days"),
+    "forecast_file": ("read_forecast", "write_forecast"),
+    "units": ("ClearSkyIndex", "ScaledValues"),
+    "windows": ("Window", "WindowReader"),
+}
+MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
+
+__all__ = [
+    "PERSISTENCE",
+    "SMART_PERSISTENCE",
+    "BadFramesSkipped",
+    "ClearSkyIndex",
+    "Days",
+    "GapsInTime",
+    "MetaSolarPredictionDataset",
+    "ScaledValues",
+    "Window",
+    "WindowReader",
+    "all_days",
+    "context_of",
+    "of_learner",
+    "of_networks",
+    "open_frames",
+    "read_forecast",
+    "reference",
+    "score",
+    "split_days",
+    "with_shots",
+    "write_forecast",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{MODULE_OF[name]}"), name)

@@ -1,8 +1,9 @@
-"""Forecasts of the same tasks by several methods, scored side by side in the frames' own units."""
+"""Forecasts of the same tasks by several methods, scored side by side in the units of the frames."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from torch import Tensor
 from tqdm import tqdm
 
@@ -11,21 +12,20 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.posterior import Posterior
 from metaprior.solar.maps import baselines, plain_network
-from metaprior.solar.maps.archives.door import cadence_of
 from metaprior.solar.maps.context import Context, context_of
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
 
 Forecaster = Callable[[Task, int], GaussianForecast]
-"""(task, its index) -> forecast of its query windows, in the network's numbers."""
+"""(task, its index) -> forecast of its query windows, in the network's units."""
 PointForecaster = Callable[[Context], Tensor]
-"""Query windows in the frames' own units -> frames (N, L, H, W)."""
+"""Query windows in the units of the frames -> frames (N, L, H, W)."""
 
 
 class Case(NamedTuple):
-    """One task to forecast; ``number`` is its index."""
+    """A task to forecast, with its number and its query windows in the units of the frames."""
 
     number: int
     task: Task
@@ -35,17 +35,21 @@ class Case(NamedTuple):
 def cases(
     dataset: MetaSolarPredictionDataset, count: int, *, progress: bool, label: str = "forecasts"
 ) -> Iterator[Case]:
-    """The first tasks, one after the other."""
+    """Iterate over the first ``count`` tasks."""
     for index in tqdm(range(count), desc=label, unit="task", disable=not progress, delay=1):
-        yield Case(index, dataset[index], context_of(dataset, dataset.windows(index).query))
+        yield case_of(dataset, index)
+
+
+def case_of(dataset: MetaSolarPredictionDataset, index: int) -> Case:
+    """Return the task with this index and its query windows."""
+    return Case(index, dataset[index], context_of(dataset.reader, dataset.windows(index).query))
 
 
 def empty_scores(dataset: MetaSolarPredictionDataset) -> LeadTimeScores:
-    """Scores of nothing yet."""
-    step = int(cadence_of(dataset.frames.attrs["cadence"]).astype("timedelta64[m]").astype(int))
-    leads = [step * (number + 1) for number in range(dataset.target_len)]
+    """Return scores to which nothing has been added, for the lead times and the range of the dataset."""
+    minutes = dataset.reader.lead_times // np.timedelta64(1, "m")
     attrs = dataset.frames.attrs
-    return LeadTimeScores(leads, value_range=attrs["data_max"] - attrs["data_min"])
+    return LeadTimeScores(minutes.tolist(), value_range=attrs["data_max"] - attrs["data_min"])
 
 
 def score(
@@ -57,40 +61,53 @@ def score(
     progress: bool = True,
     label: str = "forecasts",
 ) -> dict[str, LeadTimeScores]:
-    """Every method on the first ``count`` tasks."""
+    """Score methods and point forecasts on the first ``count`` tasks, and return the scores by name."""
     points = points or {}
-    found = {name: empty_scores(dataset) for name in (*points, *methods)}
-    for index, task, context in cases(dataset, count, progress=progress, label=label):
-        for name, point in points.items():
-            _add(found[name], point(context), task, context)
-        for name, method in methods.items():
-            _add(found[name], context.decoded(method(task, index)), task, context)
-    return found
+    scores = {name: empty_scores(dataset) for name in (*points, *methods)}
+    for case in cases(dataset, count, progress=progress, label=label):
+        add_case(scores, case, methods, points)
+    return scores
 
 
-def _add(scores: LeadTimeScores, forecast: GaussianForecast | Tensor, task: Task, context: Context) -> None:
-    scores.add(forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight)
+def add_case(
+    scores: Mapping[str, LeadTimeScores],
+    case: Case,
+    methods: Mapping[str, Forecaster],
+    points: Mapping[str, PointForecaster],
+) -> None:
+    """Add the forecasts of one task to the scores: of all methods, or, if one of them raises, of none."""
+    number, task, context = case
+    forecasts: dict[str, GaussianForecast | Tensor] = {name: point(context) for name, point in points.items()}
+    forecasts |= {name: context.decoded(method(task, number)) for name, method in methods.items()}
+    for name, forecast in forecasts.items():
+        scores[name].add(
+            forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
+        )
 
 
 def reference(name: str) -> PointForecaster:
-    """One of the context's own references."""
+    """Return the forecaster that gives one of the context's references."""
     return lambda context: context.references[name]
 
 
 def optical_flow(context: Context) -> Tensor:
-    """The last frame, carried on by its motion."""
+    """Return the last frame, advected by its motion."""
     return baselines.optical_flow(context.inputs, context.targets.shape[1]).frames
 
 
 def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed: list[str] | None = None) -> Forecaster:
-    """Adapted with this many steps; None is not at all.
+    """Return the forecaster of a learner after ``steps`` adaptation steps; None is the prior, not adapted.
 
-    With a list ``failed``, a task whose adaptation leaves the finite numbers is forecast by the prior, and its name put
-    there; without one that is an error.
+    With a list ``failed``, a task whose adaptation diverges is forecast by the prior, and its name is appended to the
+    list; without one it raises FloatingPointError.
     """
 
     def of(posterior: Posterior, task: Task, index: int) -> GaussianForecast:
-        return _finite(_gaussian(finite_forecast(posterior, task.query.x, samples, index)))
+        forecast = gaussian(finite_forecast(posterior, task.query.x, samples, index))
+        for what, values in (("mean", forecast.means), ("scale", forecast.scales)):
+            if not bool(values.isfinite().all()):
+                raise FloatingPointError(f"a {what} of the forecast is not finite")
+        return forecast
 
     def forecast(task: Task, index: int) -> GaussianForecast:
         if steps is None:
@@ -107,12 +124,12 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
 
 
 def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
-    """The same from the first few windows of the support set alone."""
+    """Return a forecaster that sees only the first ``shots`` windows of the support set."""
     return lambda task, index: forecaster(task._replace(support=task.support.first(shots)), index)
 
 
 def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
-    """One network, or an ensemble, each fine-tuned on the support set."""
+    """Return the forecaster of one network, or of an ensemble, each fine-tuned on the support set."""
 
     def forecast(task: Task, index: int) -> GaussianForecast:
         tuned = [one.fine_tuned(task.support, tuning) if tuning.steps else one for one in networks]
@@ -121,14 +138,11 @@ def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
     return forecast
 
 
-def _finite(forecast: GaussianForecast) -> GaussianForecast:
-    for what, values in (("mean", forecast.means), ("scale", forecast.scales)):
-        if not bool(values.isfinite().all()):
-            raise FloatingPointError(f"a {what} of the forecast is not finite")
-    return forecast
-
-
-def _gaussian(forecast: object) -> GaussianForecast:
+def gaussian(forecast: object) -> GaussianForecast:
+    """Return the forecast if it is Gaussian; raises TypeError otherwise."""
     if not isinstance(forecast, GaussianForecast):
-        raise TypeError(f"maps are forecast with a Gaussian likelihood; got a {type(forecast).__name__}")
+        raise TypeError(
+            "maps need a Gaussian likelihood (Gaussian, HeteroscedasticGaussian or CRPSGaussian), got a "
+            f"{type(forecast).__name__}"
+        )
     return forecast

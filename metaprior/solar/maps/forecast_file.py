@@ -1,12 +1,11 @@
 """Forecast maps in a file that xarray, Panoply and QGIS read: NetCDF (.nc) or Zarr (.zarr), CF conventions.
 
-Dimensions (forecast_reference_time N, lead_time L, y, x); y and x are called latitude and longitude in the file where
-these are known, because programs that draw maps look for axes of that name. ``read_forecast`` calls them y and x again.
-docs/solar/frames.md has the layout.
+Dimensions (forecast_reference_time N, lead_time L, y, x). Where latitude and longitude are known, y and x have those
+names in the file, because programs that draw maps look for them; ``read_forecast`` renames them to y and x.
+docs/solar/frames.md describes the layout.
 """
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,15 +20,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior.forecasts import GaussianForecast
+from metaprior.solar.files import written_when_complete
 from metaprior.solar.maps.archives.archive import Times
-from metaprior.solar.maps.archives.door import cadence_of
+from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.mixture import quantiles as mixture_quantiles
 
 CONVENTIONS = "CF-1.8"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 AXES = ("forecast_reference_time", "lead_time", "y", "x")
 PIXELS_AT_ONCE = 2**12
-"""Pixels whose quantiles are searched together: the intermediate results of 16 samples stay in a core's cache."""
+"""Pixels whose quantiles are computed together: intermediate results of 16 samples stay in a core's cache."""
 
 NO_FILL = {"_FillValue": None}
 """An encoding for coordinates: CF forbids missing values there."""
@@ -52,17 +52,20 @@ def write_forecast(
 ) -> None:
     """Write mean, std, epistemic, aleatoric and quantiles of a forecast in the units of the frames.
 
-    The file appears under its name when it is complete, never before; an earlier one is replaced only if ``overwrite``.
-
-    path: ends in .nc or .zarr.
-    forecast: means (S, N, L, Y, X), in the units of ``like``.
-    issued: (N,) strictly increasing times of the last input frames, UTC; maps are for 1, ..., L ``cadence`` later.
-    like: the frames, or the patch of them, that the forecast is for: coordinates, units and names are taken from it.
-    observed: (N, L, Y, X) what happened, if it is known.
-    attrs: attributes of the file, such as title, institution or comment.
+    Args:
+        path: The file, ending in .nc or .zarr. It appears under this name only when it is complete.
+        forecast: Means (S, N, L, Y, X), in the units of ``like``.
+        issued: Strictly increasing times of the last input frames, UTC, (N,).
+        cadence: Time between maps, which are for 1, ..., L steps after ``issued``.
+        like: The frames, or the patch of them, that the forecast is for: gives coordinates, units and names.
+        quantiles: Increasing probability levels.
+        observed: What happened, (N, L, Y, X), if it is known.
+        attrs: Attributes of the file, such as title, institution or comment.
+        overwrite: Whether to replace an existing file.
+        progress: Whether to show a progress bar.
     """
     path = Path(path)
-    kind = _kind(path, overwrite)
+    check_forecast_path(path, overwrite=overwrite)
     _check(forecast, np.asarray(issued), like, quantiles, observed)
     maps = _maps(forecast, quantiles, progress)
     if observed is not None:
@@ -70,35 +73,37 @@ def write_forecast(
     axes = _axes(np.asarray(issued), forecast.means.shape[2], cadence, like, quantiles)
     variables = {name: _variable(name, values, like) for name, values in maps.items()}
     dataset = xr.Dataset(variables, axes, {**_about(like), **(attrs or {}), "Conventions": CONVENTIONS})
-    _put(_named_for_maps(dataset), path, kind)
+    _put(_with_geographic_dims(dataset), path)
 
 
 def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
-    """The forecast in a file, lazily: (forecast_reference_time, lead_time, y, x), lead times as timedelta64."""
+    """Open a forecast lazily: dimensions (forecast_reference_time, lead_time, y, x), lead times as timedelta64."""
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"{path} is not there; a forecast is a .nc file or a .zarr folder")
+        raise FileNotFoundError(f"{path} does not exist; a forecast is a .nc file or a .zarr folder")
     options: dict[str, Any] = {"consolidated": False} if path.suffix == ".zarr" else {}
     engine = "zarr" if path.suffix == ".zarr" else "netcdf4"
     try:
         dataset = xr.open_dataset(path, engine=engine, decode_timedelta=True, **options)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise OSError(f"{path}: cannot be read as a forecast ({error}); it is truncated, damaged or other") from error
+        raise OSError(
+            f"{path}: cannot be read as a forecast ({error}); it is truncated, damaged or of another format"
+        ) from error
     missing = {"mean", "std", "forecast_reference_time", "lead_time"} - set(dataset.variables)
     if missing:
         dataset.close()
-        raise ValueError(f"{path}: no forecast of write_forecast, there is no {', '.join(sorted(missing))}")
-    return _named_for_code(dataset)
+        raise ValueError(f"{path}: must be a file of write_forecast, got one without {', '.join(sorted(missing))}")
+    return _with_plain_dims(dataset)
 
 
-def _kind(path: Path, overwrite: bool) -> str:
+def check_forecast_path(path: Path, *, overwrite: bool) -> None:
+    """Raise if a forecast cannot be written there."""
     if path.suffix not in (".nc", ".zarr"):
-        raise ValueError(f"{path}: a forecast's file ends in .nc or .zarr")
+        raise ValueError(f"{path}: the file of a forecast must end in .nc or .zarr")
     if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} is there already; give another name, or overwrite=True to replace it")
+        raise FileExistsError(f"{path} exists. Give another name, or overwrite=True (--overwrite) to replace it")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path.parent} is not a folder; make it first")
-    return path.suffix
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist; make it first")
 
 
 def _check(
@@ -110,18 +115,20 @@ def _check(
 ) -> None:
     shape = tuple(forecast.means.shape[1:])
     if len(shape) != 4:
-        raise ValueError(f"the forecast's means have to be (S, N, L, Y, X), got shape {tuple(forecast.means.shape)}")
+        raise ValueError(f"the forecast's means must be (S, N, L, Y, X), got shape {tuple(forecast.means.shape)}")
     sizes = tuple(like.sizes.get(dim) for dim in ("y", "x"))
     if sizes != shape[2:]:
-        raise ValueError(f"like has {sizes} rows and columns (y, x), but the forecast has {shape[2:]}; give its patch")
+        raise ValueError(
+            f"like must have the forecast's {shape[2:]} rows and columns (y, x), got {sizes}. Give its patch"
+        )
     if issued.shape != shape[:1] or issued.dtype.kind != "M" or not (np.diff(issued) > np.timedelta64(0)).all():
         raise ValueError(
-            f"issued has to be {shape[0]} strictly increasing times (datetime64), one for each forecast; got {issued}"
+            f"issued must be {shape[0]} strictly increasing times (datetime64), one for each forecast, got {issued}"
         )
     if not levels or not all(0 < level < 1 for level in levels) or not (np.diff(levels) > 0).all():
-        raise ValueError(f"quantiles have to increase and lie strictly between 0 and 1, got {tuple(levels)}")
+        raise ValueError(f"quantiles must increase and lie strictly between 0 and 1, got {tuple(levels)}")
     if observed is not None and tuple(observed.shape) != shape:
-        raise ValueError(f"observed has shape {tuple(observed.shape)}, but the forecast has {shape}")
+        raise ValueError(f"observed must have the forecast's shape {shape}, got {tuple(observed.shape)}")
 
 
 def _maps(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> dict[str, NDArray[Any]]:
@@ -131,7 +138,7 @@ def _maps(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -
 
 
 def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> NDArray[Any]:
-    """(Q, N, L, Y, X), a few pixels at a time."""
+    """Return the quantiles (Q, N, L, Y, X), computed a few pixels at a time."""
     means = forecast.means.detach().flatten(1)
     scales = forecast.scales.detach().expand_as(forecast.means).flatten(1)
     found = torch.empty(len(levels), means.shape[1], dtype=torch.float64)
@@ -148,7 +155,7 @@ def _variable(name: str, values: NDArray[Any], like: xr.DataArray) -> xr.Variabl
 
 
 def _described(name: str, like: xr.DataArray) -> dict[str, str]:
-    """CF attributes of a map; the spread is the ``standard_error`` of what is forecast, in the words of CF."""
+    """Return the CF attributes of a map; CF calls the spread of a forecast its ``standard_error``."""
     what = str(like.attrs.get("long_name", like.name or "value"))
     said = {
         "mean": f"forecast mean of {what}",
@@ -173,50 +180,43 @@ def _axes(
     issued = issued.astype("datetime64[ns]")
     lead = np.arange(1, leads + 1) * cadence_of(cadence)
     axes = {
-        "forecast_reference_time": xr.Variable(
-            "forecast_reference_time", issued, _names("forecast_reference_time", "time of the last frame seen")
-        ),
-        "lead_time": xr.Variable("lead_time", lead, _names("forecast_period", "time from the last frame seen")),
-        "valid_time": xr.Variable(AXES[:2], issued[:, None] + lead, _names("time", "time that a map is for")),
+        "forecast_reference_time": (AXES[:1], issued, "forecast_reference_time", "time of the last frame seen"),
+        "lead_time": (AXES[1:2], lead, "forecast_period", "time from the last frame seen"),
+        "valid_time": (AXES[:2], issued[:, None] + lead, "time", "time that a map is for"),
     }
     level = xr.Variable("quantile", np.array(levels), {"long_name": "probability level", "units": "1"}, NO_FILL)
-    return {**{name: _encoded(axis) for name, axis in axes.items()}, "quantile": level, **_places(like)}
+    return {**{name: _time_axis(*axis) for name, axis in axes.items()}, "quantile": level, **_places(like)}
 
 
-def _names(standard: str, long: str) -> dict[str, str]:
-    return {"standard_name": standard, "long_name": long}
+def _time_axis(dims: Sequence[str], values: NDArray[Any], standard_name: str, long_name: str) -> xr.Variable:
+    """Encode times as whole minutes where that is exact (32 bits: CF-1.8 has no longer integers), else as seconds.
 
-
-def _encoded(axis: xr.Variable) -> xr.Variable:
-    """Times as whole minutes where that is exact (32 bits: CF-1.8 has no longer integers), otherwise as seconds.
-
-    Plain numbers with CF's attributes: xarray would add one of its own to a timedelta.
+    The result is plain numbers with CF attributes: xarray would add an attribute of its own to a timedelta.
     """
-    is_date = axis.dtype.kind == "M"
-    counted = axis.values - np.datetime64(0, "ns") if is_date else axis.values
+    is_date = values.dtype.kind == "M"
+    counted = values - np.datetime64(0, "ns") if is_date else values
     whole = bool((counted % np.timedelta64(1, "m") == np.timedelta64(0)).all())
     unit, step = ("minutes", np.timedelta64(1, "m")) if whole else ("seconds", np.timedelta64(1, "s"))
     numbers = (counted / step).astype(np.int32 if whole else np.float64)
-    said = {"units": f"{unit} since 1970-01-01 00:00:00", "calendar": "standard"} if is_date else {"units": unit}
-    return xr.Variable(axis.dims, numbers, {**axis.attrs, **said}, NO_FILL)
+    units = {"units": f"{unit} since 1970-01-01 00:00:00", "calendar": "standard"} if is_date else {"units": unit}
+    return xr.Variable(dims, numbers, {"standard_name": standard_name, "long_name": long_name, **units}, NO_FILL)
 
 
 def _places(like: xr.DataArray) -> dict[str, xr.Variable]:
-    """Coordinates of rows and columns, as far as ``like`` has them."""
-    names = [name for name in ("latitude", "longitude", "y", "x") if name in like.coords]
-    axis = {"latitude": "Y", "longitude": "X", "y": "Y", "x": "X"}
+    """Return the coordinates of rows and columns that ``like`` has."""
     units = {"latitude": "degrees_north", "longitude": "degrees_east"}
-    known = {}
-    for name in names:
-        variable = like[name].variable
-        said = {"standard_name": name, "long_name": name, "units": units[name]} if name in units else {}
-        said |= {"axis": axis[name]}
-        known[name] = xr.Variable(variable.dims, variable.values, {**variable.attrs, **said}, NO_FILL)
-    return known
+    coordinates = {}
+    for name, axis in {"latitude": "Y", "longitude": "X", "y": "Y", "x": "X"}.items():
+        if name in like.coords:
+            variable = like[name].variable
+            geographic = {"standard_name": name, "long_name": name, "units": units[name]} if name in units else {}
+            attrs = {**variable.attrs, **geographic, "axis": axis}
+            coordinates[name] = xr.Variable(variable.dims, variable.values, attrs, NO_FILL)
+    return coordinates
 
 
 def _about(like: xr.DataArray) -> dict[str, str]:
-    """Who wrote what and when; no path of this machine."""
+    """Return title, source and history of the file; no local path."""
     program = f"metaprior {version('metaprior')}"
     what = like.attrs.get("long_name", like.name or "frames")
     return {
@@ -226,50 +226,23 @@ def _about(like: xr.DataArray) -> dict[str, str]:
     }
 
 
-def _named_for_maps(dataset: xr.Dataset) -> xr.Dataset:
-    """y and x become latitude and longitude where both are known: a coordinate variable has its dimension's name."""
+def _with_geographic_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """Rename y and x to latitude and longitude where both are known: CF coordinates have their dimension's name."""
     if "latitude" in dataset.coords and "longitude" in dataset.coords:
         return dataset.drop_vars(("y", "x"), errors="ignore").swap_dims(y="latitude", x="longitude")
     return dataset
 
 
-def _named_for_code(dataset: xr.Dataset) -> xr.Dataset:
+def _with_plain_dims(dataset: xr.Dataset) -> xr.Dataset:
     if "latitude" not in dataset.dims:
         return dataset
     return dataset.rename_dims(latitude="y", longitude="x").reset_index(("latitude", "longitude"))
 
 
-def _put(dataset: xr.Dataset, path: Path, kind: str) -> None:
-    """Write beside the final name, then move there in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if kind == ".nc":
+def _put(dataset: xr.Dataset, path: Path) -> None:
+    with written_when_complete(path) as temporary:
+        if path.suffix == ".nc":
             packed = dict.fromkeys(dataset.data_vars, COMPRESSED)
             dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=packed)
-            temporary.replace(path)
         else:
             dataset.to_zarr(temporary, mode="w-", consolidated=False)
-            _move_folder(temporary, path)
-    finally:
-        _remove(temporary)
-
-
-def _move_folder(temporary: Path, path: Path) -> None:
-    """A folder cannot replace another in one step: the old one steps aside, and comes back if the new one cannot."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
-    if path.exists():
-        path.rename(aside)
-    try:
-        temporary.rename(path)
-    except BaseException:
-        if aside.exists():
-            aside.rename(path)
-        raise
-    _remove(aside)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -15,11 +15,12 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import unseen_seed
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.solar.maps.archives.value_units import units_or_words
 from metaprior.solar.maps.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference, with_shots
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of, has_coordinates
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.windows import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
+from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Task
 from metaprior.text_table import Row, text_table
 
@@ -153,7 +154,7 @@ def _scores_of_task(
     index: int,
 ) -> dict[str, LeadTimeScores]:
     """By method: of all, or FloatingPointError. So a task is in the scores of all methods or of none."""
-    context = context_of(dataset, dataset.windows(index).query)
+    context = context_of(dataset.reader, dataset.windows(index).query)
     forecasts: dict[str, GaussianForecast | Tensor] = {
         **{name: point(context) for name, point in points.items()},
         **{name: context.decoded(method(task, index)) for name, method in methods.items()},
@@ -168,7 +169,7 @@ def _scores_of_task(
 
 def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:
     points = {"persistence": reference(PERSISTENCE)}
-    return {**points, "smart persistence": reference(SMART_PERSISTENCE)} if has_coordinates(dataset) else points
+    return {**points, "smart persistence": reference(SMART_PERSISTENCE)} if has_coordinates(dataset.frames) else points
 
 
 def _forecasters(config: Config, learner: MetaLearner) -> dict[str, Forecaster]:

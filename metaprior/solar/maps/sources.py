@@ -15,14 +15,14 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.door import cadence_of
+from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.maps.archives.value_units import IRRADIANCE
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.days import ONE_DAY, Days, all_days, split_days
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, Units
-from metaprior.solar.maps.windows import ONE_DAY, Days, all_days, split_days
 from metaprior.solar.simulator import simulate
+from metaprior.solar.value_units import IRRADIANCE
 
 Purpose = Literal["train", "val", "test"]
 

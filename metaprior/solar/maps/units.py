@@ -1,12 +1,12 @@
-r"""What the network sees of a frame, and the way back.
+r"""Units of the network: how values of frames become its inputs and targets, and how forecasts become values again.
 
-A network works with numbers between about -1 and 1. ``ScaledValues`` maps the frames' own values there,
+A network works with numbers between about -1 and 1. ``ScaledValues`` maps the values of frames there,
 
 $$u = 2\,\frac{v - v_{\min}}{v_{\max} - v_{\min}} - 1 .$$
 
-``ClearSkyIndex`` first divides irradiance by what a cloudless sky would let through, $k = v / v_{\mathrm{clear}}$.
-That takes the sun's course out of the forecast: holding the last $k$ is smart persistence. Both are affine in the
-target at a given time and place, so a Gaussian forecast stays one on the way back.
+``ClearSkyIndex`` first divides irradiance by that of a cloudless sky, $k = v / v_{\mathrm{clear}}$. This removes the
+sun's course from the forecast: holding the last $k$ is smart persistence. Both are affine in the target at a given time
+and place, so a Gaussian forecast remains Gaussian when it is decoded.
 """
 
 from dataclasses import dataclass
@@ -16,33 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaprior.solar import sun
-from metaprior.solar.maps.windows import Times
-
-Values = NDArray[np.float32]
+from metaprior.solar.maps.archives.archive import Times, Values
 
 
 class Place(NamedTuple):
-    """Coordinates of a patch's rows and columns in degrees; None where frames have none."""
+    """Coordinates of a patch's rows and columns in degrees; None if they are not known."""
 
     latitude: NDArray[np.floating] | None
     longitude: NDArray[np.floating] | None
 
 
 class Units(Protocol):
-    """How values and network numbers belong together."""
+    """Conversion between values of frames and numbers of the network."""
 
     @property
     def known_per_target(self) -> int:
-        """Input channels for each target frame that say what is known about its time."""
+        """Number of input channels for each target frame that state what is known about its time."""
 
     def encode(self, values: Values, times: Times, place: Place) -> Values:
-        """Frames (T, H, W) as the network sees them."""
+        """Return frames (T, H, W) as the network sees them."""
 
     def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
-        """loc and scale of the way back, ``value = loc + scale * u``, to broadcast against frames (T, H, W)."""
+        """Return loc and scale of ``value = loc + scale * u``, to broadcast against frames (T, H, W)."""
 
     def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
-        """What is known about these times: (known_per_target * T, H, W)."""
+        """Return what is known about these times, (known_per_target * T, H, W)."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +50,32 @@ class ScaledValues:
     data_min: float
     data_max: float
 
-    def __str__(self) -> str:
-        """For a heading."""
-        return f"values from {self.data_min:.6g} to {self.data_max:.6g} as -1 to 1"
-
     def __post_init__(self) -> None:
         if not self.data_min < self.data_max:
             raise ValueError(
-                f"data_min has to be less than data_max, got {self.data_min} and {self.data_max}; frames that are all "
-                "the same cannot be scaled"
+                f"data_min must be less than data_max, got {self.data_min} and {self.data_max}; frames whose values "
+                "are all equal cannot be scaled"
             )
+
+    def __str__(self) -> str:
+        return f"values from {self.data_min:.6g} to {self.data_max:.6g} as -1 to 1"
 
     @property
     def known_per_target(self) -> int:
-        """Nothing is known beforehand."""
+        """Nothing is known in advance."""
         return 0
 
     def encode(self, values: Values, times: Times, place: Place) -> Values:
-        """Linear."""
+        """Return 2 (v - data_min) / (data_max - data_min) - 1."""
         return (2 * (values - self.data_min) / (self.data_max - self.data_min) - 1).astype(np.float32)
 
     def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
-        """The same for all times and places."""
+        """Return loc and scale, which are the same for all times and places."""
         scale = np.full((len(times), 1, 1), (self.data_max - self.data_min) / 2, np.float32)
         return self.data_min + scale, scale
 
     def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
-        """No channels."""
+        """Return no channels."""
         return np.empty((0, *shape), np.float32)
 
 
@@ -86,44 +83,43 @@ class ScaledValues:
 class ClearSkyIndex:
     """Irradiance divided by that of a cloudless sky, 0 to ``highest`` as -1 to 1; frames need coordinates.
 
-    The index of a sun under about 5 degrees means nothing; windows of daylight (``min_elevation`` of the tasks) have
-    none.
+    The index of a sun below about 5 degrees means nothing; windows in daylight (``min_elevation`` of the tasks) avoid
+    it.
     """
 
     highest: float = 1.2
 
-    def __str__(self) -> str:
-        """For a heading."""
-        return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"
-
     def __post_init__(self) -> None:
         if not self.highest > 0:
-            raise ValueError(f"highest has to be positive, got {self.highest}")
+            raise ValueError(f"highest must be positive, got {self.highest}")
+
+    def __str__(self) -> str:
+        return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"
 
     @property
     def known_per_target(self) -> int:
-        """The sine of the sun's elevation."""
+        """One channel: the sine of the sun's elevation."""
         return 1
 
     def encode(self, values: Values, times: Times, place: Place) -> Values:
-        """2 k / highest - 1."""
+        """Return 2 k / highest - 1."""
         clear = _clear_sky(times, place)
         return (2 * values / (self.highest * clear) - 1).astype(np.float32)
 
     def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
-        """Another one for every time and pixel."""
+        """Return loc and scale, which differ for each time and pixel."""
         scale = (self.highest / 2 * _clear_sky(times, place)).astype(np.float32)
         return scale, scale
 
     def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
-        """Sine of the elevation at every pixel."""
+        """Return the sine of the sun's elevation at each pixel."""
         return np.sin(np.deg2rad(sun.elevation(times, *_coordinates(place)))).astype(np.float32)
 
 
 def _coordinates(place: Place) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     if place.latitude is None or place.longitude is None:
         raise ValueError(
-            "the clear-sky index needs frames with latitude and longitude, and these have none; use NetCDF or Zarr "
+            "the clear-sky index needs frames with latitude and longitude, and these have none. Use NetCDF or Zarr "
             "with CF coordinates, or scale by data_min and data_max"
         )
     return place.latitude, place.longitude

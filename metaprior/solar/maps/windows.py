@@ -1,19 +1,22 @@
-"""Windows of frames that follow each other without a gap, and days that keep training and test apart."""
+"""Windows of consecutive frames: where they start, and the one reader of their times, places, values and examples."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import torch
+import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor
 
-Times = NDArray[np.datetime64]
-
-ONE_DAY = np.timedelta64(1, "D")
+from metaprior.solar.maps.archives.archive import Times, Values
+from metaprior.solar.maps.archives.frame_times import cadence_of
+from metaprior.solar.maps.units import Place, Units
 
 
 class Window(NamedTuple):
-    """Frames ``start`` and following, and the first row and column of the patch that is cut out of them."""
+    """Position of the first frame, and the first row and column of the patch that is cut out of the frames."""
 
     start: int
     y: int
@@ -21,68 +24,127 @@ class Window(NamedTuple):
 
 
 def gapless_starts(times: Times, cadence: np.timedelta64, length: int) -> NDArray[np.int64]:
-    """Indices of the frames from which on ``length`` frames follow each other at the cadence."""
+    """Return the positions from which ``length`` frames follow each other at the cadence."""
     if length < 1:
-        raise ValueError(f"a window has at least 1 frame, got {length}")
+        raise ValueError(f"length of a window must be at least 1 frame, got {length}")
     if len(times) < length:
         return np.empty(0, np.int64)
     follows = np.diff(times) == cadence
     run = np.concatenate([[0], np.cumsum(follows)])  # frames i to j are gapless where run[j] - run[i] = j - i
-    whole = run[length - 1 :] - run[: len(run) - length + 1] == length - 1
-    return np.flatnonzero(whole)
+    gapless = run[length - 1 :] - run[: len(run) - length + 1] == length - 1
+    return np.flatnonzero(gapless)
 
 
-@dataclass(frozen=True)
-class Days:
-    """Whole days (UTC) from ``first`` up to, and without, ``stop``."""
+def has_coordinates(frames: xr.DataArray) -> bool:
+    """Return whether latitude and longitude of the frames are known."""
+    return {"latitude", "longitude"} <= set(frames.coords)
 
-    first: np.datetime64
-    stop: np.datetime64
 
-    def __post_init__(self) -> None:
-        for name in ("first", "stop"):
-            object.__setattr__(self, name, np.datetime64(getattr(self, name), "D"))
-        if not self.first < self.stop:
-            raise ValueError(f"days run from a first one to a later one, got {self.first} and {self.stop}")
+@dataclass(frozen=True, eq=False)
+class WindowReader:
+    """Reads windows of ``input_len`` frames to see and ``target_len`` frames to forecast.
+
+    The target frames may lie beyond the end of the archive, as long as only inputs are read.
+
+    Args:
+        frames: What ``open_frames`` returns; only the windows that are asked for are read.
+        input_len: Number of input frames.
+        target_len: Number of frames to forecast.
+        units: How the network sees values.
+        patch: Pixels along each side of a window; None is the whole frame.
+    """
+
+    frames: xr.DataArray
+    input_len: int
+    target_len: int
+    units: Units
+    patch: int | None = None
 
     @property
-    def count(self) -> int:
-        """How many."""
-        return int((self.stop - self.first) / ONE_DAY)
+    def length(self) -> int:
+        """Number of frames in a window."""
+        return self.input_len + self.target_len
 
-    def __str__(self) -> str:
-        return f"{self.first} to {self.stop - ONE_DAY}"
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns of a window."""
+        height, width = self.frames.shape[1:]
+        return (height, width) if self.patch is None else (self.patch, self.patch)
 
-    def holds(self, times: Times, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-        """Those of the windows whose frames are all within these days."""
-        inside = (times[starts] >= self.first) & (times[starts + length - 1] < self.stop)
-        return starts[inside]
+    @property
+    def input_channels(self) -> int:
+        """Channels of x: the input frames, and what is known about the target times."""
+        return self.input_len + self.units.known_per_target * self.target_len
 
+    @cached_property
+    def archive_times(self) -> Times:
+        """Times of all frames, (T,)."""
+        times: Times = self.frames["time"].values
+        return times
 
-def all_days(times: Times) -> Days:
-    """From the first frame's day to the last one's."""
-    return Days(times[0], times[-1].astype("datetime64[D]") + ONE_DAY)
+    @cached_property
+    def cadence(self) -> np.timedelta64:
+        """Time between frames."""
+        return cadence_of(self.frames.attrs["cadence"])
 
+    @cached_property
+    def lead_times(self) -> NDArray[np.timedelta64]:
+        """Times from the last input frame to the target frames, (target_len,)."""
+        return np.arange(1, self.target_len + 1) * self.cadence
 
-def split_days(days: Days, shares: Sequence[float] = (0.7, 0.15, 0.15), gap: int = 1) -> tuple[Days, ...]:
-    """Consecutive parts, with ``gap`` days between that belong to none: no frame is near to another part's.
+    def starts(self, length: int | None = None) -> NDArray[np.int64]:
+        """Return the positions of the first frames of all gapless windows, or of ``length`` gapless frames."""
+        return gapless_starts(self.archive_times, self.cadence, self.length if length is None else length)
 
-    Every part has at least one day; the last one ends with the last day.
-    """
-    if gap < 1:
-        raise ValueError(f"gap has to be at least 1 day, or windows of two parts could follow each other; got {gap}")
-    if min(shares) <= 0:
-        raise ValueError(f"shares have to be positive, got {tuple(shares)}")
-    usable = days.count - gap * (len(shares) - 1)
-    if usable < len(shares):
-        raise ValueError(
-            f"{days.count} days ({days}) are too few for {len(shares)} parts with {gap} days between; at least "
-            f"{len(shares) + gap * (len(shares) - 1)} are needed"
-        )
-    spare = usable - len(shares)
-    ends = np.round(np.cumsum(shares) / np.sum(shares) * spare).astype(int) + np.arange(1, len(shares) + 1)
-    parts, first = [], days.first
-    for length in np.diff([0, *ends]):
-        parts.append(Days(first, first + length * ONE_DAY))
-        first = parts[-1].stop + gap * ONE_DAY
-    return tuple(parts)
+    def times(self, window: Window) -> Times:
+        """Return the times of the window's input and target frames, (length,)."""
+        times: Times = self.archive_times[window.start] + np.arange(self.length) * self.cadence
+        return times
+
+    def issued(self, window: Window) -> np.datetime64:
+        """Return the time of the last input frame."""
+        time: np.datetime64 = self.times(window)[self.input_len - 1]
+        return time
+
+    def place(self, window: Window) -> Place:
+        """Return the coordinates of the window's rows and columns."""
+        if not has_coordinates(self.frames):
+            return Place(None, None)
+        rows, columns = self._slices(window)
+        return Place(self.frames["latitude"].values[rows], self.frames["longitude"].values[columns])
+
+    def block(self, window: Window) -> xr.DataArray:
+        """Return the window's frames with their coordinates, without reading them."""
+        return self.frames[window.start : window.start + self.length, *self._slices(window)]
+
+    def read(self, window: Window, count: int | None = None) -> Values:
+        """Read all frames of the window, or the first ``count``, in their own units: (length or count, H, W)."""
+        stop = window.start + (self.length if count is None else count)
+        return np.asarray(self.frames.variable[window.start : stop, *self._slices(window)].values, np.float32)
+
+    def inputs(self, window: Window) -> Tensor:
+        """Return x of the window (input_channels, H, W), reading its input frames alone."""
+        seen = self._encoded(window, self.read(window, self.input_len))
+        return self._with_known(window, seen)
+
+    def example(self, window: Window, values: Values | None = None) -> tuple[Tensor, Tensor]:
+        """Return x (input_channels, H, W) and y (target_len, H, W); ``values`` are those of ``read`` if at hand."""
+        seen = self._encoded(window, self.read(window) if values is None else values)
+        return self._with_known(window, seen[: self.input_len]), torch.from_numpy(seen[self.input_len :])
+
+    def _encoded(self, window: Window, values: Values) -> Values:
+        return self.units.encode(values, self.times(window)[: len(values)], self.place(window))
+
+    def _with_known(self, window: Window, seen: Values) -> Tensor:
+        """Append what is known about the target times to the input frames."""
+        known = self.units.known(self.times(window)[self.input_len :], self.place(window), self.shape)
+        return torch.from_numpy(np.concatenate([seen, known]))
+
+    def decoding(self, window: Window) -> tuple[Tensor, Tensor]:
+        """Return loc and scale of ``value = loc + scale * y``, to broadcast against targets (target_len, H, W)."""
+        loc, scale = self.units.decoding(self.times(window)[self.input_len :], self.place(window))
+        return torch.from_numpy(loc), torch.from_numpy(scale)
+
+    def _slices(self, window: Window) -> tuple[slice, slice]:
+        height, width = self.shape
+        return slice(window.y, window.y + height), slice(window.x, window.x + width)

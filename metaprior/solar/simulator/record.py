@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from metaprior.noise import Noise
-from metaprior.solar.maps.archives.value_units import IRRADIANCE
 from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
 from metaprior.solar.simulator.sky import Clock, clear_sky_index
 from metaprior.solar.simulator.weather import Dynamics, Innovations, State, draw
 from metaprior.solar.sun import clear_sky, elevation
+from metaprior.solar.value_units import IRRADIANCE
 
 Floats = NDArray[np.float64]
 

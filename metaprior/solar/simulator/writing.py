@@ -1,13 +1,14 @@
-"""Writing frames in the formats that ``open_frames`` reads."""
+"""Write frames in the formats that ``open_frames`` reads."""
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import xarray as xr
+
+from metaprior.solar.files import written_when_complete
 
 FRAMES_A_CHUNK = 16
 DESCRIBES_VALUES = ("units", "long_name", "standard_name")
@@ -19,33 +20,32 @@ def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrit
     """Write frames (time, y, x) to a NetCDF file (.nc), a Zarr folder (.zarr) or a folder of npy files (no suffix).
 
     NetCDF and Zarr follow the CF conventions and keep coordinates and units. A folder of ``YYYY-MM-DD_hhmm.npy`` files
-    keeps the values alone: no coordinates, so night in them can only be told by brightness. The path is written when
-    it is complete, under another name until then; what is there already is replaced only with ``overwrite``.
+    keeps the values alone: without coordinates, night can only be told by brightness. The path appears only when it is
+    complete; an existing archive is replaced only with ``overwrite``.
     """
     path = Path(path)
     if frames.dims != ("time", "y", "x"):
-        raise ValueError(f"frames have to have the dimensions ('time', 'y', 'x'), got {frames.dims}")
+        raise ValueError(f"frames must have the dimensions ('time', 'y', 'x'), got {frames.dims}")
     check_path(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        _write(frames, unfinished)
-        _remove(path)
-        unfinished.rename(path)
-    finally:
-        _remove(unfinished)
+    with written_when_complete(path) as temporary:
+        _write(frames, temporary)
 
 
 def check_path(path: Path, *, overwrite: bool) -> None:
-    """Raise unless frames can be written there, and what would be replaced is itself frames."""
+    """Raise unless frames can be written there; a folder that holds anything but frames is not replaced."""
     if path.suffix not in (".nc", ".zarr", ""):
-        raise ValueError(f"{path}: frames are written to .nc, .zarr or a folder without suffix, not to {path.suffix}")
+        raise ValueError(
+            f"{path}: the path of frames must end in .nc or .zarr, or be a folder without suffix, got {path.suffix}"
+        )
     if not path.exists():
         return
     if not overwrite:
-        raise FileExistsError(f"{path} exists; give another path, or overwrite=True (--overwrite) to replace it")
+        raise FileExistsError(f"{path} exists. Give another path, or overwrite=True (--overwrite) to replace it")
     if path.is_dir() and not _holds_frames(path):
-        raise ValueError(f"{path} is a folder that holds other things than frames, and is not replaced")
+        raise ValueError(
+            f"{path} must be a folder of frames to be replaced, and it holds other files. Give another path"
+        )
 
 
 def _holds_frames(folder: Path) -> bool:
@@ -59,7 +59,7 @@ def _write(frames: xr.DataArray, path: Path) -> None:
         chunks = {"chunksizes": _chunks(frames), "zlib": True, "complevel": 1}
         _dataset(frames, chunks).to_netcdf(path, engine="netcdf4")
     elif path.suffix == ".zarr":
-        # Version 2, as other programs do not read version 3 yet.
+        # Version 2, because many programs do not read version 3 yet.
         _dataset(frames, {"chunks": _chunks(frames)}).to_zarr(path, zarr_format=2, consolidated=True)
     else:
         _write_folder(frames, path)
@@ -70,11 +70,11 @@ def _chunks(frames: xr.DataArray) -> tuple[int, ...]:
 
 
 def _dataset(frames: xr.DataArray, encoding: dict[str, object]) -> xr.Dataset:
-    """As CF has it: known latitudes and longitudes are themselves the dimensions."""
-    along = {"y": "latitude", "x": "longitude"}
-    known = {short: name for short, name in along.items() if name in frames.coords and frames[name].dims == (short,)}
+    """Return a dataset whose dimensions are latitude and longitude where these are known, as CF asks for."""
+    names = {"y": "latitude", "x": "longitude"}
+    dims = {dim: name for dim, name in names.items() if name in frames.coords and frames[name].dims == (dim,)}
     about = {name: frames.attrs[name] for name in DESCRIBES_VALUES if name in frames.attrs}
-    array = frames.swap_dims(known).drop_attrs(deep=False).assign_attrs(about).rename(frames.name or "frames")
+    array = frames.swap_dims(dims).drop_attrs(deep=False).assign_attrs(about).rename(frames.name or "frames")
     dataset = array.to_dataset().assign_attrs(Conventions="CF-1.8", source=str(frames.attrs.get("source", "unknown")))
     for coordinate in dataset.coords.values():
         coordinate.encoding = {"_FillValue": None}
@@ -87,14 +87,7 @@ def _write_folder(frames: xr.DataArray, folder: Path) -> None:
     times = pd.DatetimeIndex(frames["time"].values)
     odd = times[times != times.floor("min")]
     if len(odd):
-        raise ValueError(f"names of npy files hold minutes, but there is a frame at {odd[0]}; write .nc or .zarr")
+        raise ValueError(f"times of npy files must be whole minutes, got {odd[0]}. Write .nc or .zarr")
     folder.mkdir()
     for number, time in enumerate(times):
         np.save(folder / f"{time:%Y-%m-%d_%H%M}.npy", frames[number].values)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Load archives of frames: npy folders, npz, NetCDF and Zarr files, checked."""
+"""Load archives of frames: npy folders, npz, NetCDF and Zarr files, with every frame checked."""

@@ -1,11 +1,12 @@
-"""An archive of frames as its format's file hands it over: times, values that are read when asked for, what is known.
+"""An archive of frames before it is checked: times, a reader of its values, and what the file states about them.
 
-Every format has one function that makes an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``); the
-rest of the package sees the DataArray that ``frames.py`` makes of it.
+Each format has one function that returns an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``);
+``open_frames`` checks it and returns a DataArray.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,44 +15,73 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, LazilyIndexedArray, explicit_indexing_adapter
 
+from metaprior.solar.value_units import one_spelling
+
 Times = NDArray[np.datetime64]
 Positions = NDArray[np.intp]
 Values = NDArray[np.float32]
 Index = slice | Positions
 
-NUMERIC = "iuf"
-"""Kinds of numpy types that can be frames: integers, without sign too, and floating point."""
-
 LARGEST_BLOCK_BYTES = 2**27
-"""Most that is asked of a file at once, as float32, however much it stores together. 128 MiB is what programs that
-write large archives usually make of a chunk, so theirs are still read whole; decoding takes four to six times this."""
+"""Most bytes, as float32, that are read from a file at once. Programs that write large archives usually make chunks of
+128 MiB, so those are still read whole; decoding takes four to six times as much memory."""
 
 
 class Reader(Protocol):
-    """Values of an archive, read when asked for."""
+    """Reads the values of an archive on demand."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Frames, rows and columns in the file."""
+        """Numbers of frames, rows and columns in the file."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The file's own type."""
+        """Type of the values in the file."""
 
     @property
-    def together(self) -> int:
-        """Frames that the file stores together, so that reading one costs reading all of them."""
+    def frames_per_chunk(self) -> int:
+        """Number of frames that the file stores together: reading one costs as much as reading all of them."""
 
-    def called(self, position: int) -> str:
-        """The frame's name in messages."""
+    def frame_name(self, position: int) -> str:
+        """Return the name of a frame for messages."""
 
     def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """A block, every axis indexed for itself; no more is read than the format allows."""
+        """Return a block, each axis indexed independently, reading no more of the file than its format requires."""
+
+
+@dataclass(frozen=True)
+class VariableReader:
+    """Reads frames from a variable (time, y, x), which may be in memory or in an open file."""
+
+    path: Path
+    times: Times
+    variable: xr.Variable
+    frames_per_chunk: int = 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of frames, rows and columns."""
+        frames, rows, columns = self.variable.shape
+        return frames, rows, columns
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values after decoding."""
+        dtype: np.dtype[Any] = self.variable.dtype
+        return dtype
+
+    def frame_name(self, position: int) -> str:
+        """Return the file, the number of the frame and its time."""
+        return f"{self.path}, frame {position} ({time_text(self.times[position])})"
+
+    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
+        """Return a block as float32, with missing values as NaN."""
+        return to_float32(np.asarray(self.variable[_as_range(frames), rows, columns].values))
 
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive: ``times`` (T,), ``attrs`` and ``coords`` (of the dimensions y and x) as far as they are known."""
+    """Times (T,), reader, and the attributes and coordinates (of the dimensions y and x) that the file states."""
 
     times: Times
     reader: Reader
@@ -61,61 +91,79 @@ class Archive:
     close: Callable[[], None] | None = None
 
     @property
-    def has_places(self) -> bool:
+    def has_coordinates(self) -> bool:
         """Whether latitude and longitude are known."""
         return "latitude" in self.coords and "longitude" in self.coords
 
+    def described(self, source: str, value_units: str | None, long_name: str | None) -> "Archive":
+        """Return the archive with the user's units and name of the values, where the file states none.
+
+        Raises ValueError if the file states other units: one of the two is wrong, and every forecast would inherit it.
+        """
+        units, stated = one_spelling(value_units), self.attrs.get("units")
+        if units is not None and stated is not None and units != stated:
+            raise ValueError(
+                f"{source}: value_units must be the units of the file, {stated!r}, got {value_units!r}. Leave "
+                "value_units out (it is for files that state no units), or correct the file"
+            )
+        given = {key: text for key, text in (("units", units), ("long_name", long_name)) if text is not None}
+        return replace(self, attrs={**given, **self.attrs})
+
 
 class LazyFrames(BackendArray):
-    """The kept frames of a reader as an array that xarray indexes without reading."""
+    """The frames of a reader at the given positions, as an array that xarray indexes without reading."""
 
-    def __init__(self, reader: Reader, kept: Positions) -> None:
+    def __init__(self, reader: Reader, positions: Positions) -> None:
         self.reader = reader
-        self.kept = kept
-        self.shape = (len(kept), *reader.shape[1:])
+        self.positions = positions
+        self.shape = (len(positions), *reader.shape[1:])
         self.dtype = np.dtype(np.float32)
 
     def __getitem__(self, key: ExplicitIndexer) -> Values:
-        """Read what the key asks for."""
+        """Read the values that the key selects."""
         values: Values = explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
         return values
 
     def _read(self, key: tuple[int | Index, int | Index, int | Index]) -> Values:
         frames, rows, columns = key
-        block = self.reader.read(np.atleast_1d(self.kept[frames]), _as_axis(rows), _as_axis(columns))
+        block = self.reader.read(np.atleast_1d(self.positions[frames]), _as_axis(rows), _as_axis(columns))
         dropped = tuple(axis for axis, entry in enumerate(key) if isinstance(entry, int | np.integer))
         return block.squeeze(dropped)
 
 
-def lazy_variable(reader: Reader, kept: Positions) -> xr.Variable:
-    """The kept frames, (time, y, x), float32 when they are read."""
-    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(LazyFrames(reader, kept)))
+def lazy_variable(reader: Reader, positions: Positions) -> xr.Variable:
+    """Return the frames at these positions as a lazy variable (time, y, x) of float32."""
+    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(LazyFrames(reader, positions)))
 
 
 def _as_axis(entry: int | Index) -> Index:
-    """A single row or column as a range of one, which keeps the axis."""
+    """Return a single row or column as a range of one, so that the axis is kept."""
     return slice(int(entry), int(entry) + 1) if isinstance(entry, int | np.integer) else entry
 
 
-def as_range(positions: Positions) -> Index:
-    """Positions that follow one another as a slice, which files read in one go and arrays without a copy."""
+def _as_range(positions: Positions) -> Index:
+    """Return consecutive positions as a slice, which files read at once and arrays without a copy."""
     first, last = int(positions[0]), int(positions[-1])
-    follow = len(positions) == last - first + 1 and bool((np.diff(positions) == 1).all())
-    return slice(first, last + 1) if follow else positions
+    consecutive = len(positions) == last - first + 1 and bool((np.diff(positions) == 1).all())
+    return slice(first, last + 1) if consecutive else positions
 
 
-def most_frames_at_once(rows: int, columns: int) -> int:
-    """Frames of this size that ``LARGEST_BLOCK_BYTES`` hold; at least one, since nothing less is looked at."""
+def holds_numbers(dtype: np.dtype[Any]) -> bool:
+    """Return whether values of this type can be frames: signed or unsigned integers, or floating point."""
+    return dtype.kind in "iuf"
+
+
+def frames_per_block(rows: int, columns: int) -> int:
+    """Return how many frames of this size fit in ``LARGEST_BLOCK_BYTES``, at least one."""
     return max(1, LARGEST_BLOCK_BYTES // (4 * rows * columns))
 
 
 def to_float32(values: NDArray[Any]) -> Values:
-    """Values in the type of frames; what is too large for it becomes infinite, which the door notices."""
+    """Return the values as float32; those that are too large become infinite, which the check of values reports."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
-def at_time(time: np.datetime64) -> str:
-    """A time to the minute, or to the second where that says more."""
-    text = str(time.astype("datetime64[s]"))
-    return text.removesuffix(":00")
+def time_text(time: np.datetime64) -> str:
+    """Return a time to the minute, or to the second where it is not a whole minute."""
+    return str(time.astype("datetime64[s]")).removesuffix(":00")

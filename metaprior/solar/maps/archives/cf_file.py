@@ -1,187 +1,162 @@
-"""A NetCDF or Zarr file that follows the CF conventions: axes found by what they say of themselves, values decoded."""
+"""A NetCDF or Zarr file that follows the CF conventions: axes are found by their attributes, values are decoded."""
 
 import math
 import warnings
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from metaprior.solar.maps.archives.archive import (
     LARGEST_BLOCK_BYTES,
-    NUMERIC,
     Archive,
-    Index,
-    Positions,
     Times,
-    Values,
-    as_range,
-    at_time,
-    most_frames_at_once,
-    to_float32,
+    VariableReader,
+    frames_per_block,
+    holds_numbers,
 )
-from metaprior.solar.maps.archives.value_units import IRRADIANCE, IRRADIANCE_SPELLINGS
+from metaprior.solar.value_units import one_spelling
 
-PLACES = {
-    "latitude": ({"lat", "latitude"}, {"degrees_north", "degree_north", "degrees_n", "degree_n"}, 90.0),
-    "longitude": ({"lon", "longitude"}, {"degrees_east", "degree_east", "degrees_e", "degree_e"}, 360.0),
+Engine = Literal["netcdf4", "zarr"]
+
+
+class Geographic(NamedTuple):
+    """How a coordinate of places is recognised, its units as written to frames, and its largest absolute value."""
+
+    names: set[str]
+    units: str
+    limit: float
+    dim: str
+
+
+GEOGRAPHIC = {
+    "latitude": Geographic({"lat", "latitude"}, "degrees_north", 90.0, "y"),
+    "longitude": Geographic({"lon", "longitude"}, "degrees_east", 360.0, "x"),
 }
-"""How a coordinate of places can be told: its names, its units in small letters, and how large it can be."""
 
 
-@dataclass(frozen=True)
-class CFReader:
-    """A variable (time, y, x) of an open file, decoded when it is read."""
-
-    path: Path
-    times: Times
-    variable: xr.Variable
-    together: int
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Frames, rows and columns."""
-        frames, rows, columns = self.variable.shape
-        return frames, rows, columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type after decoding."""
-        dtype: np.dtype[Any] = self.variable.dtype
-        return dtype
-
-    def called(self, position: int) -> str:
-        """The file, the number and the time."""
-        return f"{self.path}, frame {position} ({at_time(self.times[position])})"
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """A block as float32, missing values as NaN."""
-        return to_float32(np.asarray(self.variable[as_range(frames), rows, columns].values))
-
-
-def read_cf(path: Path, variable: str | None, engine: Literal["netcdf4", "zarr"]) -> Archive:
-    """The one variable of three dimensions, one of them time, or the one that ``variable`` names."""
+def read_cf(path: Path, variable: str | None, engine: Engine) -> Archive:
+    """Return the archive of the one variable with three dimensions, one of them time, or of the named variable."""
     dataset = _open(path, engine)
     data = _choose(path, dataset, variable)
     time = _time_axis(data)
     y, x = _y_and_x(data, [dim for dim in data.dims if dim != time])
-    if data.dtype.kind not in NUMERIC or not data.size:
-        raise ValueError(f"{path}: {data.name} has to hold numbers, got {data.dtype} of shape {data.shape}")
+    if not holds_numbers(data.dtype) or not data.size:
+        raise ValueError(f"{path}: {data.name} must hold numbers, got {data.dtype} of shape {data.shape}")
     times = _whole_seconds(data[time].values)
-    together = int(data.encoding.get("preferred_chunks", {}).get(time, 1))
+    frames_per_chunk = int(data.encoding.get("preferred_chunks", {}).get(time, 1))
     if data.encoding.get("preferred_chunks"):
-        _tell_of_large_chunks(path, data, time, engine)
-    data = _turned(data, y, x)
-    reader = CFReader(path, times, data.variable.transpose(time, y, x), together)
+        _warn_of_large_chunks(path, data, time, engine)
+    data = _oriented(data, y, x)
+    reader = VariableReader(path, times, data.variable.transpose(time, y, x), frames_per_chunk)
     return Archive(times, reader, str(data.name), _attributes(data), _coordinates(path, data, y, x), dataset.close)
 
 
-def _open(path: Path, engine: Literal["netcdf4", "zarr"]) -> xr.Dataset:
-    # A folder on this machine is listed in no time: Zarr's consolidated metadata would only be one more thing to miss.
+def _open(path: Path, engine: Engine) -> xr.Dataset:
+    # Listing a local folder is fast: consolidated metadata of Zarr would only be one more thing that can be missing.
     options: dict[str, Any] = {"consolidated": False} if engine == "zarr" else {}
     try:
         return xr.open_dataset(path, engine=engine, cache=False, decode_timedelta=False, **options)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         kind = "Zarr" if engine == "zarr" else "NetCDF"
-        raise OSError(f"{path}: cannot be read as {kind} ({error}); it is truncated, damaged or other") from error
+        raise OSError(
+            f"{path}: cannot be read as {kind} ({error}); it is truncated, damaged or of another format"
+        ) from error
 
 
 def _choose(path: Path, dataset: xr.Dataset, variable: str | None) -> xr.DataArray:
+    suitable = [name for name, array in dataset.data_vars.items() if array.ndim == 3 and _time_axis(array) is not None]
+    chosen = suitable if variable is None else [name for name in suitable if name == variable]
+    if len(chosen) == 1:
+        return dataset[chosen[0]]
     shapes = ", ".join(f"{name} {dict(array.sizes)}" for name, array in dataset.data_vars.items()) or "nothing"
-    fitting = [name for name, array in dataset.data_vars.items() if array.ndim == 3 and _time_axis(array) is not None]
-    wanted = fitting if variable is None else [name for name in fitting if name == variable]
-    if len(wanted) == 1:
-        return dataset[wanted[0]]
-    asked = "one variable" if variable is None else f"a variable {variable!r}"
-    advice = "; name one with variable=" if variable is None and fitting else ""
+    required = "one variable" if variable is None else f"a variable {variable!r}"
+    advice = ". Name one with variable=" if variable is None and suitable else ""
     raise ValueError(
-        f"{path}: expected {asked} with the dimensions time, y and x and known times, found {shapes}{advice}"
+        f"{path}: there must be {required} with the dimensions time, y and x and decodable times, got {shapes}{advice}"
     )
 
 
 def _time_axis(data: xr.DataArray) -> Hashable | None:
-    """The dimension whose coordinate was decoded to times."""
+    """Return the dimension whose coordinate was decoded to times."""
     return next((dim for dim in data.dims if dim in data.coords and data[dim].dtype.kind == "M"), None)
 
 
 def _whole_seconds(times: Times) -> Times:
-    """Times to the nearest second: those stored as days in floating point are off by microseconds."""
+    """Round times to seconds: those stored as days in floating point are off by microseconds."""
     nanoseconds = times.astype("datetime64[ns]")
     return (nanoseconds + np.timedelta64(500, "ms")).astype("datetime64[s]").astype("datetime64[ns]")
 
 
 def _y_and_x(data: xr.DataArray, dims: list[Hashable]) -> tuple[Hashable, Hashable]:
-    """Rows and columns: as the axes say; otherwise the order of the file is kept."""
+    """Return the dimensions of rows and columns: by their coordinates, otherwise in the order of the file."""
     first, second = dims
-    swapped = _points_to(data, first) == "x" or _points_to(data, second) == "y"
+    swapped = _direction(data, first) == "x" or _direction(data, second) == "y"
     return (second, first) if swapped else (first, second)
 
 
-def _points_to(data: xr.DataArray, dim: Hashable) -> str | None:
-    if _place(data, "latitude", dim) is not None:
-        return "y"
-    if _place(data, "longitude", dim) is not None:
-        return "x"
+def _direction(data: xr.DataArray, dim: Hashable) -> str | None:
+    for kind, geographic in GEOGRAPHIC.items():
+        if _find(data, kind, dim) is not None:
+            return geographic.dim
     attrs = data[dim].attrs if dim in data.coords else {}
-    said = attrs.get("axis", str(dim)).lower()
-    return said if said in ("y", "x") else None
+    axis = attrs.get("axis", str(dim)).lower()
+    return axis if axis in ("y", "x") else None
 
 
-def _place(data: xr.DataArray, kind: str, *dims: Hashable) -> xr.DataArray | None:
-    """The coordinate over exactly these dimensions that is latitude or longitude."""
-    names, units, _ = PLACES[kind]
+def _find(data: xr.DataArray, kind: str, *dims: Hashable) -> xr.DataArray | None:
+    """Return the coordinate over exactly these dimensions that is latitude or longitude."""
+    geographic = GEOGRAPHIC[kind]
+    unit = geographic.units.removeprefix("degrees_")  # degrees_north, degree_north, degrees_N and degree_N
+    spellings = {f"{word}_{end}" for word in ("degrees", "degree") for end in (unit, unit[0])}
     coordinate: xr.DataArray
     for name, coordinate in data.coords.items():
         attrs = coordinate.attrs
-        says_so = attrs.get("standard_name") == kind or str(attrs.get("units")).lower() in units
-        if set(coordinate.dims) == set(dims) and (says_so or str(name).lower() in names):
+        stated = attrs.get("standard_name") == kind or str(attrs.get("units")).lower() in spellings
+        if set(coordinate.dims) == set(dims) and (stated or str(name).lower() in geographic.names):
             return coordinate
     return None
 
 
-def _tell_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine: Literal["netcdf4", "zarr"]) -> None:
-    """Warn where a file's own chunks make it slow to read by frames, or take more memory than a block may.
+def _warn_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine: Engine) -> None:
+    """Warn if the file's chunks make reading by frames slow, or need more memory than a block may have.
 
-    A chunk is unpacked as a whole, whatever is wanted of it; only another file can change that.
+    A chunk is decompressed as a whole, however little of it is read; only rewriting the file changes that.
     """
     chunks: Mapping[Hashable, int] = data.encoding["preferred_chunks"]
     size = math.prod(chunks.values()) * np.dtype(data.encoding.get("dtype", data.dtype)).itemsize
-    most = most_frames_at_once(*(length for dim, length in data.sizes.items() if dim != time))
-    times_over = math.ceil(min(chunks[time], data.sizes[time]) / most)
+    grid = {dim: length for dim, length in data.sizes.items() if dim != time}
+    most = frames_per_block(*grid.values())
+    times_read = math.ceil(min(chunks[time], data.sizes[time]) / most)
     costs = []
     if size > LARGEST_BLOCK_BYTES:
-        costs.append("any reading needs memory for whole chunks, so its peak is not bounded here")
-    if times_over > 1:
-        costs.append(f"to check the frames, {most} or fewer at a time, every chunk is unpacked {times_over} times")
-    if costs:
-        shape, dims = " x ".join(str(chunks[dim]) for dim in data.dims), ", ".join(map(str, data.dims))
-        warnings.warn(
-            f"{path}: {data.name} is stored in chunks of {shape} values ({dims}), {size / 2**20:,.1f} MiB each: "
-            f"{'; '.join(costs)}. Store it anew in chunks of few frames: {_rechunking(data, time, engine)}",
-            stacklevel=5,
-        )
-
-
-def _rechunking(data: xr.DataArray, time: Hashable, engine: Literal["netcdf4", "zarr"]) -> str:
-    """How: into chunks of whole frames that are small beside a block."""
-    grid = {dim: length for dim, length in data.sizes.items() if dim != time}
-    few = max(1, most_frames_at_once(*grid.values()) // 8)
-    shape = {dim: grid.get(dim, min(few, data.sizes[time])) for dim in data.dims}
+        costs.append("reading needs memory for whole chunks, so its peak is not bounded here")
+    if times_read > 1:
+        costs.append(f"to check the frames, {most} or fewer at a time, every chunk is decompressed {times_read} times")
+    if not costs:
+        return
+    smaller = {dim: grid.get(dim, min(max(1, most // 8), data.sizes[time])) for dim in data.dims}
     if engine == "netcdf4":
-        return f"nccopy -c {','.join(f'{dim}/{length}' for dim, length in shape.items())} OLD.nc NEW.nc"
-    return f"chunks {tuple(shape.values())}, with to_zarr of xarray (docs/solar/frames.md has the lines)"
+        advice = f"nccopy -c {','.join(f'{dim}/{length}' for dim, length in smaller.items())} OLD.nc NEW.nc"
+    else:
+        advice = f"chunks {tuple(smaller.values())}, with to_zarr of xarray (docs/solar/frames.md has the lines)"
+    shape, dims = " x ".join(str(chunks[dim]) for dim in data.dims), ", ".join(map(str, data.dims))
+    warnings.warn(
+        f"{path}: {data.name} is stored in chunks of {shape} values ({dims}), {size / 2**20:,.1f} MiB each: "
+        f"{'; '.join(costs)}. Store it anew in chunks of few frames: {advice}",
+        stacklevel=5,
+    )
 
 
-def _turned(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
-    """With the first row in the south and the first column in the west, as the simulator has it; nothing is read.
+def _oriented(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
+    """Return the data with the first row in the south and the first column in the west, without reading it.
 
-    A network that has learned how clouds move over one archive would otherwise see another one's weather mirrored.
-    Where places are not known, or are not in order, the file's own order is kept.
+    All archives have one orientation, so that a network trained on one does not see another's weather mirrored. Data
+    without coordinates, or whose coordinates are not monotonic, keep the order of the file.
     """
-    latitude, longitude = _place(data, "latitude", y), _place(data, "longitude", x)
+    latitude, longitude = _find(data, "latitude", y), _find(data, "longitude", x)
     if latitude is None or longitude is None:
         return data
     northward = np.diff(latitude.values.astype(np.float64))
@@ -192,37 +167,32 @@ def _turned(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
 
 
 def _coordinates(path: Path, data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.Variable]:
-    """Latitude (y) and longitude (x) where they are known, otherwise the file's own axes."""
-    latitude, longitude = _place(data, "latitude", y), _place(data, "longitude", x)
+    """Return latitude (y) and longitude (x) where both are known, otherwise the file's own axes."""
+    latitude, longitude = _find(data, "latitude", y), _find(data, "longitude", x)
     if latitude is not None and longitude is not None:
-        return {
-            "latitude": _degrees(path, latitude, "latitude", "y"),
-            "longitude": _degrees(path, longitude, "longitude", "x"),
-        }
-    if _place(data, "latitude", y, x) is not None:
+        found = {"latitude": latitude, "longitude": longitude}
+        return {kind: _degrees(path, coordinate, kind) for kind, coordinate in found.items()}
+    if _find(data, "latitude", y, x) is not None:
         warnings.warn(
             f"{path}: latitude and longitude are given for every pixel; only grids with one latitude for each row and "
-            "one longitude for each column are known here, so night is told by brightness",
+            "one longitude for each column are supported, so night is told by brightness",
             stacklevel=5,
         )
-    named = {"y": y, "x": x}
+    axes = {"y": y, "x": x}
     return {
-        name: xr.Variable(name, data[dim].values, data[dim].attrs) for name, dim in named.items() if dim in data.coords
+        name: xr.Variable(name, data[dim].values, data[dim].attrs) for name, dim in axes.items() if dim in data.coords
     }
 
 
-def _degrees(path: Path, coordinate: xr.DataArray, kind: str, dim: str) -> xr.Variable:
-    limit = PLACES[kind][2]
+def _degrees(path: Path, coordinate: xr.DataArray, kind: str) -> xr.Variable:
+    _, units, limit, dim = GEOGRAPHIC[kind]
     values = np.asarray(coordinate.values, dtype=np.float64)
     if not (np.abs(values) <= limit).all():
-        raise ValueError(f"{path}: {coordinate.name} has to lie within {-limit:g} and {limit:g} degrees, got {values}")
-    unit = "degrees_north" if kind == "latitude" else "degrees_east"
-    return xr.Variable(dim, coordinate.values, {"standard_name": kind, "long_name": kind, "units": unit})
+        raise ValueError(f"{path}: {coordinate.name} must lie within {-limit:g} and {limit:g} degrees, got {values}")
+    return xr.Variable(dim, coordinate.values, {"standard_name": kind, "long_name": kind, "units": units})
 
 
 def _attributes(data: xr.DataArray) -> dict[str, str]:
-    """Units, names: what the file says of itself, with one spelling of W m-2."""
-    known = {key: str(data.attrs[key]) for key in ("units", "long_name", "standard_name") if key in data.attrs}
-    if known.get("units") in IRRADIANCE_SPELLINGS:
-        known["units"] = IRRADIANCE
-    return known
+    """Return units and names as the file states them, with one spelling of W m-2."""
+    stated = {key: str(data.attrs[key]) for key in ("units", "long_name", "standard_name") if key in data.attrs}
+    return {key: one_spelling(text) or "" if key == "units" else text for key, text in stated.items()}

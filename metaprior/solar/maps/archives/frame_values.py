@@ -1,73 +1,71 @@
-"""The values of an archive, looked at once, frame by frame, in blocks that do not grow with it."""
+"""The values of an archive: each frame is read and checked once, in blocks whose size does not grow with it."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import Archive, Positions, Values, most_frames_at_once
-from metaprior.solar.maps.archives.door import Door
-from metaprior.solar.maps.archives.value_units import IRRADIANCE
+from metaprior.solar.maps.archives.archive import Archive, Positions, Values, frames_per_block
+from metaprior.solar.maps.archives.bad_frames import BadFrames
 from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
+from metaprior.solar.value_units import IRRADIANCE
 
 BLOCK_BYTES = 2**24
 IRRADIANCE_RANGE = (-20.0, 2000.0)
-"""W m-2: sensors are off by a few at night, and a cloud's edge can double what a clear sky lets through, not more."""
+"""W m-2: sensors are off by a few at night, and a cloud's edge can at most double what a clear sky transmits."""
 
 MISSING_MARKS = tuple(float(np.float32(mark)) for mark in (-9999, -999, -32768, 1e20, 9.969209968386869e36))
-"""Numbers that stand for "missing" in many archives; as values of a frame they would ruin every average."""
+"""Numbers that mean "missing" in many archives; taken as values they would ruin every average."""
 
 READ_ERRORS = (OSError, ValueError, RuntimeError, EOFError)
 
 
 class Range(NamedTuple):
-    """Smallest and largest finite value of a frame (of none, inf and -inf), and whether all values are finite."""
+    """Smallest and largest finite value of a frame (inf and -inf if there is none), and whether all are finite."""
 
     low: float
     high: float
-    whole: bool
+    all_finite: bool
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """Positions of the good frames, and the range of their finite values."""
 
-    kept: Positions
+    positions: Positions
     data_min: float
     data_max: float
 
 
-def check_values(archive: Archive, kept: Positions, door: Door, progress: bool) -> Checked:
-    """Read every frame once and leave out the bad ones."""
+def check_values(archive: Archive, positions: Positions, bad: BadFrames, progress: bool) -> Checked:
+    """Read each frame once, and return the good ones."""
     good: list[int] = []
     low, high = np.inf, -np.inf
-    with tqdm(total=len(kept), desc="checking frames", unit="frame", disable=not progress, delay=1) as bar:
-        for position, values in _each(archive, kept, door):
+    with tqdm(total=len(positions), desc="checking frames", unit="frame", disable=not progress, delay=1) as bar:
+        for position, values in _each_frame(archive, positions, bad):
             bar.update()
             finite = _finite_range(values)
-            why = _out_of_range(finite, archive.attrs.get("units")) or _holes(values, finite, archive, position)
-            if why is not None:
-                door.bad(archive.reader.called(position), why)
+            problem = _out_of_range(finite, archive.attrs.get("units")) or _holes(values, finite, archive, position)
+            if problem is not None:
+                bad.report(archive.reader.frame_name(position), problem)
                 continue
             good.append(position)
             low, high = min(low, finite.low), max(high, finite.high)
     return Checked(np.array(good, dtype=np.intp), float(low), float(high))
 
 
-def check_lit(archive: Archive, source: str, checked: Checked) -> None:
-    """Raise if it is night in all frames: by the sun where coordinates are known, else by brightness."""
+def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
+    """Raise if it is night in all frames: by the sun where coordinates are known, otherwise by brightness."""
     if not checked.data_min < checked.data_max:
         raise ValueError(f"{source}: all values are {checked.data_min:g}; it is night in all frames, or they are empty")
-    if archive.has_places:
-        highest = _highest_sun(archive, checked.kept)
+    if archive.has_coordinates:
+        highest = _highest_sun(archive, checked.positions)
         if highest <= NIGHT_ELEVATION:
             raise ValueError(
                 f"{source}: it is night in all frames: the sun is never higher than {highest:.1f} degrees there, and "
-                f"day starts at {NIGHT_ELEVATION:g}; times have to be UTC"
+                f"day starts at {NIGHT_ELEVATION:g}; times must be UTC"
             )
     elif archive.reader.dtype == np.uint8 and checked.data_max <= DARK_SHARE * 255:
         raise ValueError(
@@ -76,100 +74,94 @@ def check_lit(archive: Archive, source: str, checked: Checked) -> None:
         )
 
 
-def _each(archive: Archive, kept: Positions, door: Door) -> Iterator[tuple[int, Values]]:
-    """Frames one at a time, read in blocks that a file is good at."""
-    size = _frames_at_once(archive)
-    for start in range(0, len(kept), size):
-        block = kept[start : start + size]
+def _each_frame(archive: Archive, positions: Positions, bad: BadFrames) -> Iterator[tuple[int, Values]]:
+    """Iterate over positions and values, reading blocks that suit the file.
+
+    A block that cannot be read is read again frame by frame, to find the frame that is damaged.
+    """
+    size = _block_length(archive)
+    for start in range(0, len(positions), size):
+        block = positions[start : start + size]
         try:
             values = archive.reader.read(block, slice(None), slice(None))
         except READ_ERRORS:
-            yield from _one_by_one(archive, block, door)
+            yield from _one_by_one(archive, block, bad)
         else:
             yield from zip(block.tolist(), values, strict=True)
 
 
-def _one_by_one(archive: Archive, block: Positions, door: Door) -> Iterator[tuple[int, Values]]:
-    """A block that cannot be read as a whole, to find the frame that is to blame."""
+def _one_by_one(archive: Archive, block: Positions, bad: BadFrames) -> Iterator[tuple[int, Values]]:
     for position in block.tolist():
         try:
             values = archive.reader.read(np.array([position]), slice(None), slice(None))[0]
         except READ_ERRORS as error:
-            door.bad(archive.reader.called(position), f"cannot be read ({error}); it is truncated or damaged")
+            problem = f"cannot be read ({error}); it is truncated or damaged"
+            bad.report(archive.reader.frame_name(position), problem)
         else:
             yield position, values
 
 
-def _frames_at_once(archive: Archive) -> int:
-    """Whole numbers of what the file stores together: a part of it would be unpacked again for the next part.
+def _block_length(archive: Archive) -> int:
+    """Return a whole multiple of what the file stores together: a part would be decompressed again for the next part.
 
-    Where that is more than memory should hold, equal parts of it: then memory counts, and time is lost.
+    Where that is more than a block may hold, the chunk is divided into equal parts: memory is bounded, time is lost.
     """
     _, rows, columns = archive.reader.shape
-    together, most = min(archive.reader.together, len(archive.times)), most_frames_at_once(rows, columns)
-    if together > most:
-        return math.ceil(together / math.ceil(together / most))
+    chunk, most = min(archive.reader.frames_per_chunk, len(archive.times)), frames_per_block(rows, columns)
+    if chunk > most:
+        return math.ceil(chunk / math.ceil(chunk / most))
     fitting = max(1, BLOCK_BYTES // (4 * rows * columns))
-    return max(together, fitting // together * together)
+    return max(chunk, fitting // chunk * chunk)
 
 
 def _finite_range(values: Values) -> Range:
     low, high = values.min(), values.max()  # NaN if there is one: two fast passes are enough for most frames
-    whole = bool(np.isfinite(low) and np.isfinite(high))
-    if not whole:
+    all_finite = bool(np.isfinite(low) and np.isfinite(high))
+    if not all_finite:
         finite = values[np.isfinite(values)]
         low, high = (finite.min(), finite.max()) if finite.size else (np.inf, -np.inf)
-    return Range(float(low), float(high), whole)
+    return Range(float(low), float(high), all_finite)
 
 
 def _out_of_range(finite: Range, units: str | None) -> str | None:
-    """What is wrong with a frame's smallest and largest value."""
+    """Return what is wrong with a frame's smallest and largest value."""
     marks = [value for value in (finite.low, finite.high) if value in MISSING_MARKS]
     if marks:
-        return f"holds {marks[0]:g}, which usually marks missing values; they have to be NaN, or declared (_FillValue)"
+        return f"holds {marks[0]:g}, which usually marks missing values; they must be NaN, or declared (_FillValue)"
     low, high = IRRADIANCE_RANGE
     if units == IRRADIANCE and (finite.low < low or finite.high > high):
-        return f"values from {finite.low:g} to {finite.high:g} W m-2; irradiance lies between {low:g} and {high:g}"
+        return (
+            f"irradiance must lie between {low:g} and {high:g} W m-2, got values from {finite.low:g} to {finite.high:g}"
+        )
     return None
 
 
 def _holes(values: Values, finite: Range, archive: Archive, position: int) -> str | None:
-    """What is infinite or missing in a frame.
+    """Return which values of a frame are infinite or missing.
 
-    Satellites see nothing at night, so many archives have NaN there; by day it is a hole.
+    Satellites see nothing at night, so many archives have NaN there, which is accepted; by day it is a hole.
     """
-    if finite.whole:
+    if finite.all_finite:
         return None
-    infinite, missing = np.isinf(values), np.isnan(values)
-    if infinite.any():
-        return f"{infinite.sum()} of {values.size} values are infinite, the first {_where(infinite)}"
-    if not archive.has_places:
-        return f"{missing.sum()} of {values.size} values are missing (NaN), the first {_where(missing)}"
-    by_day = missing & (_sun(archive, position) > NIGHT_ELEVATION)
-    if not by_day.any():
+    holes, what = np.isinf(values), "infinite"
+    if not holes.any():
+        holes, what = np.isnan(values), "missing (NaN)"
+        if archive.has_coordinates:
+            latitude, longitude = (archive.coords[name].values for name in ("latitude", "longitude"))
+            holes &= elevation(archive.times[[position]], latitude, longitude)[0] > NIGHT_ELEVATION
+            what += f" where the sun is higher than {NIGHT_ELEVATION:g} degrees"
+    if not holes.any():
         return None
-    day = f"where the sun is higher than {NIGHT_ELEVATION:g} degrees"
-    return f"{by_day.sum()} of {values.size} values are missing (NaN) {day}, the first {_where(by_day)}"
+    row, column = np.unravel_index(int(holes.argmax()), holes.shape)
+    return f"{holes.sum()} of {values.size} values are {what}, the first in row {row}, column {column}"
 
 
-def _where(marked: NDArray[np.bool_]) -> str:
-    row, column = np.unravel_index(int(marked.argmax()), marked.shape)
-    return f"in row {row}, column {column}"
-
-
-def _sun(archive: Archive, position: int) -> NDArray[np.float64]:
-    """Elevation over the grid at one frame's time."""
-    latitude, longitude = archive.coords["latitude"].values, archive.coords["longitude"].values
-    height: NDArray[np.float64] = elevation(archive.times[[position]], latitude, longitude)[0]
-    return height
-
-
-def _highest_sun(archive: Archive, kept: Positions) -> float:
-    """Highest elevation over frames and a coarse grid, looking no further than the first frame that is lit."""
+def _highest_sun(archive: Archive, positions: Positions) -> float:
+    """Return the highest elevation over frames and a coarse grid, up to the first lit frames."""
     latitude, longitude = (_coarse(archive.coords[name].values) for name in ("latitude", "longitude"))
     highest = -90.0
-    for start in range(0, len(kept), 1000):
-        heights = elevation(archive.times[kept[start : start + 1000]], latitude, longitude)
+    for start in range(0, len(positions), 1000):
+        heights = elevation(archive.times[positions[start : start + 1000]], latitude, longitude)
         highest = max(highest, float(heights.max()))
         if highest > NIGHT_ELEVATION:
             break
@@ -177,6 +169,6 @@ def _highest_sun(archive: Archive, kept: Positions) -> float:
 
 
 def _coarse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most 16 of the values, with the first and the last."""
+    """Return at most 16 of the values, the first and the last among them."""
     chosen: NDArray[np.float64] = values[np.unique(np.linspace(0, len(values) - 1, 16).astype(int))]
     return chosen

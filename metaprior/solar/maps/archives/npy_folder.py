@@ -13,88 +13,88 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import NUMERIC, Archive, Index, Positions, Values, to_float32
-from metaprior.solar.maps.archives.door import Door
+from metaprior.solar.maps.archives.archive import Archive, Index, Positions, Values, holds_numbers, to_float32
+from metaprior.solar.maps.archives.bad_frames import BadFrames
 
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
-Kind = tuple[tuple[int, ...], np.dtype[Any]]
+Format = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and type of the array in a file."""
 
 
 @dataclass(frozen=True)
 class NpyReader:
-    """Files of one shape and type, in order of time; a file is mapped only while it is read."""
+    """Reads files of one shape and type, in order of time; a file is mapped only while it is read."""
 
     paths: Sequence[Path]
-    frame: tuple[int, int]
+    frame_shape: tuple[int, int]
     dtype: np.dtype[Any]
-    together: int = 1
+    frames_per_chunk: int = 1
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Frames, rows and columns."""
-        return (len(self.paths), *self.frame)
+        """Numbers of frames, rows and columns."""
+        return (len(self.paths), *self.frame_shape)
 
-    def called(self, position: int) -> str:
-        """The file."""
+    def frame_name(self, position: int) -> str:
+        """Return the path of the file."""
         return str(self.paths[position])
 
     def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """Only the pages of the files that hold the rows asked for."""
-        height, width = (len(np.arange(size)[index]) for size, index in zip(self.frame, (rows, columns), strict=True))
-        block = np.empty((len(frames), height, width), dtype=np.float32)
+        """Return a block; only those pages of the files are read that hold the selected rows."""
+        sizes = zip(self.frame_shape, (rows, columns), strict=True)
+        block = np.empty((len(frames), *(len(np.arange(size)[index]) for size, index in sizes)), dtype=np.float32)
         for number, position in enumerate(frames.tolist()):
             block[number] = to_float32(_mapped(self.paths[position])[rows][:, columns])
         return block
 
 
-def read_npy_folder(folder: Path, variable: str | None, door: Door, progress: bool) -> Archive:
-    """The frames whose names are times and whose files are whole, of one shape and one type."""
+def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
+    """Return the archive of the complete files whose names are times and that share one shape and type."""
     if variable is not None:
         raise ValueError(
             f"variable={variable!r} was given, but {folder} is a folder of .npy files, which have no names"
         )
-    stamped = _stamped(folder, door)
-    kinds: dict[Path, Kind] = {}
-    for path in tqdm(stamped, desc="opening frames", unit="frame", disable=not progress, delay=1):
-        kind = _kind(path, door)
-        if kind is not None:
-            kinds[path] = kind
-    if not kinds:
-        raise ValueError(f"{folder}: none of the {len(stamped)} frames can be read")
-    (shape, dtype), paths = _most_common(kinds, door)
-    times = np.array([stamped[path] for path in paths], dtype="datetime64[ns]")
-    return Archive(times, NpyReader(paths, (shape[0], shape[1]), dtype))
+    times = _times(folder, bad)
+    formats: dict[Path, Format] = {}
+    for path in tqdm(times, desc="opening frames", unit="frame", disable=not progress, delay=1):
+        found = _format(path, bad)
+        if found is not None:
+            formats[path] = found
+    if not formats:
+        raise ValueError(f"{folder}: none of the {len(times)} frames can be read")
+    (shape, dtype), paths = _most_common(formats, bad)
+    stamps = np.array([times[path] for path in paths], dtype="datetime64[ns]")
+    return Archive(stamps, NpyReader(paths, (shape[0], shape[1]), dtype))
 
 
-def _stamped(folder: Path, door: Door) -> dict[Path, datetime]:
-    """Files by their times, in order; what is hidden does not count."""
+def _times(folder: Path, bad: BadFrames) -> dict[Path, datetime]:
+    """Return the times of the files, in order; hidden files are ignored."""
     entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     if not entries:
         raise ValueError(f"{folder}: the folder is empty; frames are files named YYYY-MM-DD_hhmm.npy")
-    times = {entry: _time(entry.name, exact=True) for entry in entries}
-    known = {time for time in times.values() if time is not None}
-    for entry, time in times.items():
-        if time is None:
-            door.bad(str(entry), _why_no_frame(entry, known))
-    stamped = {entry: time for entry, time in times.items() if time is not None}
-    if not stamped:
+    parsed = {entry: _parsed(entry.name, exact=True) for entry in entries}
+    times = {entry: time for entry, time in parsed.items() if time is not None}
+    for entry in entries:
+        if entry not in times:
+            bad.report(str(entry), _why_not_a_frame(entry, set(times.values())))
+    if not times:
         raise ValueError(
-            f"{folder}: none of the {len(entries)} files is named YYYY-MM-DD_hhmm.npy, as {entries[0].name}"
+            f"{folder}: none of the {len(entries)} files is named YYYY-MM-DD_hhmm.npy; one is {entries[0].name}"
         )
-    return _without_twins(stamped, door)
+    return _without_duplicates(times, bad)
 
 
-def _without_twins(stamped: dict[Path, datetime], door: Door) -> dict[Path, datetime]:
-    """The first file of every time; ``.npy`` and ``.NPY`` can name the same one."""
+def _without_duplicates(times: dict[Path, datetime], bad: BadFrames) -> dict[Path, datetime]:
+    """Keep the first file of each time: ``.npy`` and ``.NPY`` may name the same one."""
     first: dict[datetime, Path] = {}
-    for path, time in stamped.items():
+    for path, time in times.items():
         if first.setdefault(time, path) != path:
-            door.bad(str(path), f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {first[time].name}")
+            bad.report(str(path), f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {first[time].name}")
     return {path: time for time, path in sorted(first.items())}
 
 
-def _time(name: str, *, exact: bool) -> datetime | None:
-    """The time that a file's name starts with, or, if ``exact``, is."""
+def _parsed(name: str, *, exact: bool) -> datetime | None:
+    """Return the time with which a file name starts; with ``exact`` nothing but the suffix may follow."""
     match = NAME.fullmatch(name)
     if match is None or (exact and match[2]):
         return None
@@ -104,39 +104,39 @@ def _time(name: str, *, exact: bool) -> datetime | None:
         return None
 
 
-def _why_no_frame(entry: Path, known: set[datetime]) -> str:
-    """A copy is told apart from any other foreign file: "2026-01-28_1000 (1).npy" beside "2026-01-28_1000.npy"."""
-    time = _time(entry.name, exact=False)
-    if time in known:
+def _why_not_a_frame(entry: Path, times: set[datetime]) -> str:
+    """Distinguish a copy, such as "2026-01-28_1000 (1).npy" beside "2026-01-28_1000.npy", from an unrelated file."""
+    time = _parsed(entry.name, exact=False)
+    if time in times:
         return f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {time:%Y-%m-%d_%H%M}.npy"
     kind = "a folder" if entry.is_dir() else "a file"
     return f"{kind} whose name is not a time; frames are files named YYYY-MM-DD_hhmm.npy, such as 2026-01-28_1030.npy"
 
 
-def _kind(path: Path, door: Door) -> Kind | None:
-    """Shape and type from a file's header; the file has to be as long as they say."""
+def _format(path: Path, bad: BadFrames) -> Format | None:
+    """Return shape and type from a file's header; None, with a report, if it does not hold a frame."""
     try:
-        frame = _mapped(path)
+        frame = _mapped(path)  # raises if the file is shorter than its header says
     except (OSError, ValueError) as error:
-        door.bad(str(path), f"cannot be read as a .npy file ({error}); it is truncated, damaged or something else")
+        bad.report(str(path), f"cannot be read as a .npy file ({error}); it is truncated, damaged or of another format")
         return None
     if frame.ndim != 2 or not frame.size:
-        door.bad(str(path), f"expected a 2-D array, got shape {frame.shape}; one file holds one frame")
-    elif frame.dtype.kind not in NUMERIC:
-        door.bad(str(path), f"values are of type {frame.dtype}; frames are integers or floating-point numbers")
+        bad.report(str(path), f"a file must hold one frame, a 2-D array; got shape {frame.shape}")
+    elif not holds_numbers(frame.dtype):
+        bad.report(str(path), f"values must be integers or floating-point numbers, got {frame.dtype}")
     else:
         return frame.shape, frame.dtype
     return None
 
 
-def _most_common(kinds: dict[Path, Kind], door: Door) -> tuple[Kind, list[Path]]:
-    """The shape and type of most files, and the files that have it."""
-    (usual, count), *_ = Counter(kinds.values()).most_common(1)
-    for path, kind in kinds.items():
-        if kind != usual:
-            usually = f"{count} of {len(kinds)} frames have {usual[0]} and {usual[1]}"
-            door.bad(str(path), f"shape {kind[0]} and type {kind[1]}, but {usually}")
-    return usual, [path for path, kind in kinds.items() if kind == usual]
+def _most_common(formats: dict[Path, Format], bad: BadFrames) -> tuple[Format, list[Path]]:
+    """Return the shape and type of most files, and the files that have it."""
+    (usual, count), *_ = Counter(formats.values()).most_common(1)
+    for path, (shape, dtype) in formats.items():
+        if (shape, dtype) != usual:
+            others = f"{count} of {len(formats)} frames have {usual[0]} and {usual[1]}"
+            bad.report(str(path), f"shape {shape} and type {dtype}, but {others}")
+    return usual, [path for path, found in formats.items() if found == usual]
 
 
 def _mapped(path: Path) -> NDArray[Any]:

@@ -6,14 +6,14 @@ import numpy as np
 from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps.archives.door import cadence_of
-from metaprior.solar.maps.archives.value_units import units_or_words
+from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.comparison import Forecaster
 from metaprior.solar.maps.context import Context, context_of
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.report.page.content import Maps, PageContent
 from metaprior.solar.maps.report.solar_story import StoryFacts, story
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
 from metaprior.solar.scores.lead_scores import LeadTimeScores
+from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Task
 from metaprior.text_table import Row
 
@@ -75,10 +75,10 @@ def maps_of(dataset: MetaSolarPredictionDataset, number: int, forecaster: Foreca
     for each: errors of neighbouring pixels and lead times then go together as they do in this task, of which the
     forecast itself, pixel by pixel, says nothing.
     """
-    task, context = dataset[number], context_of(dataset, dataset.windows(number).query)
+    task, context = dataset[number], context_of(dataset.reader, dataset.windows(number).query)
     forecast = context.decoded(forecaster(task, number))
     mean, std = forecast.mean[window], forecast.std[window]
-    place = dataset.place_of(context.windows[window])
+    place = dataset.reader.place(context.windows[window])
     return Maps(
         name=_name(dataset, context, window, task),
         issued=str(context.issued[window].astype("datetime64[s]")),
@@ -103,7 +103,7 @@ def _past_errors(task: Task, forecaster: Forecaster, number: int) -> Tensor:
 
 def _name(dataset: MetaSolarPredictionDataset, context: Context, window: int, task: Task) -> str:
     """Where it is, in degrees if they are known."""
-    place = dataset.place_of(context.windows[window])
+    place = dataset.reader.place(context.windows[window])
     if place.latitude is None or place.longitude is None:
         return task.name
     y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))

@@ -11,9 +11,9 @@ import pytest
 import xarray as xr
 
 from metaprior.solar.maps.archives import archive
-from metaprior.solar.maps.archives.cf_file import CFReader
+from metaprior.solar.maps.archives.archive import VariableReader
 from metaprior.solar.maps.archives.frames import open_frames
-from tests.solar.test_frames import dataset, half_hours, needs_proc, ramp
+from tests.solar.maps.archives.test_frames import dataset, half_hours, needs_proc, ramp
 
 FRAME = 4 * 8 * 8  # bytes
 COUNT = 14  # half-hours of one day
@@ -32,10 +32,12 @@ def write(path: Path, *chunk: int, dtype: str = "float32") -> Path:
 def opened(path: Path, monkeypatch: pytest.MonkeyPatch, *, limit: float) -> tuple[list[int], list[str]]:
     """Frames of each block that was asked for when at most ``limit`` fit, and the warnings, which name this file."""
     asked: list[int] = []
-    real = CFReader.read
+    real = VariableReader.read
     monkeypatch.setattr(archive, "LARGEST_BLOCK_BYTES", int(limit * FRAME))
     monkeypatch.setattr("metaprior.solar.maps.archives.cf_file.LARGEST_BLOCK_BYTES", int(limit * FRAME))
-    monkeypatch.setattr(CFReader, "read", lambda self, key, *rest: (asked.append(len(key)), real(self, key, *rest))[1])
+    monkeypatch.setattr(
+        VariableReader, "read", lambda self, key, *rest: (asked.append(len(key)), real(self, key, *rest))[1]
+    )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frames = open_frames(path)
@@ -63,7 +65,7 @@ def test_a_file_with_chunks_that_are_longer_than_a_block_is_named_with_a_way_to_
         f"{path}: ghi is stored in chunks of 14 x 8 x 2 values (time, lat, lon), 0.0 MiB each: to check the frames, "
     )
     assert told.startswith(start)
-    assert "8 or fewer at a time, every chunk is unpacked 2 times." in told
+    assert "8 or fewer at a time, every chunk is decompressed 2 times." in told
     assert told.endswith("nccopy -c time/1,lat/8,lon/8 OLD.nc NEW.nc")
     assert "not bounded" not in told, "a chunk is small: only time is lost"
 
@@ -91,7 +93,7 @@ def test_other_files_are_opened_without_a_word(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_lines_of_the_documentation_store_an_archive_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Path(__file__).parents[2] / "docs" / "solar" / "frames.md"
+    page = Path(__file__).parents[4] / "docs" / "solar" / "frames.md"
     (lines,) = [block for block in page.read_text().split("```python\n") if "to_zarr" in block]
     frames = dataset(np.tile(ramp(6, 2, 2), (50, 1, 1)), half_hours(300))
     frames.to_zarr(tmp_path / "old.zarr", consolidated=False, encoding={"ghi": {"chunks": (300, 1, 1)}})

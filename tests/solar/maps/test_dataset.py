@@ -14,14 +14,26 @@ import torch
 import xarray as xr
 
 from metaprior.solar import sun
-from metaprior.solar.maps import tasks
+from metaprior.solar.maps import dataset as module
+from metaprior.solar.maps import daylight
 from metaprior.solar.maps.archives.archive import lazy_variable
-from metaprior.solar.maps.tasks import MIN_BRIGHTNESS, MIN_ELEVATION, MetaSolarPredictionDataset
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.daylight import MIN_BRIGHTNESS, MIN_ELEVATION
+from metaprior.solar.maps.days import Days, all_days, split_days
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.maps.windows import Days, Window, all_days, split_days
+from metaprior.solar.maps.windows import Window
 from metaprior.tasks.source import length_of
 from metaprior.tasks.task import Task
-from tests.solar.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, as_frames, dataset, half_hours, irradiance
+from tests.solar.maps.tiny_archive import (
+    HALF_HOUR,
+    LATITUDE,
+    LONGITUDE,
+    archive,
+    as_frames,
+    dataset,
+    half_hours,
+    irradiance,
+)
 
 WAYS = ["time", "place", "period", "place+period"]
 SEEN = slice(None, 2)
@@ -45,7 +57,7 @@ def same(one: Task, other: Task) -> bool:
 
 @pytest.fixture
 def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "ATTEMPTS", 3)
+    monkeypatch.setattr(module, "ATTEMPTS", 3)
 
 
 # --- nothing leaks ----------------------------------------------------------------------------------------------------
@@ -80,7 +92,7 @@ def test_windows_never_cross_a_gap() -> None:
     source = dataset(archive(6, without=holes), period_days=6)
     windows = all_windows(source, 20)
     for window in windows:
-        assert (np.diff(source.times_of(window)) == HALF_HOUR).all()
+        assert (np.diff(source.reader.times(window)) == HALF_HOUR).all()
     steps = np.diff(source.frames["time"].values)
     crossing = {start for start in range(len(steps)) if (steps[start : start + 3] != HALF_HOUR).any()}
     assert len(crossing) > 50
@@ -124,7 +136,7 @@ def test_examples_are_what_the_windows_say() -> None:
             expected = torch.from_numpy(values[start : start + 4, row : row + 6, column : column + 6]) / 250 - 1
             torch.testing.assert_close(torch.cat([x, y]), expected, rtol=1e-6, atol=1e-6)
     first = source.windows(3).support[0]
-    day = str(source.times_of(first)[0])[:10]
+    day = str(source.reader.times(first)[0])[:10]
     assert task.name == f"task 3 at row {first.y}, column {first.x} from {day}"
 
 
@@ -134,14 +146,14 @@ def test_the_archives_range_is_the_scale_unless_another_is_given() -> None:
 
 def test_in_clear_sky_index_the_suns_course_is_known() -> None:
     source = dataset(units=ClearSkyIndex())
-    assert source.input_channels == 4
+    assert source.reader.input_channels == 4
     task, (window, *_) = source[0], source.windows(0).query
     assert [tuple(one.shape) for one in numbers(task)] == [(3, 4, 6, 6), (3, 2, 6, 6), (4, 4, 6, 6), (4, 2, 6, 6)]
     rows, columns = LATITUDE[window.y : window.y + 6], LONGITUDE[window.x : window.x + 6]
-    times = source.times_of(window)
+    times = source.reader.times(window)
     sine = np.sin(np.radians(sun.elevation(times, rows, columns)))
     np.testing.assert_allclose(task.query.x[0, 2:], sine[2:], atol=1e-6)
-    index = source.read(window) / sun.clear_sky(times, rows, columns)
+    index = source.reader.read(window) / sun.clear_sky(times, rows, columns)
     np.testing.assert_allclose(task.query.x[0, SEEN], index[SEEN] / 0.6 - 1, atol=1e-5)
     np.testing.assert_allclose(task.query.y[0], index[2:] / 0.6 - 1, atol=1e-5)
 
@@ -150,7 +162,7 @@ def test_the_whole_frame_is_a_patch_too() -> None:
     source = dataset(archive()[:, :7], patch=None)
     assert source[0].support.x.shape == (3, 2, 7, 12)
     assert {(window.y, window.x) for window in all_windows(source, 3)} == {(0, 0)}
-    with pytest.raises(ValueError, match=r"patch is 8 pixels, but frames have \(7, 12\)"):
+    with pytest.raises(ValueError, match=r"patch must fit into frames of \(7, 12\) pixels, got 8"):
         dataset(archive()[:, :7], patch=8)
 
 
@@ -187,7 +199,7 @@ def fingerprint() -> str:
 
 def test_another_process_makes_the_same_tasks() -> None:
     script = f"from {__name__} import fingerprint; import sys; sys.stdout.write(fingerprint())"
-    environment, root = {**os.environ, "PYTHONHASHSEED": "3"}, Path(__file__).parents[2]
+    environment, root = {**os.environ, "PYTHONHASHSEED": "3"}, Path(__file__).parents[3]
     command = [sys.executable, "-c", script]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=True)
     assert found.stdout == fingerprint()
@@ -202,7 +214,7 @@ def test_with_tasks_per_epoch_there_is_an_end() -> None:
         finite[5]
     with pytest.raises(IndexError, match="there is no task -1"):
         endless[-1]
-    with pytest.raises(TypeError, match="these tasks have no end; tasks_per_epoch sets one"):
+    with pytest.raises(TypeError, match="has no length; set tasks_per_epoch"):
         len(endless)
 
 
@@ -216,14 +228,14 @@ def test_by_the_sun_all_of_a_window_is_in_daylight(min_elevation: float) -> None
     source = dataset(bright, min_elevation=min_elevation)
     lowest = []
     for window in all_windows(source, 20):
-        place = source.place_of(window)
-        lowest.append(sun.elevation(source.times_of(window), place.latitude, place.longitude).min())  # type: ignore[arg-type]
+        place = source.reader.place(window)
+        lowest.append(sun.elevation(source.reader.times(window), place.latitude, place.longitude).min())  # type: ignore[arg-type]
     assert min_elevation <= min(lowest) < min_elevation + 8
 
 
 def test_without_coordinates_daylight_is_bright() -> None:
     source = dataset(archive(coordinates=False))
-    dimmest = [source.read(window).mean((1, 2)).min() for window in all_windows(source, 20)]
+    dimmest = [source.reader.read(window).mean((1, 2)).min() for window in all_windows(source, 20)]
     assert min(dimmest) >= MIN_BRIGHTNESS * 1100
     assert min(dimmest) < 3 * MIN_BRIGHTNESS * 1100
     source.frames[:96] = 0.07 * 1100
@@ -248,7 +260,7 @@ def test_windows_with_missing_values_are_left_out() -> None:
     source = dataset(frames, by="place", min_elevation=20.0)
     windows = all_windows(source, 12)
     for window in windows:
-        assert np.isfinite(source.read(window)).all()
+        assert np.isfinite(source.reader.read(window)).all()
     assert {window.start // 48 for window in windows} == {0, 1, 2, 4, 5}
     assert all(torch.isfinite(one).all() for one in numbers(source[0]))
 
@@ -259,14 +271,14 @@ def test_windows_with_missing_values_are_left_out() -> None:
 class Counting:
     """Frames that note what is read of them."""
 
-    together = 1
+    frames_per_chunk = 1
     dtype = np.dtype(np.float32)
 
     def __init__(self, values: np.ndarray) -> None:
         self.values, self.shape = values, values.shape
         self.read_blocks: list[tuple[list[int], slice, slice]] = []
 
-    def called(self, position: int) -> str:
+    def frame_name(self, position: int) -> str:
         return f"frame {position}"
 
     def read(self, frames: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
@@ -291,7 +303,7 @@ def test_only_the_windows_that_are_asked_for_are_read() -> None:
     expected = [(list(range(w.start, w.start + 4)), slice(w.y, w.y + 6, 1), slice(w.x, w.x + 6, 1)) for w in windows]
     assert reader.read_blocks[:7] == expected, "each of the seven windows once, and no more of it than its patch"
     assert same(task, dataset(units=ClearSkyIndex())[1])
-    source.block(windows[0])
+    source.reader.block(windows[0])
     assert len(reader.read_blocks) == 14, "windows(1) reads them again; a block reads nothing"
 
 
@@ -302,11 +314,11 @@ def test_only_the_windows_that_are_asked_for_are_read() -> None:
 def test_where_the_sun_is_never_high_enough_that_is_said_at_once(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     north = archive().assign_coords(latitude=("y", 88 - 0.1 * np.arange(12)))
     asked: list[object] = []
-    monkeypatch.setattr(tasks, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
+    monkeypatch.setattr(daylight, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
     with pytest.raises(
         ValueError,
-        match=r"in 0 of the 285 windows of 4 frames within 2024-03-04 to 2024-03-09 the sun stays at 10 degrees "
-        r"or more \(min_elevation\) somewhere on the map, and a task needs 7 \(k_shot \+ k_query\)\. Are times UTC\?",
+        match=r"a task needs 7 windows \(k_shot \+ k_query\) of 4 frames in which the sun stays at 10 degrees or more "
+        r"\(min_elevation\) somewhere on the map, got 0 of the 285 within 2024-03-04 to 2024-03-09\. Are times UTC\?",
     ):
         dataset(north, by=by)[0]
     assert len(asked) == len(set(asked)), "no window was looked at twice"
@@ -320,13 +332,15 @@ def test_a_sun_that_is_high_over_some_patch_is_never_denied() -> None:
     source = dataset(wide, **high)
     corners = list(itertools.product(range(10), range(10)))
     lowest = [
-        max(tasks.lowest_sun(source.times_of(window), source.place_of(window)) or -90.0 for window in windows)
+        max(
+            daylight.lowest_sun(source.reader.times(window), source.reader.place(window)) or -90.0 for window in windows
+        )
         for windows in ([Window(start, *corner) for corner in corners] for start in range(93))
     ]
     lit = sum(height >= 40 for height in lowest)
     assert 20 < lit < 93
     dataset(wide, **high, k_shot=1, k_query=lit - 1)._check_enough_daylight()
-    with pytest.raises(ValueError, match=r"in \d+ of the 93 windows .* 40 degrees or more .* a task needs 93 "):
+    with pytest.raises(ValueError, match=r"a task needs 93 .* 40 degrees or more .* got \d+ of the 93 "):
         dataset(wide, **high, k_shot=1, k_query=92)._check_enough_daylight()
 
 
@@ -335,8 +349,8 @@ def test_where_it_is_always_night_that_is_said() -> None:
     dark = archive(coordinates=False)
     with pytest.raises(
         ValueError,
-        match=r"no task found in 3 attempts: 3 windows of 4 frames in daylight, and later 4 more, by place\+period "
-        r"within 2024-03-04 to 2024-03-09\. Is it always night, or are values missing everywhere\? Else use fewer",
+        match=r"no task found in 3 attempts: a task needs 3 windows of 4 frames in daylight, and later 4 more, "
+        r"by place\+period within 2024-03-04 to 2024-03-09\. Is it always night, or are values missing",
     ):
         dataset(dark.copy(data=np.full_like(dark.values, 30.0)))[0]
     with pytest.raises(ValueError, match="or are values missing everywhere"):
@@ -345,8 +359,8 @@ def test_where_it_is_always_night_that_is_said() -> None:
 
 def test_too_few_windows_are_counted() -> None:
     message = (
-        r"there are 45 windows of 4 frames without a gap within 2024-03-05 to 2024-03-05 \(93 on all days of the "
-        r"archive\), and a task needs 50 \(k_shot \+ k_query\); use more days, a smaller input_len or target_len, or"
+        r"a task needs 50 windows \(k_shot \+ k_query\) of 4 frames without a gap, got 45 within 2024-03-05 to "
+        r"2024-03-05 \(93 on all days of the archive\)\. Use more days, a smaller input_len or target_len, or"
     )
     days = Days(np.datetime64("2024-03-05"), np.datetime64("2024-03-06"))
     with pytest.raises(ValueError, match=message):
@@ -361,13 +375,13 @@ def test_clear_sky_units_without_coordinates_are_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"by": "region"}, r"by is one of time, place, period, place\+period; got 'region'"),
-        ({"patch": 13}, r"patch is 13 pixels, but frames have \(12, 12\)"),
-        ({"patch": 0}, "patch has to be at least 1, got 0"),
-        ({"k_shot": 0}, "k_shot has to be at least 1, got 0"),
-        ({"target_len": 0}, "target_len has to be at least 1, got 0"),
-        ({"period_days": 0}, "period_days has to be at least 1, got 0"),
-        ({"tasks_per_epoch": 0}, "tasks_per_epoch has to be at least 1, got 0"),
+        ({"by": "region"}, r"by must be one of time, place, period, place\+period, got 'region'"),
+        ({"patch": 13}, r"patch must fit into frames of \(12, 12\) pixels, got 13"),
+        ({"patch": 0}, "patch .* at least 1, got 0"),
+        ({"k_shot": 0}, "k_shot .* at least 1, got 0"),
+        ({"target_len": 0}, "target_len .* at least 1, got 0"),
+        ({"period_days": 0}, "period_days .* at least 1, got 0"),
+        ({"tasks_per_epoch": 0}, "tasks_per_epoch .* at least 1, got 0"),
     ],
 )
 def test_impossible_arguments_say_what_is_possible(changes: dict[str, Any], message: str) -> None:

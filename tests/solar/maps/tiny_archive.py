@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from metaprior.solar import sun
-from metaprior.solar.maps.tasks import MetaSolarPredictionDataset
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 
 FIRST = np.datetime64("2024-03-04", "ns")
 HALF_HOUR = np.timedelta64(30, "m")

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.maps.archives.door import OnBad
+from metaprior.solar.maps.archives.bad_frames import OnBad
+from metaprior.solar.maps.dataset import By
+from metaprior.solar.maps.daylight import MIN_ELEVATION
+from metaprior.solar.maps.days import Days
 from metaprior.solar.maps.sources import divided_days, open_source, range_of, units_from_json, units_json
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
-from metaprior.solar.maps.tasks import MIN_ELEVATION, By
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.maps.windows import Days
 from metaprior.solar.simulator import write_frames
 
 SMALL: dict[str, Any] = {"input_len": 2, "target_len": 2, "k_shot": 2, "k_query": 2, "patch": 4}
@@ -66,7 +67,7 @@ def test_no_frame_is_in_two_purposes_and_a_day_lies_between(archive: Path) -> No
     source = source_of(archive)
     seen = {
         purpose: {
-            source.tasks(purpose, 0).times_of(window)[number].astype("datetime64[D]")
+            source.tasks(purpose, 0).reader.times(window)[number].astype("datetime64[D]")
             for index in range(5)
             for part in source.tasks(purpose, 0).windows(index)
             for window in part

@@ -48,7 +48,7 @@ def test_a_folder_with_other_things_is_never_replaced(frames: xr.DataArray, tmp_
     for name in ("data", "data.zarr"):
         (tmp_path / name / "other").mkdir(parents=True)
         (tmp_path / name / "other" / "precious.txt").write_text("mine")
-        with pytest.raises(ValueError, match="holds other things than frames"):
+        with pytest.raises(ValueError, match="and it holds other files"):
             write_frames(frames, tmp_path / name, overwrite=True)
         assert (tmp_path / name / "other" / "precious.txt").read_text() == "mine"
 
@@ -84,11 +84,11 @@ def test_frames_without_coordinates_keep_their_dimensions(tmp_path: Path) -> Non
 
 
 def test_frames_that_cannot_be_written(frames: xr.DataArray, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"written to .nc, .zarr or a folder without suffix, not to .csv"):
+    with pytest.raises(ValueError, match=r"end in .nc or .zarr, or be a folder without suffix, got .csv"):
         write_frames(frames, tmp_path / "sim.csv")
-    with pytest.raises(ValueError, match="have to have the dimensions"):
+    with pytest.raises(ValueError, match="must have the dimensions"):
         write_frames(frames[0], tmp_path / "sim.nc")
     late = frames.assign_coords(time=frames["time"] + np.timedelta64(10, "s"))
-    with pytest.raises(ValueError, match=r"names of npy files hold minutes, but there is a frame at 2025-03-01 .*:10"):
+    with pytest.raises(ValueError, match=r"times of npy files must be whole minutes, got 2025-03-01 .*:10"):
         write_frames(late, tmp_path / "sim")
     assert not list(tmp_path.iterdir())

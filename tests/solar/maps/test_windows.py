@@ -3,7 +3,8 @@ import itertools
 import numpy as np
 import pytest
 
-from metaprior.solar.maps.windows import ONE_DAY, Days, all_days, gapless_starts, split_days
+from metaprior.solar.maps.days import ONE_DAY, Days, all_days, split_days
+from metaprior.solar.maps.windows import gapless_starts
 
 STEP = np.timedelta64(30, "m")
 START = np.datetime64("2024-03-04T08:00", "ns")
@@ -47,7 +48,7 @@ def test_a_gap_is_found_wherever_it_is() -> None:
 
 
 def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="a window has at least 1 frame, got 0"):
+    with pytest.raises(ValueError, match="must be at least 1 frame, got 0"):
         gapless_starts(at(0, 1), STEP, 0)
 
 
@@ -55,8 +56,8 @@ def test_days_hold_windows_whose_frames_are_all_within() -> None:
     times = np.datetime64("2024-03-03T23:00", "ns") + np.arange(6) * STEP  # midnight is number 2
     starts = gapless_starts(times, STEP, 2)
     second, first = days(1), Days(np.datetime64("2024-03-03"), np.datetime64("2024-03-04"))
-    assert first.holds(times, starts, 2).tolist() == [0]
-    assert second.holds(times, starts, 2).tolist() == [2, 3, 4]
+    assert first.select(times, starts, 2).tolist() == [0]
+    assert second.select(times, starts, 2).tolist() == [2, 3, 4]
 
 
 def test_all_days_are_those_of_the_first_and_last_frame() -> None:
@@ -65,7 +66,7 @@ def test_all_days_are_those_of_the_first_and_last_frame() -> None:
 
 
 def test_days_backwards_are_refused() -> None:
-    with pytest.raises(ValueError, match="from a first one to a later one, got 2024-03-04 and 2024-03-04"):
+    with pytest.raises(ValueError, match="stop must be later than first, got 2024-03-04 and 2024-03-04"):
         days(0)
 
 
@@ -100,9 +101,9 @@ def test_no_day_is_lost_but_those_of_the_gaps(count: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gap": 0}, "gap has to be at least 1 day, or windows of two parts could follow each other; got 0"),
-        ({"shares": (0.5, 0.0)}, r"shares have to be positive, got \(0\.5, 0\.0\)"),
-        ({}, r"4 days \(2024-03-04 to 2024-03-07\) are too few for 3 parts with 1 days between; at least 5 are needed"),
+        ({"gap": 0}, "gap must be at least 1 day, or windows of two parts could be adjacent; got 0"),
+        ({"shares": (0.5, 0.0)}, r"shares must be positive, got \(0\.5, 0\.0\)"),
+        ({}, r"3 parts with 1 days between need at least 5 days, got 4 \(2024-03-04 to 2024-03-07\)"),
     ],
 )
 def test_a_split_that_cannot_be_says_why(arguments: dict[str, object], message: str) -> None:

@@ -14,7 +14,7 @@ from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
 from metaprior.solar.maps.units import ScaledValues
 from metaprior.tasks.task import Examples, Task
-from tests.solar.tiny_archive import archive, dataset
+from tests.solar.maps.tiny_archive import archive, dataset
 
 SOURCE = dataset(archive(3), units=ScaledValues(0.0, 800.0), k_query=2, patch=12)
 COUNT = 2
@@ -29,7 +29,7 @@ def constant(task: Task, index: int) -> GaussianForecast:
 def targets() -> np.ndarray:
     """(task, window, lead, row, column), in W/m2 and double precision."""
     windows = [SOURCE.windows(index).query for index in range(COUNT)]
-    return np.stack([[SOURCE.read(window)[2:] for window in part] for part in windows]).astype(np.float64)
+    return np.stack([[SOURCE.reader.read(window)[2:] for window in part] for part in windows]).astype(np.float64)
 
 
 def test_scores_are_those_computed_by_hand() -> None:
@@ -40,7 +40,7 @@ def test_scores_are_those_computed_by_hand() -> None:
 
     y = targets()
     mean = 400 + 400 * np.array([0.1, 0.2]).reshape(2, 1, 1, 1, 1)  # back in W/m2
-    held = np.stack([[SOURCE.read(w)[1] for w in SOURCE.windows(i).query] for i in range(COUNT)])[:, :, None]
+    held = np.stack([[SOURCE.reader.read(w)[1] for w in SOURCE.windows(i).query] for i in range(COUNT)])[:, :, None]
     crps = scoringrules.crps_normal(y, mean, 80.0)
     nll = 0.5 * ((y - mean) / 80) ** 2 + math.log(80) + 0.5 * math.log(2 * math.pi)
     for number, lead in enumerate((30, 60)):
@@ -94,7 +94,7 @@ def test_a_learner_forecasts_before_and_after_adaptation() -> None:
         expected = posterior.predict(task.query.x, samples=3, seed=1)
         found = of_learner(learner, steps=steps, samples=3)(task, 1)
         assert torch.equal(found.means, expected.means), steps
-    with pytest.raises(TypeError, match="maps are forecast with a Gaussian likelihood; got a BernoulliForecast"):
+    with pytest.raises(TypeError, match=r"maps need a Gaussian likelihood .* got a BernoulliForecast"):
         of_learner(labels(), steps=None, samples=2)(task, 0)
 
 

@@ -9,7 +9,7 @@ from pvlib.solarposition import get_solarposition
 from metaprior.solar import sun
 from metaprior.solar.maps.baselines import persistence, smart_persistence
 from metaprior.solar.maps.units import ClearSkyIndex, Place, ScaledValues, Units
-from tests.solar.tiny_archive import LATITUDE, LONGITUDE, irradiance
+from tests.solar.maps.tiny_archive import LATITUDE, LONGITUDE, irradiance
 
 NOON = np.datetime64("2024-03-04T10:00", "ns") + np.arange(5) * np.timedelta64(30, "m")
 MIDNIGHT = NOON - np.timedelta64(12, "h")
@@ -93,11 +93,11 @@ def test_by_night_there_is_no_index() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0)])
 def test_frames_that_are_all_the_same_cannot_be_scaled(low: float, high: float) -> None:
-    with pytest.raises(ValueError, match=f"data_min has to be less than data_max, got {low} and {high}"):
+    with pytest.raises(ValueError, match=f"data_min must be less than data_max, got {low} and {high}"):
         ScaledValues(low, high)
 
 
 @pytest.mark.parametrize("highest", [0.0, -1.0, float("nan")])
 def test_the_highest_index_is_positive(highest: float) -> None:
-    with pytest.raises(ValueError, match=f"highest has to be positive, got {highest}"):
+    with pytest.raises(ValueError, match=f"highest must be positive, got {highest}"):
         replace(ClearSkyIndex(), highest=highest)

@@ -5,9 +5,10 @@ import torch
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar import sun
 from metaprior.solar.maps.baselines import persistence, smart_persistence
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, Context, context_of, has_coordinates
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, Context, context_of
 from metaprior.solar.maps.units import ClearSkyIndex, Units
-from tests.solar.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, dataset
+from metaprior.solar.maps.windows import has_coordinates
+from tests.solar.maps.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, dataset
 
 
 def context(*, coordinates: bool = True, units: Units | None = None) -> tuple[Context, np.ndarray]:
@@ -16,7 +17,7 @@ def context(*, coordinates: bool = True, units: Units | None = None) -> tuple[Co
     windows = source.windows(0).query
     values = source.frames.values
     blocks = [values[w.start : w.start + 4, w.y : w.y + 6, w.x : w.x + 6] for w in windows]
-    return context_of(source, windows), np.stack(blocks)
+    return context_of(source.reader, windows), np.stack(blocks)
 
 
 def test_frames_are_in_their_own_units_and_issued_with_the_last_input() -> None:
@@ -30,7 +31,7 @@ def test_frames_are_in_their_own_units_and_issued_with_the_last_input() -> None:
 @pytest.mark.parametrize("units", [None, ClearSkyIndex()])
 def test_decoded_targets_are_the_frames(units: Units | None) -> None:
     source = dataset(archive(3), units=units)
-    found, targets = context_of(source, source.windows(0).query), source[0].query.y
+    found, targets = context_of(source.reader, source.windows(0).query), source[0].query.y
     forecast = GaussianForecast(targets.expand(2, *targets.shape), torch.full((1, 1, 1, 1, 1), 0.5))
     decoded = found.decoded(forecast)
     torch.testing.assert_close(decoded.mean, found.targets, rtol=1e-5, atol=1e-3)
@@ -53,7 +54,7 @@ def test_references_are_persistence_and_where_the_sun_is_known_smart_persistence
 
 def test_persistence_of_the_clear_sky_index_is_smart_persistence_in_watts() -> None:
     source = dataset(archive(3), units=ClearSkyIndex())
-    found, x = context_of(source, source.windows(0).query), source[0].query.x
+    found, x = context_of(source.reader, source.windows(0).query), source[0].query.x
     held = found.loc + found.scale * x[:, 1:2]  # channel 1 is the last of two input frames
     torch.testing.assert_close(held, found.references[SMART_PERSISTENCE], rtol=1e-5, atol=1e-3)
 
@@ -69,5 +70,5 @@ def test_daylight_is_told_for_every_target_pixel() -> None:
 def test_without_coordinates_there_is_persistence_alone() -> None:
     found, _ = context(coordinates=False)
     assert set(found.references) == {PERSISTENCE}
-    assert has_coordinates(dataset(archive(1)))
-    assert not has_coordinates(dataset(archive(1, coordinates=False)))
+    assert has_coordinates(archive(1))
+    assert not has_coordinates(archive(1, coordinates=False))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.maps.archives.value_units import units_or_words
-from tests.solar.test_frames import dataset, ramp, write
+from metaprior.solar.value_units import units_or_words
+from tests.solar.maps.archives.test_frames import dataset, ramp, write
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
@@ -27,9 +27,7 @@ def test_a_netcdf_file_without_units_takes_them_too_and_keeps_its_own_name(tmp_p
 
 def test_other_units_than_the_files_are_refused_with_both(tmp_path: Path) -> None:
     path = write("nc", tmp_path, ramp(3))
-    with pytest.raises(
-        ValueError, match=r"archive.nc: the file says that values are in 'W m-2', but value_units is 'K'"
-    ):
+    with pytest.raises(ValueError, match=r"archive.nc: value_units must be the units of the file, 'W m-2', got 'K'"):
         open_frames(path, value_units="K")
     assert open_frames(path, value_units="W/m^2").attrs["units"] == "W m-2"  # the same in another spelling
 

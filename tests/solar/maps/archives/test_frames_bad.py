@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime, open_frames
-from tests.solar.test_frames import dataset, file_name, half_hours, ramp, write, write_folder
+from tests.solar.maps.archives.test_frames import dataset, file_name, half_hours, ramp, write, write_folder
 
 SKIP_IS_OFFERED = 'on_bad="skip" leaves such frames out'
 
@@ -81,10 +81,10 @@ def test_a_frame_of_another_type(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (np.zeros((2, 3, 4)), "expected a 2-D array, got shape (2, 3, 4); one file holds one frame"),
-        (np.zeros((0, 4)), "expected a 2-D array, got shape (0, 4)"),
-        (np.full((3, 4), "a"), "frames are integers or floating-point numbers"),
-        (np.zeros((3, 4), complex), "values are of type complex128"),
+        (np.zeros((2, 3, 4)), "a file must hold one frame, a 2-D array; got shape (2, 3, 4)"),
+        (np.zeros((0, 4)), "a 2-D array; got shape (0, 4)"),
+        (np.full((3, 4), "a"), "must be integers or floating-point numbers"),
+        (np.zeros((3, 4), complex), "got complex128"),
     ],
 )
 def test_a_file_that_is_no_frame(folder: Path, frame: np.ndarray, said: str) -> None:
@@ -155,12 +155,14 @@ def test_a_frame_off_the_cadence_is_odd_also_when_it_is_the_first(odd: int, tmp_
 def test_a_finer_cadence_than_was_said(tmp_path: Path) -> None:
     times = half_hours(1) + np.arange(6) * np.timedelta64(10, "m")
     path = write_folder(tmp_path / "a", ramp(6), times)
-    refused(path, 'they most often come every 10 min; if that is right, give cadence="10min"')
+    refused(path, 'most follow the one before after 10 min. If that is right, give cadence="10min"')
 
 
 def test_a_coarser_cadence_than_was_said(tmp_path: Path) -> None:
     path = write_folder(tmp_path / "a", ramp(3), half_hours(6)[::2])
-    with pytest.raises(ValueError, match=r'no two frames are one step apart; .* every 60 min; .* give cadence="60min"'):
+    with pytest.raises(
+        ValueError, match=r'no two frames are one step apart; .* after 60 min\. .* give cadence="60min"'
+    ):
         open_frames(path)
 
 
@@ -171,7 +173,7 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 
 def test_a_folder_of_other_things(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("?")
-    with pytest.raises(ValueError, match=r"none of the 1 files is named YYYY-MM-DD_hhmm.npy, as notes.txt"):
+    with pytest.raises(ValueError, match=r"none of the 1 files is named YYYY-MM-DD_hhmm.npy; one is notes.txt"):
         open_frames(tmp_path, on_bad="skip")
 
 
@@ -233,7 +235,9 @@ def test_irradiance_that_cannot_be(tmp_path: Path) -> None:
     values = ramp(6)
     values[3, 0, 0] = 30000.0
     refused(
-        write("nc", tmp_path, values), "frame 3", "values from 301 to 30000 W m-2; irradiance lies between -20 and 2000"
+        write("nc", tmp_path, values),
+        "frame 3",
+        "irradiance must lie between -20 and 2000 W m-2, got values from 301 to 30000",
     )
 
 
@@ -247,7 +251,7 @@ def test_values_too_large_for_float32(folder: Path, tmp_path: Path) -> None:
 def test_night_in_all_frames_by_the_sun(on_bad: str, tmp_path: Path) -> None:
     path = write("nc", tmp_path, ramp(4), half_hours(4) + np.timedelta64(12, "h"))
     with pytest.raises(
-        ValueError, match=r"it is night in all frames: the sun is never higher than -1.* times have to be UTC"
+        ValueError, match=r"it is night in all frames: the sun is never higher than -1.* times must be UTC"
     ):
         open_frames(path, on_bad=on_bad)
 
@@ -262,10 +266,10 @@ def test_night_in_all_frames_by_brightness(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_and_what_is_no_archive(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere is not there; frames are a folder of"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist; frames are a folder of"):
         open_frames(tmp_path / "nowhere")
     (tmp_path / "a.txt").write_text("?")
-    with pytest.raises(ValueError, match=r"the format .txt is not known; frames are a folder of"):
+    with pytest.raises(ValueError, match=r"the format .txt is not supported; frames are a folder of"):
         open_frames(tmp_path / "a.txt")
 
 
@@ -295,11 +299,11 @@ def test_an_npz_without_what_it_needs(tmp_path: Path) -> None:
         open_frames(path)
     np.savez(path, time=half_hours(3), a=ramp(3), b=ramp(3))
     with pytest.raises(
-        ValueError, match=r"expected one 3-D array .* found a \(3, 3, 4\), b .*; name one with variable="
+        ValueError, match=r"there must be one 3-D array .* got a \(3, 3, 4\), b .*\. Name one with variable="
     ):
         open_frames(path)
     np.savez(path, time=np.arange(3), a=ramp(3))
-    with pytest.raises(ValueError, match=r"time has to be a 1-D datetime64 array .* got int64"):
+    with pytest.raises(ValueError, match=r"time must be a 1-D datetime64 array .* got int64"):
         open_frames(path)
     np.savez(path, time=half_hours(4), a=ramp(3))
     with pytest.raises(ValueError, match=r"each of the 3 frames of a, got datetime64\[ns\] of shape \(4,\)"):
@@ -310,27 +314,27 @@ def test_a_netcdf_without_what_it_needs(tmp_path: Path) -> None:
     path = tmp_path / "a.nc"
     dataset(ramp(3)).rename(ghi="a").assign(b=dataset(ramp(3)).ghi).to_netcdf(path)
     with pytest.raises(
-        ValueError, match=r"expected one variable with the dimensions time, y and x .*; name one with variable="
+        ValueError, match=r"there must be one variable with the dimensions time, y and x .*\. Name one with variable="
     ):
         open_frames(path)
-    with pytest.raises(ValueError, match="expected a variable 'c' with the dimensions time, y and x"):
+    with pytest.raises(ValueError, match="there must be a variable 'c' with the dimensions time, y and x"):
         open_frames(path, variable="c")
     dataset(ramp(3)).drop_vars("time").to_netcdf(tmp_path / "b.nc")
-    with pytest.raises(ValueError, match=r"expected one variable .* and known times, found ghi"):
+    with pytest.raises(ValueError, match=r"one variable .* and decodable times, got ghi"):
         open_frames(tmp_path / "b.nc")
     wrong = dataset(ramp(3))
     wrong["lat"] = wrong.lat + 50
     wrong.to_netcdf(tmp_path / "c.nc")
-    with pytest.raises(ValueError, match="lat has to lie within -90 and 90 degrees"):
+    with pytest.raises(ValueError, match="lat must lie within -90 and 90 degrees"):
         open_frames(tmp_path / "c.nc")
 
 
 def test_arguments_that_mean_nothing(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"cadence has to be a positive length of time .* got 'soon'"):
+    with pytest.raises(ValueError, match=r"cadence must be a positive length of time .* got 'soon'"):
         open_frames(folder, cadence="soon")
-    with pytest.raises(ValueError, match=r"cadence has to be a positive length of time .* got '-1h'"):
+    with pytest.raises(ValueError, match=r"cadence must be a positive length of time .* got '-1h'"):
         open_frames(folder, cadence="-1h")
-    with pytest.raises(ValueError, match="on_bad has to be"):
+    with pytest.raises(ValueError, match="on_bad must be"):
         open_frames(folder, on_bad="ignore")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"variable='a' was given, but .* which have no names"):
         open_frames(folder, variable="a")

@@ -1,0 +1,45 @@
+"""Files and folders that appear under their name only when they are complete."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_when_complete(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; what was written there gets the name when the block ends without error.
+
+    A file or folder that was there before is replaced.
+    """
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        yield temporary
+        if temporary.is_dir():
+            _replace_folder(temporary, path)
+        else:
+            temporary.replace(path)
+    finally:
+        _remove(temporary)
+
+
+def _replace_folder(temporary: Path, path: Path) -> None:
+    """Move a folder to a name that may be taken: the old folder is moved aside, and moved back if this fails."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.old")
+    if path.exists():
+        path.rename(aside)
+    try:
+        temporary.rename(path)
+    except BaseException:
+        if aside.exists():
+            aside.rename(path)
+        raise
+    _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

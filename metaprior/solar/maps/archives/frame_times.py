@@ -1,0 +1,94 @@
+"""The times of an archive: increasing, on one grid of steps of the cadence, with gaps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+
+from metaprior.solar.maps.archives.archive import Positions, Times, time_text
+from metaprior.solar.maps.archives.bad_frames import BadFrames
+
+
+def cadence_of(text: str) -> np.timedelta64:
+    """Return the time step that a text such as "30min" names."""
+    try:
+        step = pd.Timedelta(text)
+    except ValueError:
+        step = pd.NaT
+    if not step > pd.Timedelta(0):
+        raise ValueError(f'cadence must be a positive length of time such as "30min" or "1h", got {text!r}')
+    return np.timedelta64(step.value, "ns")
+
+
+def check_times(
+    times: Times, source: str, frame_name: Callable[[int], str], cadence: np.timedelta64, bad: BadFrames
+) -> Positions:
+    """Return the positions of the frames whose times are distinct and lie on one grid of steps of ``cadence``.
+
+    The grid is the one that most frames lie on, so that a single odd frame is found also if it is the first. Raises
+    ValueError if times are missing or decrease.
+    """
+    _check_order(times, source)
+    repeated = np.flatnonzero(np.diff(times) == np.timedelta64(0)) + 1
+    for position in repeated.tolist():
+        bad.report(frame_name(position), f"a second frame of {time_text(times[position])}")
+    distinct: Positions = np.setdiff1d(np.arange(len(times)), repeated)
+    phase = (times[distinct] - np.datetime64(0, "ns")) % cadence
+    phases, counts = np.unique(phase, return_counts=True)
+    odd = phase != phases[counts.argmax()]
+    for position in distinct[odd].tolist():
+        steps = _steps(times[distinct], cadence)
+        bad.report(frame_name(position), f"{time_text(times[position])} is off the cadence: {steps}")
+    on_grid: Positions = distinct[~odd]
+    return on_grid
+
+
+def check_cadence(times: Times, source: str, cadence: np.timedelta64) -> None:
+    """Raise unless some consecutive frames are one step apart: otherwise there is no window."""
+    if not (np.diff(times) == cadence).any():
+        raise ValueError(f"{source}: no two frames are one step apart; {_steps(times, cadence)}")
+
+
+def gaps(times: Times, cadence: np.timedelta64) -> list[str]:
+    """Return one line for each gap: between which times, and how many frames are missing."""
+    steps = np.diff(times) // cadence
+    return [
+        f"{time_text(times[i])} to {time_text(times[i + 1])}: {steps[i] - 1} missing" for i in np.flatnonzero(steps > 1)
+    ]
+
+
+def missing_count(times: Times, cadence: np.timedelta64) -> int:
+    """Return how many frames are missing between the first and the last."""
+    return int((times[-1] - times[0]) // cadence) + 1 - len(times)
+
+
+def _check_order(times: Times, source: str) -> None:
+    if np.isnat(times).any():
+        raise ValueError(
+            f"{source}: time number {int(np.isnat(times).argmax())} is missing (NaT); every frame needs one"
+        )
+    back = np.flatnonzero(np.diff(times) < np.timedelta64(0))
+    if len(back):
+        i = int(back[0])
+        raise ValueError(
+            f"{source}: times must increase, but {time_text(times[i + 1])} (number {i + 1}) follows "
+            f"{time_text(times[i])}; sort the archive by time"
+        )
+
+
+def _steps(times: Times, cadence: np.timedelta64) -> str:
+    """Describe the expected cadence, and the archive's most frequent one if it differs."""
+    steps, counts = np.unique(np.diff(times), return_counts=True)
+    expected = f"frames are expected every {_length(cadence)}"
+    if not len(steps) or steps[counts.argmax()] == cadence:
+        return expected
+    usual = _length(steps[counts.argmax()])
+    return (
+        f"{expected}, but most follow the one before after {usual}. If that is right, give "
+        f'cadence="{usual.replace(" ", "")}"'
+    )
+
+
+def _length(step: np.timedelta64) -> str:
+    seconds = step / np.timedelta64(1, "s")
+    return f"{seconds / 60:g} min" if seconds % 60 == 0 else f"{seconds:g} s"

@@ -1,0 +1,239 @@
+"""The frames that a forecast is made from: opened, checked against the run, and divided into windows.
+
+Nothing later than the issue time is used, even if the archives continue.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.config import Config
+from metaprior.solar.maps.archives.bad_frames import OnBad
+from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.daylight import UnusableWindow, read_in_daylight, utc
+from metaprior.solar.maps.fitting import least_pixels
+from metaprior.solar.maps.sources import check_irradiance, units_from_json
+from metaprior.solar.maps.units import ClearSkyIndex, Units
+from metaprior.solar.maps.windows import Window, WindowReader
+
+MOST_EARLIER_FRAMES = 500
+"""Frames before an impossible issue time that are searched for a possible one."""
+
+
+@dataclass(frozen=True)
+class ForecastRequest:
+    """The arguments of ``metaprior predict``.
+
+    ``place`` is the first row and column of a patch as large as the run's, None the whole frame; ``at`` is the time of
+    the last input frame, None the archive's last; ``on_bad`` None is the run's setting.
+    """
+
+    run: Path
+    support: Path
+    inputs: Path
+    out: Path
+    samples: int = 20
+    steps: int | None = None
+    place: tuple[int, int] | None = None
+    at: str | None = None
+    variable: str | None = None
+    on_bad: OnBad | None = None
+    overwrite: bool = False
+    seed: int = 0
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that decide about the forecast, besides the frames."""
+        names = ("samples", "steps", "place", "at", "variable", "on_bad", "seed")
+        return {f"--{name}": getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run's configuration, its prior, and what ``solar.json`` states about the frames of its training."""
+
+    config: Config
+    learner: MetaLearner
+    trained_on: Mapping[str, Any]
+
+    @property
+    def tasks(self) -> dict[str, Any]:
+        """The section ``[tasks]`` of the run."""
+        return dict(self.config.tasks.arguments)
+
+    @cached_property
+    def units(self) -> Units:
+        """How the run's network sees values."""
+        return units_from_json(self.trained_on["units"])
+
+
+@dataclass(frozen=True)
+class ForecastInputs:
+    """The window to forecast (``issue``) and the windows to adapt to, each with the reader of its archive."""
+
+    reader: WindowReader
+    issue: Window
+    support_reader: WindowReader
+    support: list[Window]
+
+
+def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool) -> ForecastInputs:
+    """Open the archives and select the windows of a forecast; raises ValueError if one cannot be made."""
+    reader = _reader(run, request, "inputs", request.inputs, progress)
+    _check_size(reader, run.config)
+    place = request.place or (0, 0)
+    issue = issue_window(reader, run.tasks["min_elevation"], request.at, place)
+    support = reader  # checking all frames of an archive takes time, so the same one is opened once
+    if request.support.resolve() != request.inputs.resolve():
+        support = _reader(run, request, "support", request.support, progress)
+        _check_same_place(support, reader, place)
+    chosen = support_windows(support, reader.issued(issue), run.tasks["k_shot"], run.tasks["min_elevation"], place)
+    return ForecastInputs(reader, issue, support, chosen)
+
+
+def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, progress: bool) -> WindowReader:
+    tasks, units, patch = run.tasks, run.units, None if request.place is None else run.tasks["patch"]
+    npy_folder = path.is_dir() and path.suffix != ".zarr"
+    try:
+        frames = open_frames(
+            path,
+            variable=request.variable or (None if npy_folder else tasks.get("variable")),
+            cadence=run.trained_on["cadence"],
+            on_bad=request.on_bad or tasks.get("on_bad", "raise"),
+            value_units=tasks.get("value_units"),
+            long_name=tasks.get("long_name"),
+            progress=progress,
+        )
+        if isinstance(units, ClearSkyIndex):
+            check_irradiance(frames)
+        if frames.attrs["units"] != run.trained_on["value_units"]:
+            raise ValueError(
+                f"{path}: values must be in {run.trained_on['value_units']!r}, on which the run was trained, got "
+                f"{frames.attrs['units']!r}"
+            )
+    except ValueError as error:
+        trained = f"the run was trained on frames every {run.trained_on['cadence']}"
+        raise ValueError(f"--{option} {error} ({trained})") from None
+    # Day and night are told by the range of the run's archive, not by that of a few frames.
+    frames = frames.assign_attrs({name: run.trained_on[name] for name in ("data_min", "data_max")})
+    if request.place is not None:
+        _check_place(request.place, tasks["patch"], frames.shape[1:])
+    return WindowReader(frames, tasks["input_len"], tasks["target_len"], units, patch)
+
+
+def _check_place(place: tuple[int, int], patch: int, shape: tuple[int, ...]) -> None:
+    if not patch:
+        raise ValueError("--place is for runs on patches; this one was trained on whole frames (tasks.patch 0)")
+    last = [size - patch for size in shape]
+    if not all(0 <= first <= limit for first, limit in zip(place, last, strict=True)):
+        raise ValueError(
+            f"--place must be the first row and column, from 0,0 to {last[0]},{last[1]}, of a patch of {patch} pixels "
+            f"within frames of {shape[0]} x {shape[1]}, got {place[0]},{place[1]}"
+        )
+
+
+def _check_size(reader: WindowReader, config: Config) -> None:
+    least = least_pixels(config.model)
+    if min(reader.shape) < least:
+        raise ValueError(
+            f"--inputs {reader.frames.attrs['source']}: frames of {reader.shape[0]} x {reader.shape[1]} pixels are "
+            f"too small; the run's network (model.levels {config.model.arguments['levels']}) needs {least} or more"
+        )
+
+
+def _check_same_place(support: WindowReader, inputs: WindowReader, place: tuple[int, int]) -> None:
+    """Raise unless the network adapts to the place that it forecasts."""
+    here = Window(0, *place)
+    pairs = list(zip(support.place(here), inputs.place(here), strict=True))
+    same = support.shape == inputs.shape and all(
+        (one is None) == (other is None) and (one is None or other is None or np.allclose(one, other, atol=1e-3))
+        for one, other in pairs
+    )
+    if not same:
+        raise ValueError(
+            f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
+            f"same place, got {described_place(support, here)}, and {described_place(inputs, here)}"
+        )
+
+
+def described_place(reader: WindowReader, window: Window) -> str:
+    """Return size and coordinates of a window, for messages."""
+    text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
+    for name, values in reader.place(window)._asdict().items():
+        text += "" if values is None else f", {name} {values.min():g} to {values.max():g}"
+    return text
+
+
+def issue_window(reader: WindowReader, min_elevation: float, at: str | None, place: tuple[int, int]) -> Window:
+    """Return the window whose last input frame is at the time ``at``, by default the archive's last.
+
+    Raises ValueError if frames are missing or it is not day, and names the latest time before that is possible. That
+    time is not used instead: a forecast of now that is silently one of this morning would do harm.
+    """
+    times, source = reader.archive_times, reader.frames.attrs["source"]
+    last = len(times) - 1
+    if at is not None:
+        (found,) = np.nonzero(times == _parsed(at))
+        if not len(found):
+            raise ValueError(f"--inputs {source}: there is no frame at {at}; frames are from {times[0]} to {times[-1]}")
+        last = int(found[0])
+    if problem := _problem(reader, last, min_elevation, place):
+        earlier = range(last - 1, max(-1, last - 1 - MOST_EARLIER_FRAMES), -1)
+        possible = next((one for one in earlier if _problem(reader, one, min_elevation, place) is None), None)
+        advice = f"none of the {len(earlier)} frames before would do either"
+        if possible is not None:
+            advice = f"the latest time before that would do: --at {times[possible].astype('datetime64[m]')}"
+        raise ValueError(f"--inputs {source}: {problem}; {advice}")
+    return Window(last + 1 - reader.input_len, *place)
+
+
+def _parsed(at: str) -> np.datetime64:
+    try:
+        return np.datetime64(at, "ns")
+    except ValueError:
+        raise ValueError(f"--at must be a time in UTC such as 2025-04-20T10:30, got {at!r}") from None
+
+
+def _problem(reader: WindowReader, last: int, min_elevation: float, place: tuple[int, int]) -> str | None:
+    """Return why no forecast can be issued at the frame with this position; None if it can."""
+    window = Window(last + 1 - reader.input_len, *place)
+    if window.start not in reader.starts(reader.input_len):
+        return (
+            f"the forecast issued at {utc(reader.archive_times[last])} needs the {reader.input_len} frames up to then, "
+            f"one every {reader.frames.attrs['cadence']}, and some are missing"
+        )
+    try:
+        read_in_daylight(reader, window, min_elevation, reader.input_len)
+    except UnusableWindow as problem:
+        return str(problem)
+    return None
+
+
+def support_windows(
+    reader: WindowReader, issued: np.datetime64, k_shot: int, min_elevation: float, place: tuple[int, int]
+) -> list[Window]:
+    """Return up to ``k_shot`` windows in daylight that were over by the issue time, in order of time.
+
+    These are the most recent windows of which no two share a target frame; if they are too few, the most recent of the
+    others are added.
+    """
+    starts = reader.starts()
+    over = reader.archive_times[starts + reader.length - 1] <= issued
+    latest_first = [Window(start, *place) for start in starts[over][::-1].tolist()]
+    chosen: list[Window] = []
+    for apart in (reader.target_len, 1):
+        for window in latest_first:
+            if len(chosen) == k_shot:
+                break
+            if all(abs(window.start - other.start) >= apart for other in chosen):
+                try:
+                    read_in_daylight(reader, window, min_elevation)
+                except UnusableWindow:
+                    continue
+                chosen.append(window)
+    return sorted(chosen)

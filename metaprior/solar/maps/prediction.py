@@ -1,0 +1,134 @@
+"""``metaprior predict``: adapt a run's prior to recent windows of a place, and forecast the frames that follow.
+
+    support frames -> windows that were over by the issue time -> adapted posterior \\
+    input frames   -> the last input_len of them                -> forecast in the units of the frames -> file
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from metaprior.forecasts import GaussianForecast
+from metaprior.posterior import Posterior
+from metaprior.runs.config import SOLAR_TASKS
+from metaprior.runs.finish import learned
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.opening import described_frames
+from metaprior.solar.maps.comparison import gaussian
+from metaprior.solar.maps.daylight import utc
+from metaprior.solar.maps.forecast_file import check_forecast_path, write_forecast
+from metaprior.solar.maps.forecast_inputs import (
+    ForecastInputs,
+    ForecastRequest,
+    TrainedRun,
+    described_place,
+    forecast_inputs,
+)
+from metaprior.solar.value_units import units_or_words
+from metaprior.tasks.task import Examples
+from metaprior.team import current_team
+from metaprior.team.agreement import refuse_disagreement, tensors_digest
+
+
+def predict(request: ForecastRequest, say: Callable[[str], None]) -> None:
+    """Adapt the run's prior to the support frames, forecast what follows the input frames, and write it.
+
+    The ranks of the current team share the weight samples, and rank 0 writes. All must see the run's folder and the
+    frames.
+    """
+    team = current_team()
+    team.on_first(lambda: _check(request))
+    run = _loaded(request)
+    inputs = _agreed_inputs(run, request)
+    posterior, _ = team.attempt(lambda: _adapted(run, inputs, request), lambda _: None)
+    forecast = _forecast(posterior, inputs, request)
+    comment = _comment(run, inputs, request)
+    team.on_first(lambda: _write(request, forecast, inputs, comment))
+    for line in _summary(run, inputs, request, comment):
+        say(line)
+
+
+def _check(request: ForecastRequest) -> None:
+    """Raise, before anything is computed, if the forecast could not be written."""
+    check_forecast_path(request.out, overwrite=request.overwrite)
+    if request.samples < 2:
+        raise ValueError(f"--samples must be at least 2 (a spread is estimated from them), got {request.samples}")
+
+
+def _loaded(request: ForecastRequest) -> TrainedRun:
+    run = RunFolder(request.run)
+    config, learner = learned(run, options=request.options)
+    if not config.is_solar:
+        raise ValueError(
+            f"{request.run} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
+            f"({' or '.join(map(repr, SOLAR_TASKS))})"
+        )
+    return TrainedRun(config, learner, current_team().on_first(lambda: described_frames(run)))
+
+
+def _agreed_inputs(run: TrainedRun, request: ForecastRequest) -> ForecastInputs:
+    """Read the frames on every rank; raises if they differ between ranks."""
+    team = current_team()
+    if team.size == 1:
+        return forecast_inputs(run, request, progress=True)
+    inputs, digests = team.attempt(lambda: forecast_inputs(run, request, progress=team.first), _digests)
+    team.on_first(lambda: refuse_disagreement(digests))
+    return inputs
+
+
+def _digests(inputs: ForecastInputs) -> dict[str, str]:
+    """Return digests of the frames that the forecast is made from."""
+    windows = [torch.from_numpy(inputs.support_reader.read(window)) for window in inputs.support]
+    seen = torch.from_numpy(inputs.reader.read(inputs.issue, inputs.reader.input_len))
+    return {"frames of --support": tensors_digest(windows), "frames of --inputs": tensors_digest([seen])}
+
+
+def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> Posterior:
+    if not inputs.support:
+        return run.learner.prior
+    x, y = zip(*map(inputs.support_reader.example, inputs.support), strict=True)
+    return run.learner.adapt(Examples(torch.stack(x), torch.stack(y)), request.steps, seed=request.seed)
+
+
+def _forecast(posterior: Posterior, inputs: ForecastInputs, request: ForecastRequest) -> GaussianForecast:
+    """Return the forecast of one window in the units of the frames: means (S, 1, L, Y, X)."""
+    x = inputs.reader.inputs(inputs.issue)
+    forecast = gaussian(posterior.predict(x[None], samples=request.samples, seed=request.seed))
+    return forecast.rescaled(*inputs.reader.decoding(inputs.issue))
+
+
+def _write(request: ForecastRequest, forecast: GaussianForecast, inputs: ForecastInputs, comment: str) -> None:
+    reader = inputs.reader
+    write_forecast(
+        request.out,
+        forecast,
+        issued=np.array([reader.issued(inputs.issue)]),
+        cadence=reader.frames.attrs["cadence"],
+        like=reader.block(inputs.issue),
+        attrs={"support_windows": len(inputs.support), "comment": comment},
+        overwrite=request.overwrite,
+    )
+
+
+def _comment(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> str:
+    if not inputs.support:
+        return "forecast of the prior itself: there was no window to adapt to"
+    reader, steps = inputs.support_reader, run.config.inner.steps if request.steps is None else request.steps
+    first, last = utc(reader.times(inputs.support[0])[0]), utc(reader.times(inputs.support[-1])[-1])
+    return f"adapted to {len(inputs.support)} windows from {first} to {last} with {steps} steps"
+
+
+def _summary(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest, comment: str) -> list[str]:
+    reader, k_shot, found = inputs.reader, run.tasks["k_shot"], len(inputs.support)
+    valid = [utc(time) for time in reader.times(inputs.issue)[reader.input_len :]]
+    few = f" (k_shot is {k_shot})" if found < k_shot else ""
+    none = f"; no window of {reader.length} frames without a gap, in daylight and over by the issue time"
+    place = described_place(reader, inputs.issue)
+    return [
+        f"support: {comment}{few if found else none}",
+        f"issued:  {utc(reader.issued(inputs.issue))}, from {reader.input_len} frames of {place}",
+        f"valid:   {', '.join(valid)}",
+        f"written: {request.out} (mean, std, epistemic, aleatoric and quantiles in "
+        f"{units_or_words(reader.frames.attrs['units'])})",
+    ]
