@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
+from metaprior.registry import Registry
 from metaprior.weights import inverse_softplus
 
 NOISE = "likelihood.rho"  # plain parameter: noise scale = softplus(rho)
@@ -291,3 +292,15 @@ class Bernoulli(Likelihood):
         if not bool(((targets == 0) | (targets == 1)).all()):
             raise ValueError(f"labels have to be 0 or 1, but they run from {targets.min()} to {targets.max()}")
         return targets.double()
+
+
+LIKELIHOODS = Registry(
+    "likelihood.kind",
+    {
+        "gaussian": Gaussian,
+        "heteroscedastic": HeteroscedasticGaussian,
+        "crps": CRPSGaussian,
+        "categorical": Categorical,
+        "bernoulli": Bernoulli,
+    },
+)

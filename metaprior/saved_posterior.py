@@ -8,21 +8,12 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, models
 from metaprior.errors import CheckpointError
-from metaprior.likelihoods import (
-    NOISE,
-    Bernoulli,
-    Categorical,
-    CRPSGaussian,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-)
+from metaprior.likelihoods import LIKELIHOODS, NOISE, Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.weights import WeightDistribution
 
-LIKELIHOODS = (Gaussian, HeteroscedasticGaussian, CRPSGaussian, Categorical, Bernoulli)
 Shapes = dict[str, list[int]]
 
 
@@ -34,7 +25,7 @@ def content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Ten
     description = {
         "model": models.describe(network.module),
         "stochastic": network.stochastic,
-        "likelihood": checkpoint.describe(likelihood, LIKELIHOODS),
+        "likelihood": checkpoint.describe(likelihood, LIKELIHOODS.values()),
         "scalar_targets": posterior.scalar_targets,
         "input_axes": posterior.input_axes,
         "parameters": _shapes(network.layout.split(weights.mu)),
@@ -53,7 +44,7 @@ def rebuild(
     _refuse_damaged_numbers(tensors)
     here = {name: value.to(network.device) for name, value in tensors.items()}
     network.constants = _with_prefix(here, "constant.")
-    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS)
+    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
     scale = TargetScale(here["loc"], here["scale"])
     weights = WeightDistribution.from_named(here)
     posterior = Posterior(

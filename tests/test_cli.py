@@ -20,7 +20,7 @@ def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     runner = CliRunner()
     text = runner.invoke(cli.app, ["--help"]).output
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert commands == ["simulate", "train", "evaluate", "predict", "report", "plan"]
+    assert commands == ["train", "evaluate", "plan", "simulate", "predict", "report"]
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
 
 
@@ -44,7 +44,7 @@ def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
     assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")
 
 
-@pytest.mark.parametrize("command", ["simulate", "train", "evaluate", "predict", "report", "plan"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "plan", "simulate", "predict", "report"])
 def test_every_help_teaches_with_an_example(command: str) -> None:
     text = CliRunner().invoke(cli.app, [command, "--help"]).output
     assert f"metaprior {command}" in text.split("Example", 1)[1]

@@ -5,11 +5,11 @@ import sys
 from enum import StrEnum
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from metaprior.cli.application import app, numbers
+from metaprior.cli.application import numbers
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.launch import HANG_AFTER
 
@@ -24,7 +24,6 @@ class Checkpoint(StrEnum):
     BEST = "best"
 
 
-@app.command()
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file; configs/ has one for every kind of tasks.")],
     run: Annotated[
@@ -112,7 +111,6 @@ def _refuse_again(team: Team) -> None:
         raise OtherRankFailed("an earlier start has told why")
 
 
-@app.command()
 def evaluate(
     run: Annotated[
         Path,
@@ -138,7 +136,7 @@ def evaluate(
 
     wanted = {"shots": numbers("--shots", shots), "steps": numbers("--steps", steps)}
     with team_of_torchrun() as team:
-        team.on_first(lambda: say_unfinished(run, "prior"))
+        team.on_first(lambda: say_unfinished(run))
         found = evaluate_run(run, **wanted, tasks=tasks, say=typer.echo)
 
         def write(json: Path) -> None:
@@ -149,16 +147,15 @@ def evaluate(
             team.on_first(lambda: write(json))
 
 
-def say_unfinished(run: Path, name: Literal["prior", "scores"]) -> None:
+def say_unfinished(run: Path, name: str = "prior", file: str = "prior") -> None:
     """Say, beside the output, which state is used of a run that is still trained, or was stopped."""
-    from metaprior.runs.finish import unfinished_note
+    from metaprior.runs.learned import unfinished_note
 
-    note = unfinished_note(run, name)
+    note = unfinished_note(run, name, file)
     if note is not None:
         typer.echo(note, err=True)
 
 
-@app.command()
 def plan(
     context: typer.Context,
     config: Annotated[
@@ -188,10 +185,10 @@ def plan(
 
     Examples: metaprior plan --memory 4GiB --frame 256, metaprior plan configs/drifting_blobs.toml
     """
-    from benchmarks.result import text_table
     from metaprior.metagrad.planner import DoesNotFit, bytes_of, choose, describe, rows, text
-    from metaprior.runs.planning import choices_of
+    from metaprior.runs.build import choices_of
     from metaprior.runs.reading import read_config
+    from metaprior.text_table import text_table
     from metaprior.unet_plan import UNetJob
 
     if config is None:

@@ -7,24 +7,22 @@ from torch import nn
 from metaprior.models.conv4 import Conv4
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import BayesianUNet, UNet
+from metaprior.registry import Registry
 
-__all__ = ["MLP", "BayesianUNet", "Conv4", "UNet", "describe", "rebuild"]
+__all__ = ["MLP", "MODELS", "BayesianUNet", "Conv4", "UNet", "describe", "rebuild"]
 
-KINDS: dict[str, type[nn.Module]] = {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet}
+MODELS = Registry("model.kind", {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet})
 
 
 def describe(module: nn.Module) -> dict[str, Any] | None:
     """What ``rebuild`` needs to make the same network again, for the networks of this package; else None."""
-    for kind, cls in KINDS.items():
-        if type(module) is cls:
-            return {"kind": kind, **module.config}  # type: ignore[dict-item]
-    return None
+    kind = MODELS.kind_of(module)
+    return None if kind is None else {"kind": kind, **module.config}  # type: ignore[dict-item]
 
 
 def rebuild(description: dict[str, Any]) -> nn.Module:
     """A fresh network from its description."""
     arguments = dict(description)
     kind = arguments.pop("kind")
-    if kind not in KINDS:
-        raise ValueError(f"unknown network kind {kind!r}; known are {', '.join(KINDS)}")
-    return KINDS[kind](**arguments)
+    module: nn.Module = MODELS.build(kind, arguments)
+    return module

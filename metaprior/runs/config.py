@@ -8,39 +8,18 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from metaprior.hyperprior import NormalGammaHyperprior
-from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian
+from metaprior.likelihoods import LIKELIHOODS
 from metaprior.metagrad.planner import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop, refuse_fraction
-from metaprior.models import MLP, BayesianUNet, Conv4, UNet
+from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
-from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
-from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, WheelTasks
-from metaprior.tasks.arguments import check_counts
+from metaprior.registry import Registry
+from metaprior.runs.folder import Sections
+from metaprior.runs.sources import TASKS
 from metaprior.training.settings import MetaTraining
-
-if TYPE_CHECKING:
-    from metaprior.solar.maps.sources import SolarSource
-
-Resolved = dict[str, dict[str, Any]]
-"""Sections, keys and values, every default filled in."""
-
-
-@dataclass(frozen=True)
-class OmniglotTasks:
-    """Omniglot's classes; ``path`` is the data folder (default: METAPRIOR_DATA, else ../shared/data)."""
-
-    path: str | None = None
-    ways: int = 5
-    k_shot: int = 1
-    k_query: int = 15
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_counts(ways=self.ways, k_shot=self.k_shot, k_query=self.k_query)
 
 
 @dataclass(frozen=True)
@@ -160,32 +139,18 @@ class Config:
         if self.warm_start.weights is not None:
             object.__setattr__(self, "meta", replace(self.meta, pretrained=True))
 
-    def resolved(self) -> Resolved:
+    def resolved(self) -> Sections:
         """Every section with every key, as JSON has it."""
         plain = {name: asdict(getattr(self, name)) for name in PLAIN_SECTIONS}
         kinds = {name: getattr(self, name).resolved() for name in KINDS}
         kinds["model"]["stochastic"] = self.stochastic
-        content: Resolved = json.loads(json.dumps({**kinds, **plain}))
+        content: Sections = json.loads(json.dumps({**kinds, **plain}))
         return content
 
     @property
-    def is_solar(self) -> bool:
-        """Whether the tasks are forecasts of frames, which have scores by lead time, maps and a report."""
-        return self.tasks.kind in SOLAR_TASKS
-
-    @cached_property
-    def solar(self) -> "SolarSource":
-        """The frames of a solar configuration, opened or simulated when first asked for, and once for all purposes."""
-        return self._source(progress=True)
-
-    def open_solar(self, *, progress: bool) -> None:
-        """Open or simulate the frames now, with or without progress bars."""
-        vars(self)["solar"] = self._source(progress=progress)  # where ``solar`` keeps its value
-
-    def _source(self, *, progress: bool) -> "SolarSource":
-        from metaprior.solar.maps.sources import open_source  # only solar runs need the extra `solar`
-
-        return open_source(KINDS["tasks"][self.tasks.kind](**self.tasks.arguments), progress=progress)
+    def task_settings(self) -> Any:
+        """The object that ``[tasks]`` describes; nothing is opened."""
+        return TASKS.build(self.tasks.kind, self.tasks.arguments)
 
     @property
     def digest(self) -> str:
@@ -203,30 +168,12 @@ PLAIN_SECTIONS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "run": Run,
 }
-SOLAR_TASKS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}
-KINDS: dict[str, dict[str, Callable[..., Any]]] = {
-    "model": {"mlp": MLP, "conv4": Conv4, "unet": UNet, "bayesian_unet": BayesianUNet},
-    "likelihood": {
-        "gaussian": Gaussian,
-        "heteroscedastic": HeteroscedasticGaussian,
-        "crps": CRPSGaussian,
-        "categorical": Categorical,
-        "bernoulli": Bernoulli,
-    },
-    "tasks": {
-        "sinusoids": Sinusoids,
-        "sine_or_line": SineOrLine,
-        "wheel": WheelTasks,
-        "drifting_blobs": DriftingBlobs,
-        "omniglot": OmniglotTasks,
-        **SOLAR_TASKS,
-    },
-}
+KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS}
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
 
 
-def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
+def differences(old: Sections, new: Sections) -> list[tuple[str, Any, Any]]:
     """Dotted keys whose values differ, with both values."""
     before, after = flat(old), flat(new)
     return [
@@ -236,6 +183,6 @@ def differences(old: Resolved, new: Resolved) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def flat(content: Resolved) -> dict[str, Any]:
+def flat(content: Sections) -> dict[str, Any]:
     """Values by dotted keys."""
     return {f"{section}.{key}": value for section, table in content.items() for key, value in table.items()}

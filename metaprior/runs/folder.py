@@ -8,10 +8,7 @@ tensorboard/               the same numbers, for TensorBoard
 prior/                     what was learned (MetaLearner.load)
 evaluation.json, *.png     how good it is on unseen tasks
 
-and where frames are forecast
-
-solar.json                 units of the network, cadence, days: what a forecast of other frames needs
-scores.json, examples.nc   scores by lead time beside persistence, and maps to look at
+An application may add files: what it has to know of its data, scores of its own, pictures.
 """
 
 import json
@@ -23,10 +20,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from metaprior import checkpoint
-from metaprior.runs.config import Config, Resolved
 
 try:
     import fcntl
@@ -34,10 +30,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 Line = dict[str, Any]
-Saved = Literal["prior", "scores"]
-LEFTOVER = re.compile(
-    r"(config\.toml|(config|run|evaluation|solar|scores)\.json|metrics\.jsonl|examples\.nc|\w+\.png)\.\d+\.tmp"
-)
+Sections = dict[str, dict[str, Any]]
+"""A configuration: sections, keys and values, every default filled in."""
+LEFTOVER = re.compile(r"\w+\.\w+\.\d+\.tmp")
 
 
 class RunFolderError(ValueError):
@@ -79,14 +74,14 @@ class RunFolder:
             if LEFTOVER.fullmatch(entry.name):
                 entry.unlink()
 
-    def write_config(self, text: str, config: Config) -> None:
+    def write_config(self, text: str, resolved: Sections) -> None:
         """The configuration as given, and as it is understood."""
         checkpoint.write_file(self.path / "config.toml", text.encode())
-        self.write_json("config.json", config.resolved())
+        self.write_json("config.json", resolved)
 
-    def config(self) -> Resolved:
+    def config(self) -> Sections:
         """The configuration of the run, as it was understood."""
-        content: Resolved = self.read_json("config.json")
+        content: Sections = self.read_json("config.json")
         return content
 
     def write_json(self, name: str, content: Any) -> None:
@@ -115,7 +110,7 @@ class RunFolder:
             )
         return content
 
-    def note_start(self, config: Config, command: str, step: int, processes: int = 1) -> None:
+    def note_start(self, command: str, step: int, *, seed: int, threads: int, processes: int = 1) -> None:
         """Add a start to ``run.json``."""
         before = self._story() if (self.path / "run.json").exists() else {}
         start = {
@@ -123,7 +118,7 @@ class RunFolder:
             "command": command,
             "from_step": step,
             "processes": processes,
-            "threads": config.run.threads,
+            "threads": threads,
             "cores": os.cpu_count(),
             "versions": {
                 "metaprior": version("metaprior"),
@@ -132,14 +127,14 @@ class RunFolder:
             },
         }
         starts = [*before.get("starts", []), start]
-        self.write_json("run.json", {**before, "seed": config.run.seed, "finished": False, "starts": starts})
+        self.write_json("run.json", {**before, "seed": seed, "finished": False, "starts": starts})
 
-    def note_saved(self, name: Saved, step: int) -> None:
+    def note_saved(self, name: str, step: int) -> None:
         """The prior, or the scores, in the folder are now those of theta after so many steps."""
         before = self._story()
         self.write_json("run.json", {**before, "saved": {**before.get("saved", {}), name: step}})
 
-    def saved_step(self, name: Saved) -> int | None:
+    def saved_step(self, name: str) -> int | None:
         """The step that ``note_saved`` noted; None where it never did."""
         step: int | None = self._story().get("saved", {}).get(name)
         return step

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from metaprior.checkpoint import DESCRIPTION
 from metaprior.evaluation import check_task
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs.build import FirstTasks, learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.build import learner_of
 from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.sources import FirstTasks, TaskSource, open_tasks
 from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
@@ -18,10 +18,6 @@ from metaprior.team.agreement import code_facts, refuse_disagreement, task_diges
 
 Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
-SOLAR = "solar.json"
-TOLD = {"units": dict, "cadence": str, "value_units": str, "long_name": str, "data_min": float, "data_max": float}
-"""What ``solar.json`` has to say besides the days, and how."""
-RESTORE = "Restore the archive as it was, or begin a new run with another --run folder."
 
 
 def is_to_do(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
@@ -63,84 +59,42 @@ def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
 
 
 @dataclass(frozen=True)
-class Sources:
+class OpenedRun:
     """What a training is made of, before it begins."""
 
     learner: MetaLearner
+    source: TaskSource
     training: Tasks
     pooled: Tasks | None
     validation: FirstTasks
     first_tasks: Mapping[str, Task]
-    """The first one of every kind, for a look."""
+    """The first task of every purpose."""
 
 
-def opened(config: Config, options: Mapping[str, object], *, progress: bool) -> Sources:
+def opened(config: Config, options: Mapping[str, object], *, progress: bool) -> OpenedRun:
     """Open everything on every rank, and raise if they do not all see the same configuration, code and data."""
 
-    def open_all() -> Sources:
-        if config.is_solar:
-            config.open_solar(progress=progress)
-        learner, training, pooled = learner_of(config), training_tasks(config), pooled_tasks(config)
-        validation = unseen_tasks(config, "val", config.evaluate.tasks)
-        return Sources(learner, training, pooled, validation, _first_tasks(config, training, pooled))
+    def open_all() -> OpenedRun:
+        source = open_tasks(config.task_settings, progress=progress)
+        learner, training = learner_of(config), source.tasks("train")
+        pooled = source.pooled(config.meta.meta_batch) if config.meta.warm_start else None
+        validation = FirstTasks(source.tasks("val", config.evaluate.tasks), config.evaluate.tasks)
+        first = {"training": task_at(training, 0, config.run.seed), "test": check_task(source.tasks("test", 1)[0])}
+        if pooled is not None:
+            first["warm start"] = task_at(pooled, 0, config.run.seed)
+        return OpenedRun(learner, source, training, pooled, validation, first)
 
     team = current_team()
-    sources, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
+    found, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
     team.on_first(lambda: refuse_disagreement(facts))
-    return sources
+    return found
 
 
-def _first_tasks(config: Config, training: Tasks, pooled: Tasks | None) -> dict[str, Task]:
-    """Raise now, and not in the warm start or after hours of training, if tasks that are needed then cannot be had."""
-    tasks = {"training": task_at(training, 0, config.run.seed), "test": check_task(unseen_tasks(config, "test", 1)[0])}
-    return tasks if pooled is None else {**tasks, "warm start": task_at(pooled, 0, config.run.seed)}
-
-
-def _facts(config: Config, options: Mapping[str, object], sources: Sources) -> dict[str, object]:
-    """What the ranks have to agree on."""
-    frames = {f"frames: {key}": value for key, value in config.solar.description().items()} if config.is_solar else {}
-    tasks = {f"data of the first {kind} task": task_digest(task) for kind, task in sources.first_tasks.items()}
-    return {**flat(config.resolved()), **options, **code_facts(), **frames, **tasks}
-
-
-def note_frames(run: RunFolder, config: Config, say: Say) -> None:
-    """Write down what frames the run is about."""
-    found: dict[str, object] = config.solar.description()
-    run.write_json(SOLAR, found)
-    days = ", ".join(f"{purpose} {part}" for purpose, part in config.solar.days.items())
-    say(f"{found['frames']} frames of {' x '.join(map(str, config.solar.frames.shape[1:]))} pixels; days: {days}")
-
-
-def described_frames(run: RunFolder) -> dict[str, Any]:
-    """What ``note_frames`` wrote, or RunFolderError."""
-    content = run.read_json(SOLAR)
-    told: dict[str, Any] = content if isinstance(content, dict) else {}
-    days = told.get("days")
-    wrong = [key for key, kind in TOLD.items() if not isinstance(told.get(key), kind)]
-    if not isinstance(days, dict) or not all(_are_days(days.get(purpose)) for purpose in ("train", "test")):
-        wrong.append("days")
-    if wrong:
-        raise RunFolderError(
-            f"{run.path / SOLAR} is damaged: it does not tell the frames of the run (missing, or of another kind: "
-            f"{', '.join(wrong)}); restore it from a copy. Without one: remove it, {run.how_to_go_on}, which writes it"
-        )
-    return told
-
-
-def _are_days(value: object) -> bool:
-    """Whether these are a first and a last one."""
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(day, str) for day in value)
-
-
-def check_frames(run: RunFolder, config: Config) -> None:
-    """Raise if the frames, their days or their scaling are not those that the run was begun with."""
-    if not (run.path / SOLAR).exists():
-        return
-    before, found = described_frames(run), config.solar.description()
-    changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
-    if changed:
-        lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]
-        raise RunFolderError("\n".join([f"{run.path} was begun with other frames:", *lines, RESTORE]))
+def _facts(config: Config, options: Mapping[str, object], opened: OpenedRun) -> dict[str, object]:
+    """Return what the ranks have to agree on."""
+    described = {f"tasks: {key}": value for key, value in opened.source.describe().items()}
+    tasks = {f"data of the first {kind} task": task_digest(task) for kind, task in opened.first_tasks.items()}
+    return {**flat(config.resolved()), **options, **code_facts(), **described, **tasks}
 
 
 def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:

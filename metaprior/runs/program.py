@@ -13,7 +13,8 @@ from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import Line, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import begin, check_frames, is_to_do, note_frames, opened, restored
+from metaprior.runs.opening import begin, is_to_do, opened, restored
+from metaprior.runs.sources import TaskSource
 from metaprior.runs.state import Keeper, Position, Which, way_before
 from metaprior.runs.tensorboard import TensorBoard
 from metaprior.runs.validation import Validation, Validator
@@ -63,8 +64,7 @@ def train(request: Request, say: Say) -> None:
         return
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
     sources = opened(config, request.options, progress=request.progress)
-    if config.is_solar:
-        team.on_first(lambda: check_frames(run, config))
+    team.on_first(lambda: sources.source.check_description(run))
     learner, which = sources.learner, "last" if before == SAVED else request.resume_from
     trainer = learner.trainer(
         sources.training,
@@ -79,7 +79,7 @@ def train(request: Request, say: Say) -> None:
         team.on_first(lambda: open_things.enter_context(run.locked()))
         position = restored(run, keeper, which, say)
         team.keep(STARTED)
-        team.on_first(lambda: note_beginning(request, run, trainer, say))
+        team.on_first(lambda: note_beginning(request, run, trainer, sources.source, say))
         begin(run, keeper, which, position)
         team.keep(SAVED)
         board = open_things.enter_context(TensorBoard(run.tensorboard, trainer.progress.step)) if team.first else None
@@ -91,7 +91,7 @@ def train(request: Request, say: Say) -> None:
                 if board is not None:
                     board.add_epoch(line)
             learner.theta_ = keeper.best_theta()
-            finish(config, learner, run, board, trainer.progress.step, poll=interrupt.poll, say=say)
+            finish(config, learner, sources.source, run, board, trainer.progress.step, poll=interrupt.poll, say=say)
         except (KeyboardInterrupt, TrainingDiverged) as reason:
             between_steps = isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps)
             if between_steps:  # else in the middle of one
@@ -107,13 +107,17 @@ def train(request: Request, say: Say) -> None:
     say(f"done: {run.path}")
 
 
-def note_beginning(request: Request, run: RunFolder, trainer: Trainer, say: Say) -> None:
+def note_beginning(request: Request, run: RunFolder, trainer: Trainer, source: TaskSource, say: Say) -> None:
     """Write down what is begun, or gone on with."""
     config, size, tasks = request.config, trainer.team.size, trainer.settings.meta_batch
-    run.write_config(request.text, config)
-    if config.is_solar:
-        note_frames(run, config, say)
-    run.note_start(config, request.command, trainer.progress.step, size)
+    run.write_config(request.text, config.resolved())
+    if described := source.describe():
+        run.write_json(source.file, described)
+    if source.summary:
+        say(source.summary)
+    run.note_start(
+        request.command, trainer.progress.step, seed=config.run.seed, threads=config.run.threads, processes=size
+    )
     if request.shard and size == 1:
         say("note: there is one process, so --shard divides nothing")
     if size > 1:

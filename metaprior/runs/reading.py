@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from metaprior.runs.config import EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
-from metaprior.solar.maps.fitting import misfits
+from metaprior.runs.sources import TASKS, TaskSettings
 
 
 class ConfigError(ValueError):
@@ -67,7 +67,8 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
         else:
             values[name] = _section(name, PLAIN_SECTIONS[name], table, {}, found)
     if not found:
-        found = misfits(values["model"], values["likelihood"], values["tasks"])
+        settings = TASKS.build(values["tasks"].kind, values["tasks"].arguments)
+        found = settings.misfits(values["model"], values["likelihood"]) if isinstance(settings, TaskSettings) else []
     if found:
         raise ConfigError("\n".join([f"{source}: {len(found)} to correct", *(f"  {line}" for line in found)]))
     model = dict(values.pop("model").resolved())

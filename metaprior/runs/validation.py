@@ -11,8 +11,8 @@ from torch import Tensor
 
 from metaprior.evaluation import Evaluation, check_task
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
+from metaprior.runs.sources import FirstTasks
 from metaprior.tasks import Task
 from metaprior.team import current_team
 from metaprior.text_table import Row, known

@@ -20,5 +20,5 @@ def test_description_rebuilds_the_same_structure() -> None:
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="known are relu, silu, tanh"):
         MLP(1, [1], 1, activation="swish")
-    with pytest.raises(ValueError, match="known are mlp"):
+    with pytest.raises(ValueError, match="must be one of mlp"):
         models.rebuild({"kind": "transformer"})

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from metaprior.runs.build import examples_per_shot, learner_of, pooled_tasks, training_tasks, unseen_tasks
+from metaprior.runs.build import learner_of
 from metaprior.runs.config import KINDS, Config
 from metaprior.runs.reading import read_config
+from metaprior.runs.sources import open_tasks
 from metaprior.solar.maps import sources
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.omniglot import IMAGES
@@ -65,7 +66,9 @@ def test_it_takes_steps_of_every_phase_with_finite_losses(path: Path, read: Read
     )
     warm = path.stem in ("drifting_blobs", "solar", "frames")
     config = read(path, *small, f"meta.warm_start={int(warm)}")
-    trainer = learner_of(config).trainer(training_tasks(config), config.meta, pooled_tasks(config))
+    source = open_tasks(config.task_settings, progress=False)
+    pooled = source.pooled(config.meta.meta_batch) if warm else None
+    trainer = learner_of(config).trainer(source.tasks("train"), config.meta, pooled)
     reports = [trainer.step() for _ in range(config.meta.steps)]
     assert [report.phase.name for report in reports][-2:] == ["scales", "everything"]
     assert all(math.isfinite(report.loss) for report in reports)
@@ -75,11 +78,11 @@ def test_it_takes_steps_of_every_phase_with_finite_losses(path: Path, read: Read
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_tasks_to_validate_and_to_test_are_others(path: Path, read: Read) -> None:
     config = read(path)
-    train, val, test = training_tasks(config), unseen_tasks(config, "val", 2), unseen_tasks(config, "test", 2)
-    firsts = [tasks[0].support.x for tasks in (train, val, test)]
+    source = open_tasks(config.task_settings, progress=False)
+    firsts = [source.tasks(purpose, 2)[0].support.x for purpose in ("train", "val", "test")]
     assert not firsts[0].equal(firsts[1])
     assert not firsts[1].equal(firsts[2])
     assert not firsts[0].equal(firsts[2])
-    assert len(val) == len(test) == 2
-    assert val[1].support.x.equal(unseen_tasks(config, "val", 2)[1].support.x)
-    assert examples_per_shot(config) == (5 if path.stem == "omniglot" else 1)
+    first, again = source.tasks("val", 2), source.tasks("val", 2)
+    assert first[1].support.x.equal(again[1].support.x)
+    assert source.examples_per_shot == (5 if path.stem == "omniglot" else 1)

@@ -10,11 +10,11 @@ import pytest
 
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.runs.opening import described_frames
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_scores import PRIOR
+from metaprior.solar.maps.sources import described_frames
 from tests.runs.conftest import SolarRun
 from tests.runs.tiny_solar import NIGHTS, run
 

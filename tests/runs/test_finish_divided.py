@@ -17,12 +17,14 @@ from metaprior import posterior as posteriors
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs import finish
 from metaprior.runs.config import Config
-from metaprior.runs.finish import evaluate_run, learned
+from metaprior.runs.finish import evaluate_run
 from metaprior.runs.folder import RunFolder
+from metaprior.runs.learned import learned
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.solar_scores import score_run
+from metaprior.solar.maps.sources import SolarSource
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team
@@ -40,6 +42,12 @@ def prior(solar_run: SolarRun) -> tuple[Config, MetaLearner]:
     return learned(RunFolder(solar_run.folder))
 
 
+@pytest.fixture(scope="module")
+def source(prior: tuple[Config, MetaLearner]) -> SolarSource:
+    opened: SolarSource = prior[0].task_settings.open(progress=False)
+    return opened
+
+
 def copied(folder: Path, to: Path, **about: Any) -> Path:
     """A copy of a run, with another run.json."""
     shutil.copytree(folder, to)
@@ -49,13 +57,15 @@ def copied(folder: Path, to: Path, **about: Any) -> Path:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_scores_by_lead_time_are_those_of_one_process(prior: tuple[Config, MetaLearner], size: int) -> None:
-    alone = json.dumps(score_run(*prior).as_json())
-    assert together(size, lambda _: json.dumps(score_run(*prior).as_json())) == [alone] * size
+def test_scores_by_lead_time_are_those_of_one_process(
+    prior: tuple[Config, MetaLearner], source: SolarSource, size: int
+) -> None:
+    alone = json.dumps(score_run(source, *prior).as_json())
+    assert together(size, lambda _: json.dumps(score_run(source, *prior).as_json())) == [alone] * size
 
 
 def test_a_rank_reads_the_windows_of_its_own_tasks_alone(
-    prior: tuple[Config, MetaLearner], monkeypatch: pytest.MonkeyPatch
+    prior: tuple[Config, MetaLearner], source: SolarSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, asked = MetaSolarPredictionDataset.windows, defaultdict[int, set[int]](set)
 
@@ -66,18 +76,18 @@ def test_a_rank_reads_the_windows_of_its_own_tasks_alone(
     monkeypatch.setattr(MetaSolarPredictionDataset, "windows", windows)
 
     def work(team: Team) -> set[int]:
-        score_run(*prior)
+        score_run(source, *prior)
         return asked[threading.get_ident()]
 
     assert together(2, work) == [{0}, {1}]
 
 
 def test_tasks_that_fail_are_listed_in_their_order_and_all_failing_is_an_error_on_all_ranks(
-    prior: tuple[Config, MetaLearner], monkeypatch: pytest.MonkeyPatch
+    prior: tuple[Config, MetaLearner], source: SolarSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, learner = prior
     real = learner.adapt
-    first = {one.sum().item() for one in _supports(config)[:1]}
+    first = {one.sum().item() for one in _supports(source)[:1]}
 
     def adapt(support: Examples, steps: int | None = None) -> object:
         if support.size == 3 and support.x.sum().item() in first:
@@ -85,19 +95,19 @@ def test_tasks_that_fail_are_listed_in_their_order_and_all_failing_is_an_error_o
         return real(support, steps)
 
     monkeypatch.setattr(learner, "adapt", adapt)
-    alone = score_run(config, learner)
+    alone = score_run(source, config, learner)
     assert len(alone.failures) == 1
-    for found in together(2, lambda _: score_run(config, learner)):
+    for found in together(2, lambda _: score_run(source, config, learner)):
         assert json.dumps(found.as_json()) == json.dumps(alone.as_json())
         assert found.table() == alone.table()
-    first |= {one.sum().item() for one in _supports(config)}
-    for error in outcomes(2, lambda _: score_run(config, learner)):
+    first |= {one.sum().item() for one in _supports(source)}
+    for error in outcomes(2, lambda _: score_run(source, config, learner)):
         assert isinstance(error, FloatingPointError)
         assert "no task could be scored" in str(error)
 
 
-def _supports(config: Config) -> list[torch.Tensor]:
-    dataset = finish.unseen_tasks(config, "test", 2)
+def _supports(source: SolarSource) -> list[torch.Tensor]:
+    dataset = source.tasks("test")
     return [dataset[index].support.x for index in range(2)]
 
 
@@ -113,7 +123,11 @@ class Board:
 
 
 def test_the_first_rank_alone_writes_the_end_of_a_run_and_has_its_folder(
-    solar_run: SolarRun, prior: tuple[Config, MetaLearner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    solar_run: SolarRun,
+    prior: tuple[Config, MetaLearner],
+    source: SolarSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(finish, "draw", lambda *_: [])
     folder = copied(solar_run.folder, tmp_path / "run", finished=False, saved={})
@@ -125,7 +139,7 @@ def test_the_first_rank_alone_writes_the_end_of_a_run_and_has_its_folder(
     def work(team: Team) -> None:
         run = RunFolder(folder if team.first else tmp_path / "elsewhere")
         board: Any = boards[team.rank]
-        finish.finish(*prior, run, board, 5, poll=lambda: None, say=said[team.rank].append)
+        finish.finish(*prior, source, run, board, 5, poll=lambda: None, say=said[team.rank].append)
 
     together(2, work)
     assert not (tmp_path / "elsewhere").exists()
@@ -142,7 +156,7 @@ def test_the_first_rank_alone_writes_the_end_of_a_run_and_has_its_folder(
 
 
 def test_a_full_disk_of_the_first_rank_stops_all(
-    prior: tuple[Config, MetaLearner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prior: tuple[Config, MetaLearner], source: SolarSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -151,7 +165,7 @@ def test_a_full_disk_of_the_first_rank_stops_all(
     monkeypatch.setattr(RunFolder, "note_saved", lambda *_: None)
 
     def work(team: Team) -> None:
-        finish.finish(*prior, RunFolder(tmp_path), None, 5, poll=lambda: None, say=lambda _: None)
+        finish.finish(*prior, source, RunFolder(tmp_path), None, 5, poll=lambda: None, say=lambda _: None)
 
     first, second = outcomes(2, work)
     assert isinstance(first, OSError)

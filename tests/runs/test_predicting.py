@@ -12,8 +12,8 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from metaprior import cli
-from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
+from metaprior.runs.learned import learned
 from metaprior.solar.maps import forecast_inputs
 from metaprior.solar.maps.archives.frames import BadFramesSkipped
 from metaprior.solar.maps.forecast_file import read_forecast

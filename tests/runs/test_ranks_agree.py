@@ -10,6 +10,7 @@ import torch
 
 from metaprior.runs import finish, opening
 from metaprior.runs.program import train
+from metaprior.runs.sources import GeneratedTasks
 from metaprior.tasks import Sinusoids
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.agreement import Disagreement
@@ -44,7 +45,7 @@ def assert_refused(found: list[object], folder: Path, *parts: str) -> None:
 def in_turn(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any, int], Any]) -> None:
     """Let a function of ``opening`` give the ranks, whichever comes first, different things."""
     real, numbers = getattr(opening, name), count()
-    monkeypatch.setattr(opening, name, lambda *given: change(real(*given), next(numbers)))
+    monkeypatch.setattr(opening, name, lambda *given, **options: change(real(*given, **options), next(numbers)))
 
 
 def test_two_ranks_train_in_one_process(tmp_path: Path) -> None:
@@ -67,7 +68,7 @@ def test_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_data_under_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    in_turn(monkeypatch, "training_tasks", lambda _, number: Sinusoids(3, 2, seed=number))
+    in_turn(monkeypatch, "open_tasks", lambda _, number: GeneratedTasks(Sinusoids(3, 2, seed=number)))
     found = run_of(tmp_path / "run")
     assert_refused(found, tmp_path / "run", "  data of the first training task: rank 0 has ")
     assert "meta" not in str(found[0])
@@ -89,7 +90,7 @@ def test_a_rank_that_cannot_open_its_data_is_the_one_that_speaks(
             raise FileNotFoundError("archive.nc is not there")
         return tasks
 
-    in_turn(monkeypatch, "training_tasks", gone_for_the_second)
+    in_turn(monkeypatch, "open_tasks", gone_for_the_second)
     found = run_of(tmp_path / "run")
     assert {type(outcome) for outcome in found} == {FileNotFoundError, OtherRankFailed}
     assert not (tmp_path / "run").exists()

@@ -9,9 +9,10 @@ from safetensors.torch import save_file
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
-from metaprior.runs.build import learner_of, likelihood_of, network_of
+from metaprior.runs.build import learner_of, network_of
 from metaprior.runs.config import Evaluate, Inner, Meta, Run, differences
 from metaprior.runs.reading import ConfigError, parse, read_config
+from metaprior.solar.maps.task_settings import SimulatedTasks
 from metaprior.training.settings import MetaTraining
 
 LEAST = """
@@ -188,7 +189,7 @@ def test_an_engine_by_name_and_a_likelihood_with_its_fields(least: Path) -> None
     engine = learner_of(config).engine
     assert engine is not None
     assert engine.name == "first_order"
-    assert likelihood_of(config).min_scale == 1e-3
+    assert learner_of(config).likelihood.min_scale == 1e-3
 
 
 SOLAR = """
@@ -207,7 +208,7 @@ kind = "simulated"
 def test_a_network_and_frames_that_do_not_fit_are_refused_by_both_keys(tmp_path: Path) -> None:
     path = tmp_path / "solar.toml"
     path.write_text(SOLAR)
-    assert read_config(path).is_solar
+    assert isinstance(read_config(path).task_settings, SimulatedTasks)
     assert refused(path, "model.known=0") == [
         'model.known is 0, but with tasks.units "clear_sky" and tasks.target_len 4 it has to be 4 (one channel for '
         "each target frame)"
@@ -226,7 +227,7 @@ def test_a_network_and_frames_that_do_not_fit_are_refused_by_both_keys(tmp_path:
     ]
     assert refused(path, "likelihood.kind=categorical")[0].startswith("likelihood.kind is 'categorical'; frames are")
     path.write_text(SOLAR.replace('"bayesian_unet"\nknown = 4', '"conv4"'))
-    assert refused(path) == ["model.kind is 'conv4'; tasks.kind 'simulated' are maps, for unet or bayesian_unet"]
+    assert refused(path) == ["model.kind is 'conv4'; these tasks are maps, for unet or bayesian_unet"]
 
 
 def test_a_day_may_be_written_as_toml_writes_it(tmp_path: Path) -> None:

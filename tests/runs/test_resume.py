@@ -14,6 +14,7 @@ from metaprior import checkpoint, cli
 from metaprior.errors import CheckpointError, TrainingDiverged
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
+from metaprior.runs.learned import unfinished_note
 from metaprior.runs.program import train
 from metaprior.runs.state import KIND
 from metaprior.training.trainer import StepReport, Trainer
@@ -244,11 +245,11 @@ def saved_and_best(folder: Path, *, saved: int, scores: list[tuple[int, bool]]) 
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "finished": False, "saved": {"prior": saved}}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return finish.unfinished_note(folder, "prior")
+    return unfinished_note(folder, "prior", "prior")
 
 
 def test_the_note_about_an_unfinished_run_says_which_state_its_prior_is(undisturbed: Path, tmp_path: Path) -> None:
-    assert finish.unfinished_note(undisturbed, "prior") is None
+    assert unfinished_note(undisturbed, "prior", "prior") is None
     folder = tmp_path / "run"
     shutil.copytree(undisturbed, folder)
     start, end = f"note: {folder} has not finished (step ", "; metaprior train --resume goes on"
@@ -260,9 +261,9 @@ def test_the_note_about_an_unfinished_run_says_which_state_its_prior_is(undistur
     )
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({key: value for key, value in about.items() if key != "saved"}))
-    assert finish.unfinished_note(folder, "prior") == f"{start}9 of 15): its prior is of an earlier end{end}"
-    assert finish.unfinished_note(folder, "scores") is None  # which is an error where they are needed
-    assert finish.unfinished_note(tmp_path / "nowhere", "prior") is None
+    assert unfinished_note(folder, "prior", "prior") == f"{start}9 of 15): its prior is of an earlier end{end}"
+    assert unfinished_note(folder, "scores", "scores.json") is None  # which is an error where they are needed
+    assert unfinished_note(tmp_path / "nowhere", "prior", "prior") is None
 
 
 def test_evaluate_says_which_state_of_a_continued_run_it_is_about(

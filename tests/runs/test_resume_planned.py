@@ -8,7 +8,7 @@ import pytest
 from metaprior import checkpoint
 from metaprior.metagrad import planner
 from metaprior.runs import finish
-from metaprior.runs.planning import choices_of
+from metaprior.runs.build import choices_of
 from metaprior.runs.state import KIND, way_before
 from tests.runs.test_resume import PowerFailure, at_step, fail
 from tests.runs.tiny import assert_same_run, request, run

@@ -45,7 +45,7 @@ PROGRAM = """
 import json, re, resource, sys, time
 from pathlib import Path
 import torch
-from metaprior.runs.build import learner_of, pooled_tasks, training_tasks
+from metaprior.runs.build import learner_of
 from metaprior.runs.reading import read_config
 from metaprior.runs.state import gradients
 
@@ -54,7 +54,7 @@ def peak_gib():  # not ru_maxrss, which a new process inherits from the one that
 
 config = read_config(Path(sys.argv[1]))
 torch.set_num_threads(config.run.threads)
-trainer = learner_of(config).trainer(training_tasks(config), config.meta, pooled_tasks(config))
+trainer = learner_of(config).trainer(config.task_settings.open(progress=True).tasks("train"), config.meta)
 before, peak_before = resource.getrusage(resource.RUSAGE_SELF), peak_gib()
 began = time.perf_counter()
 reports = [trainer.step() for _ in range(config.meta.steps)]

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from metaprior import cli
 from metaprior.runs import finish
-from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.learned import learned
 from metaprior.runs.program import train
 from metaprior.solar.maps import solar_examples, sources
 from metaprior.solar.maps.archives import frame_values
@@ -90,7 +90,7 @@ def test_the_learning_curve_goes_from_the_prior_to_all_shots(solar_run: SolarRun
 def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     """The first task's prior, by hand, in W/m2."""
     config, learner = learned(RunFolder(solar_run.folder))
-    dataset = solar_examples.unseen_dataset(config)
+    dataset = config.task_settings.open(progress=False).tasks("test")
     task, (window, _) = dataset[0], dataset.windows(0).query
     forecast = learner.prior.predict(task.query.x, samples=3, seed=0)
     loc, scale = dataset.reader.decoding(window)
@@ -118,14 +118,15 @@ def test_a_task_without_finite_numbers_is_left_out_of_all_scores_and_said(
         return real(support, steps)
 
     monkeypatch.setattr(learner, "adapt", adapt)
-    scores = score_run(config, learner)
+    source = config.task_settings.open(progress=False)
+    scores = score_run(source, config, learner)
     assert [len(one.tasks) for one in scores.methods.values()] == [1, 1, 1, 1]
     assert len(scores.failures) == 1
     assert "mu is not finite" in scores.table().splitlines()[-1]
     monkeypatch.setattr(learner, "adapt", lambda *_: fail_with("mu is not finite"))
     with pytest.raises(FloatingPointError, match="no task could be scored"):
-        score_run(config, learner)
-    assert example_maps(config, learner) == []
+        score_run(source, config, learner)
+    assert example_maps(source, config, learner) == []
 
 
 def fail_with(message: str) -> object:
@@ -167,7 +168,7 @@ def test_other_frames_are_refused(solar_run: SolarRun, june: Path, tmp_path: Pat
     (copy / "solar.json").write_text(json.dumps({**told, "frames": told["frames"] - 1}))
     about = json.loads((copy / "run.json").read_text())
     (copy / "run.json").write_text(json.dumps({**about, "finished": False}))
-    with pytest.raises(RunFolderError, match=r"begun with other frames:\n  frames: the run has \d+, now \d+"):
+    with pytest.raises(RunFolderError, match=r"begun with other data:\n  frames: the run has \d+, now \d+"):
         run(copy, june, resume=True)
 
 
@@ -196,7 +197,7 @@ def test_tasks_of_later_are_looked_at_before_anything_is_written(
     june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
     wanted = request(tmp_path / "run", june)
-    by_days = {days: purpose for purpose, days in wanted.config.solar.days.items()}
+    by_days = {days: purpose for purpose, days in wanted.config.task_settings.open(progress=False).days.items()}
     real = MetaSolarPredictionDataset.__getitem__
 
     def missing(self: MetaSolarPredictionDataset, index: int) -> Task:

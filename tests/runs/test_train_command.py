@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 from metaprior import cli
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs import build, finish
-from metaprior.runs.config import Config
+from metaprior.runs import finish
 from metaprior.runs.finish import possible_shots
+from metaprior.runs.sources import GeneratedTasks, Purpose
 from metaprior.tasks import Tasks
 from tests.runs.tiny import TEXT, metrics
 
@@ -96,14 +96,14 @@ def test_a_refused_configuration_leaves_no_folder_and_the_corrected_one_trains(
 def test_unseen_tasks_that_cannot_be_had_leave_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
-    real = build._source
+    real = GeneratedTasks.tasks
 
-    def source(config: Config, wanted: build.Purpose, seed: int, count: int | None) -> Tasks:
+    def tasks(self: GeneratedTasks, wanted: Purpose, count: int | None = None) -> Tasks:
         if wanted == purpose:
             raise ValueError(f"no {purpose} tasks")
-        return real(config, wanted, seed, count)
+        return real(self, wanted, count)
 
-    monkeypatch.setattr(build, "_source", source)
+    monkeypatch.setattr(GeneratedTasks, "tasks", tasks)
     (tmp_path / "tiny.toml").write_text(TEXT)
     command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), *SHORT]
     assert f"no {purpose} tasks" in str(CliRunner().invoke(cli.app, command).exception)

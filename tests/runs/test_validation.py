@@ -7,8 +7,8 @@ from metaprior.likelihoods import Categorical, Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
-from metaprior.runs.build import FirstTasks
 from metaprior.runs.config import Evaluate
+from metaprior.runs.sources import FirstTasks
 from metaprior.runs.validation import Validation, Validator, error_of_a_constant
 from metaprior.tasks import Examples, Sinusoids, Task
 from metaprior.team import Team

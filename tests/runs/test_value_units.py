@@ -10,7 +10,6 @@ import xarray as xr
 
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
-from metaprior.runs.reading import read_config
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
@@ -19,7 +18,6 @@ from metaprior.solar.maps.report.page.content import Maps
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.simulator import simulate, write_frames
-from tests.runs.tiny import TEXT
 from tests.runs.tiny_solar import NIGHTS, run
 
 pytestmark = NIGHTS
@@ -107,11 +105,6 @@ def test_the_numbers_of_a_scaled_network_are_said_with_their_range(stated: Told)
     low, high = (f"{units[name]:.6g}" for name in ("data_min", "data_max"))
     assert heading == f"unseen tasks, in the network's numbers (values from {low} to {high} as -1 to 1)"
     assert columns.split()[:2] == ["shots", "steps"]
-
-
-def test_other_tasks_have_no_such_heading(tmp_path: Path) -> None:
-    (tmp_path / "tiny.toml").write_text(TEXT)
-    assert finish._numbers_heading(read_config(tmp_path / "tiny.toml", [])) == []
 
 
 def test_words_about_the_values_cannot_change_within_a_run(stated: Told, npy: Path) -> None:

@@ -16,8 +16,8 @@ from metaprior.runs.config import Config
 from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.daylight import UnusableWindow, read_in_daylight, utc
-from metaprior.solar.maps.fitting import least_pixels
 from metaprior.solar.maps.sources import check_irradiance, units_from_json
+from metaprior.solar.maps.task_settings import least_pixels
 from metaprior.solar.maps.units import ClearSkyIndex, Units
 from metaprior.solar.maps.windows import Window, WindowReader
 

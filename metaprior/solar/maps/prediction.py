@@ -11,10 +11,8 @@ import torch
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.posterior import Posterior
-from metaprior.runs.config import SOLAR_TASKS
-from metaprior.runs.finish import learned
 from metaprior.runs.folder import RunFolder
-from metaprior.runs.opening import described_frames
+from metaprior.runs.learned import learned
 from metaprior.solar.maps.comparison import gaussian
 from metaprior.solar.maps.daylight import utc
 from metaprior.solar.maps.forecast_file import check_forecast_path, write_forecast
@@ -25,6 +23,8 @@ from metaprior.solar.maps.forecast_inputs import (
     described_place,
     forecast_inputs,
 )
+from metaprior.solar.maps.sources import described_frames
+from metaprior.solar.maps.task_settings import KINDS
 from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Examples
 from metaprior.team import current_team
@@ -59,10 +59,10 @@ def _check(request: ForecastRequest) -> None:
 def _loaded(request: ForecastRequest) -> TrainedRun:
     run = RunFolder(request.run)
     config, learner = learned(run, options=request.options)
-    if not config.is_solar:
+    if config.tasks.kind not in KINDS:
         raise ValueError(
             f"{request.run} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "
-            f"({' or '.join(map(repr, SOLAR_TASKS))})"
+            f"({' or '.join(map(repr, KINDS))})"
         )
     return TrainedRun(config, learner, current_team().on_first(lambda: described_frames(run)))
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from metaprior.runs.config import SOLAR_TASKS, Resolved
-from metaprior.runs.folder import RunFolder
-from metaprior.runs.opening import described_frames
+from metaprior.runs.folder import RunFolder, Sections
 from metaprior.solar.maps.report.solar_content import StoryFacts, page_content, units_text
 from metaprior.solar.maps.report.solar_page import write_page
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
+from metaprior.solar.maps.sources import described_frames
+from metaprior.solar.maps.task_settings import KINDS
 
 
 def report_run(folder: Path, out: Path | None = None) -> Path:
@@ -33,16 +33,16 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     return out
 
 
-def _check(run: RunFolder, config: Resolved) -> None:
+def _check(run: RunFolder, config: Sections) -> None:
     kind = config["tasks"]["kind"]
-    if kind not in SOLAR_TASKS:
+    if kind not in KINDS:
         raise ValueError(
             f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs that forecast frames have one "
-            f"({' and '.join(SOLAR_TASKS)}). How good it is: evaluation.json and the pictures in its folder"
+            f"({' and '.join(KINDS)}). How good it is: evaluation.json and the pictures in its folder"
         )
 
 
-def _facts(config: Resolved, frames: dict[str, Any], scores: SolarScores) -> StoryFacts:
+def _facts(config: Sections, frames: dict[str, Any], scores: SolarScores) -> StoryFacts:
     tasks = config["tasks"]
     what = f"{tasks['patch']} x {tasks['patch']} pixels" if tasks["patch"] else "whole frames"
     first, last = frames["days"]["train"]

@@ -10,7 +10,7 @@ from metaprior.runs.config import Config
 from metaprior.solar.maps.comparison import of_learner
 from metaprior.solar.maps.report.page.content import Maps
 from metaprior.solar.maps.report.solar_content import maps_of, units_text
-from metaprior.solar.maps.solar_scores import unseen_dataset
+from metaprior.solar.maps.sources import SolarSource
 
 EXAMPLES = 4
 """Test tasks of which a window is kept."""
@@ -24,9 +24,9 @@ LAYERS = {
 PLACES = {"latitude": ("example", "y"), "longitude": ("example", "x")}
 
 
-def example_maps(config: Config, learner: MetaLearner) -> list[Maps]:
+def example_maps(source: SolarSource, config: Config, learner: MetaLearner) -> list[Maps]:
     """Adapted forecasts of the first query window of some test tasks; those that are not finite are left out."""
-    dataset = unseen_dataset(config)
+    dataset = source.tasks("test")
     adapted = of_learner(learner, steps=config.inner.steps, samples=config.evaluate.samples)
     found = []
     for number in range(min(EXAMPLES, config.evaluate.tasks)):

@@ -12,12 +12,12 @@ from torch import Tensor
 from metaprior.evaluation import map_tasks
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.runs.build import unseen_seed
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.solar.maps.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference, with_shots
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.sources import SolarSource
 from metaprior.solar.maps.windows import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.value_units import units_or_words
@@ -104,12 +104,8 @@ def read_scores(run: RunFolder) -> SolarScores:
         raise RunFolderError(f"{path} is damaged: it does not hold scores by lead time ({found}); {remedy}") from None
 
 
-def unseen_dataset(config: Config) -> MetaSolarPredictionDataset:
-    """The test tasks, as frames."""
-    return config.solar.tasks("test", unseen_seed(config, "test"))
-
-
 def score_run(
+    source: SolarSource,
     config: Config,
     learner: MetaLearner,
     *,
@@ -120,7 +116,7 @@ def score_run(
 
     The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
     """
-    dataset, count = unseen_dataset(config), config.evaluate.tasks
+    dataset, count = source.tasks("test"), config.evaluate.tasks
     methods, points = _forecasters(config, learner), _points(dataset)
 
     def scored(index: int) -> dict[str, LeadTimeScores] | str:

@@ -7,14 +7,17 @@ known, and the range that structural similarity is measured by are of the whole 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
+from metaprior.noise import Noise
+from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
@@ -24,8 +27,10 @@ from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, Units
 from metaprior.solar.simulator import simulate
 from metaprior.solar.value_units import IRRADIANCE
 
-Purpose = Literal["train", "val", "test"]
-
+DESCRIPTION = "solar.json"
+"""File of a run's folder that says what frames it is about."""
+TOLD = {"units": dict, "cadence": str, "value_units": str, "long_name": str, "data_min": float, "data_max": float}
+"""What it has to say besides the days, and how."""
 VALIDATION_SHARE = 0.15
 """Of the days before ``train_before``."""
 POOLED_WINDOWS = 32
@@ -35,14 +40,16 @@ KEPT_BYTES = 2**29
 FRAMES_AT_ONCE = 64
 
 
-@dataclass(frozen=True, eq=False)
-class SolarSource:
+class SolarSource(TaskSource):
     """Frames, and the days of each purpose: ``tasks`` gives tasks of them."""
 
-    settings: SolarTasks
-    frames: xr.DataArray
-    days: Mapping[Purpose, Days]
-    progress: bool = True
+    file = DESCRIPTION
+
+    def __init__(
+        self, settings: SolarTasks, frames: xr.DataArray, days: Mapping[Purpose, Days], *, progress: bool = True
+    ) -> None:
+        super().__init__(settings.seed)
+        self.settings, self.frames, self.days, self.progress = settings, frames, days, progress
 
     @cached_property
     def units(self) -> Units:
@@ -57,16 +64,17 @@ class SolarSource:
             low, high = (found[0] if low is None else low), (found[1] if high is None else high)
         return ScaledValues(low, high)
 
-    def tasks(self, purpose: Purpose, seed: int) -> MetaSolarPredictionDataset:
+    def tasks(self, purpose: Purpose, count: int | None = None) -> MetaSolarPredictionDataset:
         """Endless tasks of the days of this purpose."""
-        return self._dataset(purpose, seed, self.settings.k_shot, self.settings.k_query, self.settings.by)
+        settings = self.settings
+        return self._dataset(purpose, self.seed_of(purpose), settings.k_shot, settings.k_query, settings.by)
 
-    def pooled(self, seed: int, meta_batch: int) -> MetaSolarPredictionDataset:
+    def pooled(self, meta_batch: int) -> MetaSolarPredictionDataset:
         """The training days without any order, for the warm start: each window of another time and place.
 
         ``meta_batch`` of these tasks together have about 32 windows.
         """
-        windows = max(2, round(POOLED_WINDOWS / meta_batch))
+        windows, seed = max(2, round(POOLED_WINDOWS / meta_batch)), Noise(self.seed).fork("pooled tasks").seed
         return self._dataset("train", seed, windows // 2, windows - windows // 2, "time")
 
     def _dataset(
@@ -93,7 +101,30 @@ class SolarSource:
             seed=seed,
         )
 
-    def description(self) -> dict[str, Any]:
+    @property
+    def heading(self) -> str:  # type: ignore[override]
+        """What an evaluation is in: scores by lead time are in the frames' own units."""
+        return f"unseen tasks, in the network's numbers ({self.units})"
+
+    @property
+    def summary(self) -> str:  # type: ignore[override]
+        """What frames a run is about."""
+        days = ", ".join(f"{purpose} {part}" for purpose, part in self.days.items())
+        return f"{len(self.frames)} frames of {' x '.join(map(str, self.frames.shape[1:]))} pixels; days: {days}"
+
+    def check_description(self, run: RunFolder) -> None:
+        """See ``TaskSource``."""
+        if (run.path / self.file).exists():
+            described_frames(run)
+        super().check_description(run)
+
+    def finish(self, end: LearnedRun) -> list[Path]:
+        """Write scores by lead time and maps to look at; return the picture of the first."""
+        from metaprior.solar.maps.finishing import finish_maps
+
+        return finish_maps(self, end)
+
+    def describe(self) -> dict[str, Any]:
         """What has to be known to forecast other frames alike, and to notice that these have changed; as JSON."""
         frames, times = self.frames, self.frames["time"].values.astype("datetime64[s]")
         return {
@@ -132,7 +163,7 @@ def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
     else:
         raise TypeError(f"settings have to be FrameTasks or SimulatedTasks, got {type(settings).__name__}")
     _check_cadence(frames)
-    return SolarSource(settings, frames, divided_days(settings, all_days(frames["time"].values)), progress)
+    return SolarSource(settings, frames, divided_days(settings, all_days(frames["time"].values)), progress=progress)
 
 
 def _check_cadence(frames: xr.DataArray) -> None:
@@ -215,3 +246,25 @@ def units_from_json(content: Mapping[str, Any]) -> Units:
     if content.get("kind") not in kinds:
         raise ValueError(f"units are one of {', '.join(kinds)}; got {content.get('kind')!r}")
     return kinds[content["kind"]](**arguments)
+
+
+def described_frames(run: RunFolder) -> dict[str, Any]:
+    """Return what a run's folder says about its frames, or raise RunFolderError."""
+    content = run.read_json(DESCRIPTION)
+    told: dict[str, Any] = content if isinstance(content, dict) else {}
+    days = told.get("days")
+    wrong = [key for key, kind in TOLD.items() if not isinstance(told.get(key), kind)]
+    if not isinstance(days, dict) or not all(_are_days(days.get(purpose)) for purpose in ("train", "test")):
+        wrong.append("days")
+    if wrong:
+        raise RunFolderError(
+            f"{run.path / DESCRIPTION} is damaged: it does not tell the frames of the run (missing, or of another "
+            f"kind: {', '.join(wrong)}); restore it from a copy. Without one: remove it, {run.how_to_go_on}, which "
+            "writes it"
+        )
+    return told
+
+
+def _are_days(value: object) -> bool:
+    """Whether these are a first and a last one."""
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(day, str) for day in value)

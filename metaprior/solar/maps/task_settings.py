@@ -3,13 +3,25 @@
 import math
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import torch
+
+from metaprior.noise import Noise
+from metaprior.runs.config import Choice
+from metaprior.runs.sources import TaskSettings
 from metaprior.tasks.arguments import check_counts
+from metaprior.tasks.task import Examples, Task
+
+if TYPE_CHECKING:
+    from metaprior.solar.maps.sources import SolarSource
+
+NETWORKS = ("unet", "bayesian_unet")
+WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SolarTasks:
+class SolarTasks(TaskSettings):
     """What tasks from frames have in common, wherever the frames come from (see ``MetaSolarPredictionDataset``).
 
     Args:
@@ -73,6 +85,72 @@ class SolarTasks:
         """Input channels behind the frames: what is known about the target times."""
         return self.target_len if self.units == "clear_sky" else 0
 
+    def open(self, *, progress: bool) -> "SolarSource":
+        """See ``TaskSettings``. Frames are opened or simulated, which needs the extra ``solar``."""
+        from metaprior.solar.maps.sources import open_source
+
+        return open_source(self, progress=progress)
+
+    def misfits(self, model: Choice, likelihood: Choice) -> list[str]:
+        """See ``TaskSettings``; both keys are named."""
+        if model.kind not in NETWORKS:
+            return [f"model.kind is {model.kind!r}; these tasks are maps, for {' or '.join(NETWORKS)}"]
+        return [*self._lengths(model), *self._sizes(model), *_scales(model, likelihood)]
+
+    def _lengths(self, model: Choice) -> list[str]:
+        lines = [
+            f"model.{key} is {model.arguments[key]}, tasks.{key} is {getattr(self, key)}; they have to be the same"
+            for key in ("input_len", "target_len")
+            if model.arguments[key] != getattr(self, key)
+        ]
+        if model.arguments["known"] != self.known:
+            why = "one channel for each target frame" if self.known else "nothing is known beforehand"
+            lines.append(
+                f'model.known is {model.arguments["known"]}, but with tasks.units "{self.units}" and tasks.target_len '
+                f"{self.target_len} it has to be {self.known} ({why})"
+            )
+        return lines
+
+    def _sizes(self, model: Choice) -> list[str]:
+        least, levels = least_pixels(model), model.arguments["levels"]
+        too_small = self.patch and self.patch < least
+        return [f"tasks.patch is {self.patch} pixels, but model.levels {levels} needs at least {least}"] * bool(
+            too_small
+        )
+
+    def task_of_the_size(self, model: Choice) -> Task | None:
+        """See ``TaskSettings``: noise, as nothing is opened or simulated; None for whole frames of an archive."""
+        size = self.patch or getattr(self, "size", 0)
+        if not size:
+            return None
+        noise = Noise(self.seed).fork("planning")
+
+        def examples(count: int, which: str) -> Examples:
+            inputs = torch.empty(count, self.input_len + self.known, size, size)
+            targets = torch.empty(count, self.target_len, size, size)
+            return Examples(noise.fork(f"{which} x").normal(inputs), noise.fork(f"{which} y").normal(targets))
+
+        return Task(examples(self.k_shot, "support"), examples(self.k_query, "query"), "noise of the size")
+
+
+def least_pixels(model: Choice) -> int:
+    """Pixels along each side that the network needs: it halves them at every level."""
+    return int(2 ** model.arguments["levels"])
+
+
+def _scales(model: Choice, likelihood: Choice) -> list[str]:
+    """Whether the network gives the scales that the likelihood expects."""
+    if likelihood.kind not in (*WITH_SCALES, *WITHOUT_SCALES):
+        return [
+            f"likelihood.kind is {likelihood.kind!r}; frames are real numbers, for "
+            f"{', '.join((*WITHOUT_SCALES, *WITH_SCALES))}"
+        ]
+    wanted = likelihood.kind in WITH_SCALES
+    if model.arguments["scales"] is not wanted:
+        given, needed = (str(value).lower() for value in (model.arguments["scales"], wanted))
+        return [f"model.scales is {given}, but likelihood.kind {likelihood.kind!r} needs {needed}"]
+    return []
+
 
 @dataclass(frozen=True, kw_only=True)
 class FrameTasks(SolarTasks):
@@ -120,3 +198,7 @@ def _is_day(text: str) -> bool:
         return date.fromisoformat(text).isoformat() == text  # not 20260210, which does not sort beside 2026-02-10
     except ValueError:
         return False
+
+
+KINDS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}
+"""What a configuration calls these tasks."""

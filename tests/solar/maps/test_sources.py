@@ -97,15 +97,15 @@ def test_given_dates_are_kept_and_validation_is_the_last_of_the_days_before() ->
 def test_the_warm_starts_windows_are_about_32_together_from_everywhere(archive: Path) -> None:
     source = source_of(archive)
     for meta_batch, windows in ((4, 8), (5, 6), (64, 2)):
-        pooled = source.pooled(0, meta_batch)
+        pooled = source.pooled(meta_batch)
         assert pooled.k_shot + pooled.k_query == windows
-    first = source.pooled(0, 4).windows(0)
+    first = source.pooled(4).windows(0)
     assert len({(window.y, window.x) for part in first for window in part}) > 1
-    assert source.pooled(0, 4).days == source.days["train"]
+    assert source.pooled(4).days == source.days["train"]
 
 
 def test_settings_go_on_to_the_tasks(archive: Path) -> None:
-    tasks = source_of(archive, by="period", patch=0, period_days=2, min_elevation=7.0).tasks("test", 3)
+    tasks = source_of(archive, by="period", patch=0, period_days=2, min_elevation=7.0, seed=3).tasks("train")
     assert (tasks.by, tasks.patch, tasks.period_days, tasks.min_elevation, tasks.seed) == ("period", None, 2, 7.0, 3)
     assert tasks[0].query.x.shape == (2, 2, 8, 8)
 
@@ -114,8 +114,8 @@ def test_simulated_frames_are_seen_as_clear_sky_index_and_described() -> None:
     settings = SimulatedTasks(**SMALL, days=5, size=8, start="2025-06-01", train_before="2025-06-04")
     source = open_source(settings, progress=False)
     assert source.units == ClearSkyIndex()
-    assert source.tasks("train", 0)[0].support.x.shape == (2, 4, 4, 4)  # 2 frames, and the sun at 2 target times
-    told = source.description()
+    assert source.tasks("train")[0].support.x.shape == (2, 4, 4, 4)  # 2 frames, and the sun at 2 target times
+    told = source.describe()
     assert (told["value_units"], told["shape"], told["coordinates"]) == ("W m-2", [8, 8], True)
     assert told["days"]["test"] == ["2025-06-05", "2025-06-05"]
 
@@ -166,8 +166,8 @@ def test_words_about_the_values_have_to_say_something(name: str) -> None:
 def test_what_is_said_of_the_values_is_in_the_description(tmp_path: Path) -> None:
     frames = frames_of_days(10)
     np.savez(tmp_path / "frames.npz", time=frames["time"].values, luminance=frames.values)
-    plain = source_of(tmp_path / "frames.npz").description()
-    told = source_of(tmp_path / "frames.npz", value_units="K", long_name="cloud top").description()
+    plain = source_of(tmp_path / "frames.npz").describe()
+    told = source_of(tmp_path / "frames.npz", value_units="K", long_name="cloud top").describe()
     assert (plain["value_units"], plain["long_name"]) == ("1", "luminance")
     assert {**plain, "value_units": "K", "long_name": "cloud top"} == told
 

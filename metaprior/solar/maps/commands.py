@@ -5,11 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from metaprior.cli.application import app, numbers
+from metaprior.cli.application import numbers
 from metaprior.cli.training import say_unfinished
 
 
-@app.command()
 def simulate(
     out: Annotated[Path, typer.Option(help="Where to: a .nc file, a .zarr folder, or a folder of npy files.")],
     days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
@@ -38,7 +37,6 @@ def simulate(
     typer.echo(f"next: metaprior train configs/frames.toml --run runs/frames --set tasks.path={out}{scaled}")
 
 
-@app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     support: Annotated[Path, typer.Option(help="Frames of the last days, to adapt to: .nc, .zarr, .npz or a folder.")],
@@ -94,11 +92,10 @@ def predict(
         overwrite=overwrite,
     )
     with team_of_torchrun() as team:
-        team.on_first(lambda: say_unfinished(run, "prior"))
+        team.on_first(lambda: say_unfinished(run))
         run_forecast(request, typer.echo if team.first else lambda _: None)
 
 
-@app.command()
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
@@ -110,6 +107,7 @@ def report(
     Example: metaprior report runs/solar --out report.html
     """
     from metaprior.solar.maps.reporting import report_run
+    from metaprior.solar.maps.solar_scores import SCORES
 
-    say_unfinished(run, "scores")
+    say_unfinished(run, "scores", SCORES)
     typer.echo(f"written: {report_run(run, out)}")

@@ -1,0 +1,73 @@
+"""What commands after a training read from a run's folder: its configuration, its prior, and which state that is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.config import Config, flat
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.reading import parse
+from metaprior.team import current_team
+from metaprior.team.agreement import code_facts, refuse_disagreement, tensors_digest
+
+
+def learned(run: RunFolder, *, options: Mapping[str, object] = MappingProxyType({})) -> tuple[Config, MetaLearner]:
+    """Return the configuration of a run, and the prior that it has saved.
+
+    Every rank reads the folder, so all have to see it, and to find the same in it; also ``options``, what is asked for
+    beside it, have to be the same on all of them.
+    """
+    team = current_team()
+    if team.size == 1:
+        return _read(run)
+    found, facts = team.attempt(lambda: _read(run), lambda found: {**_facts(*found), **options})
+    team.on_first(lambda: refuse_disagreement(facts))
+    return found
+
+
+def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
+    config = parse(run.config(), str(run.path / "config.json"))
+    torch.set_num_threads(config.run.threads)  # as in training, so that numbers are bitwise identical
+    if not run.prior.exists():
+        raise ValueError(
+            f"{run.prior} is not there: the run has neither finished nor had a validation; go on with metaprior train "
+            "--resume"
+        )
+    return config, MetaLearner.load(run.prior)
+
+
+def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:
+    """Return what has to be the same on all ranks: one may have a copy of the folder, or read while it is written."""
+    named = learner.theta_.named()
+    prior = tensors_digest([named[name] for name in sorted(named)])  # a file gives them in any order
+    return {**flat(config.resolved()), **code_facts(), "prior": prior}
+
+
+def unfinished_note(folder: Path, name: str, file: str) -> str | None:
+    """Return which state of an unfinished run its prior, or another thing called ``name`` in ``file``, is of.
+
+    None where it is that of the end of a finished run. The prior is saved whenever a validation is the best so far;
+    what is written at the end alone, such as scores, is that of an earlier end until a longer run comes to its own.
+    """
+    run = RunFolder(folder)
+    if not (run.path / file).exists() or run.finished:
+        return None  # what is not there is an error of its own
+    lines, steps = run.metrics(), parse(run.config(), str(run.path / "config.json")).meta.steps
+    now = lines[-1]["step"] if lines else 0
+    return (
+        f"note: {run.path} has not finished (step {now} of {steps}): its {name} {_state(run, name, now)}; "
+        "metaprior train --resume goes on"
+    )
+
+
+def _state(run: RunFolder, name: str, now: int) -> str:
+    verb, saved, best = "are" if name.endswith("s") else "is", run.saved_step(name), run.best_step(now)
+    if saved is None:
+        return f"{verb} of an earlier end"
+    if saved == best:
+        return f"{verb} of step {saved}, the best so far"
+    return f"{verb} of step {saved}, the best at an earlier end; the best so far is step {best}"

@@ -1,0 +1,20 @@
+"""Forecast maps as an application of ``metaprior.runs``: its kinds of tasks, and its commands."""
+
+from typing import TYPE_CHECKING
+
+from metaprior.runs.sources import TASKS
+from metaprior.solar.maps.task_settings import KINDS
+
+if TYPE_CHECKING:
+    import typer
+
+for kind, settings in KINDS.items():
+    TASKS.add(kind, settings)
+
+
+def add_commands(app: "typer.Typer") -> None:
+    """Add ``simulate``, ``predict`` and ``report``."""
+    from metaprior.solar.maps.commands import predict, report, simulate
+
+    for command in (simulate, predict, report):
+        app.command()(command)
