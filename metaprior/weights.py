@@ -37,7 +37,9 @@ class Parameters:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Return the container of ``function`` applied to every tensor."""
-        return self.zip_map(function)
+        plain = {name: function(value) for name, value in self.plain.items()}
+        log_lr = None if self.log_lr is None else function(self.log_lr)
+        return type(self)(function(self.mu), function(self.rho), plain, log_lr)
 
     def zip_map(self, function: Callable[..., Tensor], *others: "Parameters") -> Self:
         """Return the container of ``function(own, *theirs)`` for every tensor and its counterparts in ``others``."""
@@ -74,7 +76,7 @@ class Parameters:
 
     def zeros(self) -> "Parameters":
         """Return zeros in the same shapes."""
-        return Parameters.from_named({name: torch.zeros_like(value) for name, value in self.named().items()})
+        return Parameters(self.mu, self.rho, self.plain, self.log_lr).map(torch.zeros_like)
 
 
 class WeightDistribution(Parameters):
