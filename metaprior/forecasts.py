@@ -17,7 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metaprior import mixture
 from metaprior.checks import ArrayLike, as_tensor
+
+QUANTILE_TOLERANCE = 1e-7
+"""Largest last step of a quantile's search, in standard deviations of the forecast."""
 
 
 class Forecast(Protocol):
@@ -109,23 +113,16 @@ class GaussianForecast:
         return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
     def cdf(self, targets: ArrayLike) -> Tensor:
-        """Probability of a value at or below each target, elementwise."""
-        y = _targets(targets, self.mean.shape, self.means)
-        below: Tensor = torch.special.ndtr((y - self.means) / self.scales)  # (S, N, ...)
-        return below.mean(0)
+        """Return the probability of a value at or below each target, elementwise."""
+        return mixture.cumulative(self.means, self.scales, _targets(targets, self.mean.shape, self.means))
 
     def quantile(self, level: float) -> Tensor:
-        """Quantile of the mixture, by bisection of its distribution function in double precision."""
+        """Return the quantile of the mixture at ``level``, computed in double precision."""
         _check_level(level)
-        z = float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
-        means, scales = self.means.double(), self.scales.double()
-        parts = means + z * scales  # the mixture's quantile lies between those of its parts
-        low, high = parts.amin(0), parts.amax(0)
-        for _ in range(60):
-            middle = (low + high) / 2
-            below = torch.special.ndtr((middle - means) / scales).mean(0) < level
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return ((low + high) / 2).to(self.means.dtype)
+        means = self.means.double().flatten(1)
+        scales = self.scales.double().expand_as(self.means).flatten(1)
+        found = mixture.quantiles(means, scales, [level], tolerance=QUANTILE_TOLERANCE)
+        return found.reshape(self.mean.shape).to(self.means.dtype)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Central interval that holds the target with probability ``level``."""
@@ -134,9 +131,8 @@ class GaussianForecast:
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""$\log \frac1S \sum_s p(y_n|\phi_s)$, an observation's density being the product over its outputs."""
-        z = (_targets(targets, self.mean.shape, self.means) - self.means) / self.scales
-        log_density = -0.5 * z**2 - self.scales.log() - 0.5 * math.log(2 * math.pi)
-        return _log_mean_over_samples(log_density)
+        y = _targets(targets, self.mean.shape, self.means)
+        return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y))
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
         """The forecast of ``loc + scale * target``, in the type of ``loc``."""

@@ -10,11 +10,11 @@ from typing import Self, TypedDict
 import torch
 from torch import Tensor
 
+from metaprior import mixture
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, check_shape
 
-PAIRS_AT_ONCE = 2**14
-"""Pairs of mixture components that the CRPS looks at together: 128 KiB for each of about ten intermediate results, so
-that they stay in a core's cache (2**18 takes twice as long)."""
+COMPONENTS_AT_ONCE = 2**14
+"""Components of mixtures whose CRPS is computed together: 128 KiB in double precision, which a core's cache holds."""
 
 
 def mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
@@ -47,31 +47,19 @@ def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float
 
 
 def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
-    r"""Continuous ranked probability score of the mixture, elementwise and in the targets' units; lower is better.
+    """Return the continuous ranked probability score of the mixture, in the targets' shape and units; lower is better.
 
-    $\mathrm{CRPS}(F, y) = \int (F(t) - 1[t \ge y])^2 dt = \frac1S\sum_s A(y - \mu_s, \sigma_s^2)
-    - \frac{1}{2S^2}\sum_{s,r} A(\mu_s - \mu_r, \sigma_s^2 + \sigma_r^2)$ with
-    $A(\mu, \sigma^2) = \mu(2\Phi(\mu/\sigma) - 1) + 2\sigma\varphi(\mu/\sigma)$ (Grimit et al. 2006).
-
-    The result has the targets' shape. All S^2 pairs are needed for every target, so targets are taken in parts and
-    memory does not depend on their number. Seven digits are right, in double precision too: scoringrules, which does
-    the sums, takes the root of two in single precision when it works with torch.
+    See ``mixture.crps``. Targets are worked on in parts, in double precision, so memory does not grow with them.
     """
-    # Here, because it brings scipy along, and most programs never ask for it.
-    from scoringrules import crps_mixnorm  # type: ignore[import-untyped]
-
     check_shape(targets, forecast.mean.shape)
     means = forecast.means.flatten(1)  # (S, M)
     scales = forecast.scales.expand_as(forecast.means).flatten(1)
     observed = targets.to(means.device).flatten()
-    samples = len(means)
-    equal = torch.full((samples,), 1 / samples, dtype=torch.float64, device=means.device)
     score = torch.empty(means.shape[1], dtype=means.dtype, device=means.device)
-    size = max(1, PAIRS_AT_ONCE // samples**2)
+    size = max(1, COMPONENTS_AT_ONCE // len(means))
     for start in range(0, len(score), size):
         part = slice(start, start + size)
-        m, s, y = means[:, part].double().T, scales[:, part].double().T, observed[part].double()
-        score[part] = crps_mixnorm(y, m, s, equal.expand_as(m), backend="torch").to(score)
+        score[part] = mixture.crps(means[:, part].double(), scales[:, part].double(), observed[part].double())
     return score.reshape(forecast.mean.shape)
 
 

@@ -11,6 +11,7 @@ FLOORS = [
     {"errors"},
     {
         "applications",
+        "mixture",
         "noise",
         "checks",
         "checkpoint",

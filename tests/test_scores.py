@@ -83,7 +83,7 @@ def test_crps_does_not_depend_on_the_parts_it_is_worked_out_in(monkeypatch: pyte
     assert whole.shape == (5, 3)
     assert whole.dtype == torch.float32
     for pairs in (1, 4**2 * 7):  # one target at a time; parts that do not divide 15
-        monkeypatch.setattr(scores, "PAIRS_AT_ONCE", pairs)
+        monkeypatch.setattr(scores, "COMPONENTS_AT_ONCE", pairs)
         torch.testing.assert_close(scores.crps(forecast, y), whole)
 
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior import mixture
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.files import written_when_complete
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.archives.frame_times import cadence_of
-from metaprior.solar.mixture import quantiles as mixture_quantiles
 
 CONVENTIONS = "CF-1.8"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -145,7 +145,7 @@ def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bo
     starts = range(0, means.shape[1], PIXELS_AT_ONCE)
     for start in tqdm(starts, desc="quantiles", unit="part", disable=not progress, delay=1):
         part = slice(start, start + PIXELS_AT_ONCE)
-        found[:, part] = mixture_quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
+        found[:, part] = mixture.quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
     return found.reshape(len(levels), *forecast.means.shape[1:]).numpy()
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from metaprior import mixture
 from metaprior.checks import refuse_non_finite
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar import mixture
 from metaprior.solar.scores.lead_sums import PIT_BINS, SPREAD_COLUMNS
 
 MASK = "leave such pixels out with daylight=..., or mend them: nothing is replaced silently"
