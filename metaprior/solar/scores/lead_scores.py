@@ -1,15 +1,16 @@
-r"""Scores of forecast maps by lead time, gathered over tasks: ``add`` one after the other, then look.
+r"""Scores of forecast maps by lead time, accumulated over tasks.
 
     forecast (S, N, L, H, W), targets (N, L, H, W) -> sums of each task and lead time -> measures
 
-Only sums are kept, some fifty numbers for each task and lead time. Errors are pooled: a measure is of all pixels of
-all tasks together, so tasks count by their pixels. Confidence limits say how far it depends on which tasks were drawn:
-2.5 and 97.5 percentiles of a bootstrap that draws whole tasks, because pixels of a task are anything but independent.
+Only sums are kept, about fifty numbers for each task and lead time. Errors are pooled: a measure is that of all pixels
+of all tasks together. Confidence limits state how much it depends on which tasks were drawn: 2.5 and 97.5 percentiles
+of a bootstrap that draws whole tasks, because the pixels of a task are not independent.
 
 ``docs/solar/scores.md`` defines every measure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, Self
 
 import torch
@@ -22,7 +23,7 @@ from metaprior.solar.scores.task_bootstrap import draws_of_tasks, percentiles
 from metaprior.text_table import Row, known
 
 RATIOS = ("rmse", "mae", "crps", "width_50", "width_90", "spread")
-"""Measures that are never negative and have a unit: a ratio of two of them says which is smaller, and by how much."""
+"""Measures that are never negative and have a unit, so that a ratio of two of them is meaningful."""
 
 Lead = int | str
 """A lead time in minutes, or "all" for all of them together."""
@@ -31,15 +32,15 @@ Lead = int | str
 class LeadTimeScores:
     """Scores of one method's forecasts, by lead time.
 
-    ``lead_minutes`` names the lead times, in the order of the targets' second axis. ``value_range`` is the largest
-    value that the data can take minus the smallest; structural similarity is measured by it.
+    ``lead_minutes`` are the lead times, in the order of the targets' second axis. ``value_range`` is the largest value
+    of the data minus the smallest, which structural similarity is relative to.
     """
 
     def __init__(self, lead_minutes: Sequence[int], *, value_range: float) -> None:
         if not lead_minutes or len(set(lead_minutes)) < len(lead_minutes):
-            raise ValueError(f"lead_minutes has to name different lead times, got {tuple(lead_minutes)}")
+            raise ValueError(f"lead_minutes must be distinct lead times, got {tuple(lead_minutes)}")
         if not 0 < value_range < torch.inf:
-            raise ValueError(f"value_range has to be positive (largest minus smallest value), got {value_range}")
+            raise ValueError(f"value_range must be positive (largest minus smallest value), got {value_range}")
         self.lead_minutes = tuple(lead_minutes)
         self.value_range = float(value_range)
         self._columns: tuple[str, ...] = ()
@@ -54,28 +55,36 @@ class LeadTimeScores:
         references: Mapping[str, Tensor] | None = None,
         daylight: Tensor | None = None,
     ) -> None:
-        """Score the forecast of N windows of a task: targets (N, L, H, W).
+        """Add the forecast of N windows of a task; more windows of the same task may follow.
 
-        A tensor instead of a ``GaussianForecast`` is a point forecast: its CRPS is the absolute error, and measures of
-        spread do not exist for it. ``references`` are point forecasts by name, for ``skill_<name>``. Pixels at which
-        ``daylight`` (bool, as the targets) is False are in no score; what stands there may be NaN. More windows of the
-        same task may follow.
+        Args:
+            forecast: A ``GaussianForecast``, or a tensor (N, L, H, W): a point forecast, whose CRPS is the absolute
+                error and which has no measures of spread.
+            targets: What happened, (N, L, H, W).
+            task: Name of the task.
+            references: Point forecasts by name, for ``skill_<name>``.
+            daylight: Which pixels are scored, bool (N, L, H, W); the others may be NaN. None is all pixels.
         """
         references = references or {}
         self._check_shapes(forecast, targets, references, daylight, task)
         names = lead_sums.columns(tuple(references), spread=isinstance(forecast, GaussianForecast))
         if self._columns and set(names) != set(self._columns):
             raise ValueError(
-                f"task {task!r}: what came before had {_described(self._columns)}, this has {_described(names)}; "
-                "one LeadTimeScores is for one method and the same references throughout"
+                f"task {task!r}: one LeadTimeScores is for one method and the same references throughout, "
+                f"{_described(self._columns)}, got {_described(names)}"
             )
-        pieces = torch.zeros(len(self.lead_minutes), len(names), dtype=torch.float64)
-        with torch.no_grad():
-            for lead, sums in self._frames(forecast, targets, references, daylight, task):
-                pieces[lead] += torch.tensor(sums, dtype=torch.float64)
+        sums = torch.zeros(len(self.lead_minutes), len(names), dtype=torch.float64)
+        with torch.no_grad():  # one frame at a time, so that memory does not grow with the windows
+            for window, (lead, minutes) in product(range(len(targets)), enumerate(self.lead_minutes)):
+                light = None if daylight is None else daylight[window, lead].cpu()
+                if light is None or bool(light.any()):
+                    where = f"of task {task!r}, window {window}, {minutes} minutes ahead"
+                    frame = ScoredFrame(targets[window, lead], light, where)
+                    added = frame.sums(forecast, references, (window, lead), self.value_range)
+                    sums[lead] += torch.tensor(added, dtype=torch.float64)
         self._columns = self._columns or names
         order = [names.index(name) for name in self._columns]
-        self._sums[task] = self._sums.get(task, 0) + pieces[:, order]
+        self._sums[task] = self._sums.get(task, 0) + sums[:, order]
 
     def _check_shapes(
         self,
@@ -88,7 +97,7 @@ class LeadTimeScores:
         leads = len(self.lead_minutes)
         if targets.ndim != 4 or targets.shape[1] != leads:
             raise ValueError(
-                f"task {task!r}: targets have to be (windows, {leads} lead times, rows, columns), "
+                f"task {task!r}: targets must be (windows, {leads} lead times, rows, columns), "
                 f"got shape {tuple(targets.shape)}"
             )
         means = forecast.means[0] if isinstance(forecast, GaussianForecast) else forecast
@@ -98,39 +107,21 @@ class LeadTimeScores:
         for name, one in named.items():
             if one.shape != targets.shape:
                 raise ValueError(
-                    f"task {task!r}: {name} has shape {tuple(one.shape)}, but the targets have {tuple(targets.shape)}"
+                    f"task {task!r}: {name} must have the targets' shape {tuple(targets.shape)}, got {tuple(one.shape)}"
                 )
         if daylight is not None and daylight.dtype != torch.bool:
-            raise ValueError(f"task {task!r}: daylight has to hold booleans (True is scored), got {daylight.dtype}")
-
-    def _frames(
-        self,
-        forecast: GaussianForecast | Tensor,
-        targets: Tensor,
-        references: Mapping[str, Tensor],
-        daylight: Tensor | None,
-        task: str,
-    ) -> Iterator[tuple[int, list[float]]]:
-        """Lead time's number and sums of every frame by day, one at a time: memory does not grow with the windows."""
-        for window in range(len(targets)):
-            for lead, minutes in enumerate(self.lead_minutes):
-                light = None if daylight is None else daylight[window, lead].cpu()
-                if light is not None and not bool(light.any()):
-                    continue  # a frame of the night adds nothing
-                where = f"of task {task!r}, window {window}, {minutes} minutes ahead"
-                frame = ScoredFrame(targets[window, lead], light, where)
-                yield lead, frame.sums(forecast, references, (window, lead), self.value_range)
+            raise ValueError(f"task {task!r}: daylight must hold booleans (True is scored), got {daylight.dtype}")
 
     @property
     def tasks(self) -> list[str]:
-        """Names of all tasks so far, sorted."""
+        """Names of all tasks added so far, sorted."""
         return sorted(self._sums)
 
     def rows(self, *, seed: int = 0) -> list[Row]:
-        """One for each lead time, and one for ``"all"``.
+        """Return a row for each lead time, and one for ``"all"``.
 
-        ``lead``, ``tasks`` and ``values`` (how many of each were scored), and every measure with its limits over tasks
-        ``<measure>_low`` and ``<measure>_high``; None is what is not known, as the limits are with a single task.
+        A row has ``lead``, ``tasks`` and ``values`` (how many were scored), and each measure with its limits over tasks
+        ``<measure>_low`` and ``<measure>_high``; unknown values, such as the limits of a single task, are None.
         """
         sums = self._stacked()  # (T, L + 1, K)
         scored = (sums[..., 0] > 0).sum(0).tolist()
@@ -148,11 +139,11 @@ class LeadTimeScores:
         return plain
 
     def row(self, *, lead: Lead = "all", seed: int = 0) -> Row:
-        """The one of ``rows`` of a lead time, or of all together."""
+        """Return the row of a lead time, or of all lead times together."""
         return self.rows(seed=seed)[self._number(lead)]
 
     def per_task(self) -> list[Row]:
-        """One for each task and lead time (and ``"all"``): ``task``, ``lead``, ``values`` and every measure."""
+        """Return a row for each task and lead time (and ``"all"``): ``task``, ``lead``, ``values``, each measure."""
         sums = self._stacked()
         found = lead_sums.measures(sums, self._columns)
         rows = [
@@ -165,12 +156,12 @@ class LeadTimeScores:
         return plain
 
     def reliability(self, *, lead: Lead = "all") -> list[tuple[float, float]]:
-        """(level, share of pixels inside the central interval that should hold ``level`` of them)."""
+        """Return pairs of a level and the share of pixels inside the central interval of that level."""
         counts = self._pit_counts(lead)
         return [(level, float(lead_sums.inside(counts, level) / counts.sum())) for level in lead_sums.LEVELS]
 
     def pit_histogram(self, *, lead: Lead = "all") -> list[Row]:
-        """Share of pixels in each of twenty bins ``low`` to ``high`` of F(y): 0.05 in all of them is calibrated."""
+        """Return the share of pixels in each of twenty bins ``low`` to ``high`` of F(y); calibrated is 0.05 in all."""
         counts = self._pit_counts(lead).reshape(-1, 2).sum(1)
         shares = (counts / counts.sum()).tolist()
         return [
@@ -179,23 +170,23 @@ class LeadTimeScores:
         ]
 
     def share_of_tasks(self, measure: str = "coverage_90", *, at_least: float, lead: Lead = "all") -> float:
-        """Share of the tasks with any pixel scored in which a measure reaches a value."""
+        """Return the share of tasks, among those with scored pixels, in which a measure is ``at_least`` a value."""
         sums = self._stacked()[:, self._number(lead)]
         of_tasks = self._measure(sums[sums[:, 0] > 0], measure)
         return float((of_tasks >= at_least).double().mean())
 
     def merge(self, other: Self) -> None:
-        """Count what another one has counted; sums of a task that both have are added."""
+        """Add the sums of other scores, also of tasks that both have."""
         same = (self.lead_minutes, self.value_range) == (other.lead_minutes, other.value_range)
         if not same or (self._columns and other._columns and set(self._columns) != set(other._columns)):
-            raise ValueError(f"scores of different things cannot be merged: {self!r} and {other!r}")
+            raise ValueError(f"scores to merge must be of one kind, got {self!r} and {other!r}")
         self._columns = self._columns or other._columns
         order = [other._columns.index(name) for name in self._columns] if other._columns else []
         for task, sums in other._sums.items():
             self._sums[task] = self._sums.get(task, 0) + sums[:, order]
 
     def as_json(self) -> dict[str, Any]:
-        """All that is known, as plain lists and numbers; ``from_json`` reads it."""
+        """Return everything as plain lists and numbers, for ``from_json``."""
         return {
             "lead_minutes": list(self.lead_minutes),
             "value_range": self.value_range,
@@ -205,17 +196,17 @@ class LeadTimeScores:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """What ``as_json`` wrote."""
+        """Return the scores that ``as_json`` wrote; raises ValueError for other content."""
         expected = {"lead_minutes", "value_range", "columns", "sums"}
         if set(content) != expected:
-            raise ValueError(f"scores have the keys {sorted(expected)}, got {sorted(content)}; as_json() writes them")
+            raise ValueError(f"scores must have the keys {sorted(expected)}, got {sorted(content)}")
         scores = cls(content["lead_minutes"], value_range=content["value_range"])
         scores._columns = _checked(tuple(content["columns"]))
         shape = (len(scores.lead_minutes), len(scores._columns))
         for task, numbers in content["sums"].items():
             sums = torch.tensor(numbers, dtype=torch.float64)
             if sums.shape != shape:
-                raise ValueError(f"sums of task {task!r} have to have shape {shape}, got {tuple(sums.shape)}")
+                raise ValueError(f"sums of task {task!r} must have shape {shape}, got {tuple(sums.shape)}")
             scores._sums[task] = sums
         return scores
 
@@ -231,57 +222,56 @@ class LeadTimeScores:
 
     def _number(self, lead: Lead) -> int:
         if lead not in self._leads:
-            raise ValueError(f"lead {lead!r} is not scored; there are {self._leads}")
+            raise ValueError(f"lead must be one of {self._leads}, got {lead!r}")
         return self._leads.index(lead)
 
     def _stacked(self) -> Tensor:
-        """Sums (T, L + 1, K) by task, sorted by name so that limits do not depend on the order of adding."""
+        """Return sums (T, L + 1, K), sorted by task so that limits do not depend on the order of adding."""
         if not self._sums:
-            raise ValueError("nothing has been scored yet: add(...) comes first")
+            raise ValueError("nothing has been scored yet. Call add(...) first")
         by_lead = torch.stack([self._sums[task] for task in self.tasks])
         return torch.cat([by_lead, by_lead.sum(1, keepdim=True)], 1)
 
     def _measure(self, sums: Tensor, name: str) -> Tensor:
         found = lead_sums.measures(sums, self._columns)
         if name not in found:
-            raise ValueError(f"there is no measure {name!r}; there are {', '.join(found)}")
+            raise ValueError(f"measure must be one of {', '.join(found)}, got {name!r}")
         return found[name]
 
     def _limits(self, sums: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Lower and upper limits of every measure: roots and ratios are taken anew of each resample's sums."""
+        """Return lower and upper limits of each measure, computed from the sums of each resample."""
         resampled = torch.tensordot(draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
         ends = {name: percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
         return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
 
     def _pit_counts(self, lead: Lead) -> Tensor:
         sums = self._stacked()[:, self._number(lead)].sum(0)
-        first = "pit_0"
-        if first not in self._columns:
-            raise ValueError("point forecasts have no probabilities that could be reliable; give them a spread first")
-        start = self._columns.index(first)
+        if "pit_0" not in self._columns:
+            raise ValueError("reliability needs forecasts with spread, got point forecasts. Give them one: with_noise")
+        start = self._columns.index("pit_0")
         return sums[start : start + lead_sums.PIT_BINS]
 
 
 def compare(
     one: LeadTimeScores, other: LeadTimeScores, measure: str = "crps", *, lead: Lead = "all", seed: int = 0
 ) -> Row:
-    """``ratio`` of a measure, one over other (below 1: one is better), with ``ratio_low`` and ``ratio_high``.
+    """Return the ``ratio`` of a measure, one over other, with its limits ``ratio_low`` and ``ratio_high``.
 
-    The bootstrap is paired: both methods are resampled with the same tasks, so that what makes a task hard for both
-    cancels. Both have to have scored the same pixels of the same tasks.
+    A ratio below 1 means that ``one`` is better. The bootstrap is paired: both methods are resampled with the same
+    tasks, so that what makes a task hard for both cancels. Both must have scored the same pixels of the same tasks.
     """
     if measure not in RATIOS:
-        raise ValueError(f"measure {measure!r} has no meaningful ratio; there are {', '.join(RATIOS)}")
+        raise ValueError(f"measure must be one of {', '.join(RATIOS)} to have a meaningful ratio, got {measure!r}")
     if one.lead_minutes != other.lead_minutes or one.tasks != other.tasks:
         differing = sorted(set(one.tasks) ^ set(other.tasks))
         raise ValueError(
-            f"only scores of the same tasks and lead times can be compared: {one!r} and {other!r}; "
+            f"scores to compare must be of the same tasks and lead times, got {one!r} and {other!r}; "
             f"tasks that only one has: {', '.join(differing[:5]) or 'none'}"
         )
     number = one._number(lead)
     sums, against = one._stacked()[:, number], other._stacked()[:, number]  # (T, K) each
     if not torch.equal(sums[:, 0], against[:, 0]):
-        raise ValueError("the two scored different numbers of pixels; compare(...) needs the same daylight for both")
+        raise ValueError("scores to compare must be of the same pixels. Give both the same daylight")
     draws = draws_of_tasks(len(sums), seed)
     ratios = one._measure(draws @ sums, measure) / other._measure(draws @ against, measure)
     ratio = one._measure(sums.sum(0), measure) / other._measure(against.sum(0), measure)
@@ -291,9 +281,9 @@ def compare(
 
 
 def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Columns of a file: none, or those of a forecast against some references."""
+    """Return the columns of a file if this version writes them: none, or those of some references."""
     if names and names != lead_sums.columns(_references(names), spread="nll" in names):
-        raise ValueError(f"columns of sums are not those of this version of metaprior: {', '.join(names)}")
+        raise ValueError(f"columns of sums must be those of this version of metaprior, got {', '.join(names)}")
     return names
 
 

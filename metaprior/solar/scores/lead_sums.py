@@ -1,8 +1,8 @@
-r"""Sums over pixels that are kept of a forecast, and the measures that they give.
+r"""Sums over the pixels of forecasts, and the measures that are functions of them.
 
-Sums are vectors of numbers that are named by ``columns``. They add up over frames, tasks and processes, and every
-measure is a function of them: $\mathrm{RMSE} = \sqrt{\texttt{squared}/\texttt{values}}$, and so on. So a measure of
-many tasks is that of all their pixels together, and nothing but sums has to be kept.
+Sums are vectors whose entries ``columns`` names. They are added over frames, tasks and processes, and each measure is a
+function of them: $\mathrm{RMSE} = \sqrt{\texttt{squared}/\texttt{values}}$, and so on. So a measure of many tasks is
+that of all their pixels together, and only sums are kept.
 """
 
 import math
@@ -23,12 +23,12 @@ REFERENCE = "squared of "
 
 
 def columns(references: Sequence[str], *, spread: bool) -> tuple[str, ...]:
-    """Names of the sums of a forecast, in order; ``spread`` says whether it is more than a point."""
+    """Return the names of the sums of a forecast, in order; ``spread`` is False for point forecasts."""
     return (*POINT_COLUMNS, *(REFERENCE + name for name in references), *(SPREAD_COLUMNS if spread else ()))
 
 
 def measures(sums: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """All measures of sums (..., K) whose columns have these names; shape (...), NaN where nothing was summed."""
+    """Return all measures, each of shape (...), of sums (..., K) with these columns; NaN where nothing was added."""
     column = dict(zip(names, sums.unbind(-1), strict=True))
     values = column["values"]
     rmse = (column["squared"] / values).sqrt()
@@ -57,8 +57,8 @@ def _spread_measures(column: dict[str, Tensor], rmse: Tensor) -> dict[str, Tenso
 
 
 def inside(counts: Tensor, level: float) -> Tensor:
-    """Of counts in bins (..., PIT_BINS), how many lie in the central interval of one of the LEVELS."""
+    """Return how many of the counts in bins (..., PIT_BINS) lie in the central interval of one of the LEVELS."""
     outside = round((1 - level) / 2 * PIT_BINS)
     if not math.isclose(outside, (1 - level) / 2 * PIT_BINS, abs_tol=1e-9):
-        raise ValueError(f"the bins have no edges at the ends of the interval of level {level}; there are {LEVELS}")
+        raise ValueError(f"level must be one of {LEVELS}, at whose ends bins have edges, got {level}")
     return counts[..., outside : PIT_BINS - outside].sum(-1)

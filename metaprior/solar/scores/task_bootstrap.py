@@ -1,6 +1,6 @@
-"""How much a measure depends on which tasks were drawn: the bootstrap over whole tasks (Efron and Tibshirani 1993).
+"""The bootstrap over whole tasks (Efron and Tibshirani 1993): how much a measure depends on which tasks were drawn.
 
-Tasks are resampled and not pixels, because pixels of a task are anything but independent.
+Tasks are resampled, not pixels, because the pixels of a task are not independent.
 """
 
 import torch
@@ -13,7 +13,7 @@ LIMITS = (0.025, 0.975)
 
 
 def draws_of_tasks(tasks: int, seed: int) -> Tensor:
-    """How often each resample (rows) has drawn each task, with replacement: (RESAMPLES, tasks)."""
+    """Return how often each resample (row) drew each task, with replacement: (RESAMPLES, tasks)."""
     generator = Noise(seed).fork("bootstrap over tasks").generator()
     drawn = torch.randint(tasks, (RESAMPLES, tasks), generator=generator)
     return torch.zeros(RESAMPLES, tasks, dtype=torch.float64).scatter_add_(
@@ -22,6 +22,6 @@ def draws_of_tasks(tasks: int, seed: int) -> Tensor:
 
 
 def percentiles(resampled: Tensor) -> Tensor:
-    """LIMITS of each column over resamples, (2, ...); resamples in which it is not known do not count."""
+    """Return the LIMITS of each column over the resamples in which it is finite, (2, ...)."""
     finite = resampled.where(resampled.isfinite(), torch.nan)
     return finite.nanquantile(torch.tensor(LIMITS, dtype=finite.dtype), 0)
