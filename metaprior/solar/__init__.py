@@ -1,1 +1,1 @@
-"""From frames of irradiance or cloud to windows, tasks, baselines and forecast files."""
+"""Solar forecasting: the sun, a weather simulator, scores by lead time, and forecast maps (``solar.maps``)."""

@@ -42,9 +42,9 @@ def test_clear_sky_is_the_formula_and_zero_at_night() -> None:
 @pytest.mark.parametrize(
     ("latitude", "longitude", "message"),
     [
-        ([[1.0]], [1.0], r"latitude has to be 1-D, .* got shape \(1, 1\)"),
-        ([91.0], [1.0], "latitude has to lie within -90 and 90"),
-        ([1.0], [np.nan], "longitude has to lie within -360 and 360"),
+        ([[1.0]], [1.0], r"latitude must be 1-D, .* got shape \(1, 1\)"),
+        ([91.0], [1.0], "latitude must lie within -90 and 90"),
+        ([1.0], [np.nan], "longitude must lie within -360 and 360"),
     ],
 )
 def test_places_that_are_none_are_refused(latitude: list[float], longitude: list[float], message: str) -> None:
@@ -74,7 +74,7 @@ def test_night_is_what_is_dark_when_they_are_not_and_a_patch_gets_the_answer_of_
 
 
 def test_without_coordinates_and_range_night_cannot_be_told() -> None:
-    with pytest.raises(ValueError, match="neither latitude and longitude nor the attribute data_min and data_max"):
+    with pytest.raises(ValueError, match="neither coordinates nor data_min and data_max"):
         is_night(frames(np.zeros((1, 2, 2))))
 
 

@@ -1,8 +1,8 @@
-r"""Forecasts that need no network: what any trained one has to beat.
+r"""Forecasts without a network, which any trained network should beat.
 
-Inputs are windows (N, I, H, W), the last frame being the present; a forecast is (N, L, H, W). All are points;
-``with_noise`` gives any of them the same kind of uncertainty: a normal distribution whose scale at each lead time is
-that of the errors on known data (``error_scale``).
+Inputs are windows (N, I, H, W), whose last frame is the present; a forecast is (N, L, H, W). All are point forecasts;
+``with_noise`` turns one into normal distributions whose scale at each lead time is that of its errors on other data
+(``error_scale``).
 """
 
 import io
@@ -21,31 +21,31 @@ from metaprior.checks import refuse_non_finite
 from metaprior.forecasts import GaussianForecast, check_shape
 
 LOWEST_CLEAR_SKY = 20.0
-"""W/m2 of clear sky below which the sun is so low that a clear-sky index is a ratio of two errors."""
+"""W/m2 of clear sky below which the sun is so low that a clear-sky index is a ratio of errors."""
 
 LARGEST_INDEX = 2.0
-"""Clear-sky index above which an observation is not believed; pvlib draws the same line."""
+"""Largest plausible clear-sky index, the limit of pvlib."""
 
 SMOOTHNESS = 10.0
 COARSEST_SIDE = 8
 MOST_LEVELS = 6
-"""Settings of the motion estimate; docs/solar/scores.md has what they were chosen by."""
+"""Settings of the motion estimate; docs/solar/scores.md explains the choice."""
 
 Frames = npt.NDArray[np.float64]
 
 
 def persistence(inputs: Tensor, target_len: int) -> Tensor:
-    """The last frame, again and again."""
+    """Return the last frame for every lead time."""
     _check_windows(inputs, target_len)
     return inputs[:, -1:].repeat(1, target_len, 1, 1)
 
 
 def smart_persistence(inputs: Tensor, clear_sky_now: Tensor, clear_sky_then: Tensor) -> Tensor:
-    r"""The clear-sky index of the last frame, held: $\hat y_l = k\,c_l$ with $k = y_0 / c_0$, in W/m2.
+    r"""Forecast with the clear-sky index of the last frame, $\hat y_l = k\,c_l$ with $k = y_0 / c_0$, in W/m2.
 
-    ``clear_sky_now`` (N, H, W) is $c_0$, ``clear_sky_then`` (N, L, H, W) is $c_l$. The index is kept within 0 and
-    LARGEST_INDEX. A pixel with $c_0$ below LOWEST_CLEAR_SKY has no index of its own: it takes that of the window's
-    other pixels, $\sum y_0 / \sum c_0$ over those that have one; where none has, the last value itself is held.
+    ``clear_sky_now`` (N, H, W) is $c_0$, ``clear_sky_then`` (N, L, H, W) is $c_l$. The index is clamped to 0 and
+    LARGEST_INDEX. A pixel with $c_0$ below LOWEST_CLEAR_SKY has no index of its own and takes that of the window's
+    other pixels, $\sum y_0 / \sum c_0$ over those that have one; if none has, the last value is held.
     """
     _check_windows(inputs)
     last = inputs[:, -1]
@@ -62,31 +62,31 @@ def smart_persistence(inputs: Tensor, clear_sky_now: Tensor, clear_sky_then: Ten
 
 def _check_clear_sky(values: Tensor, shape: torch.Size, name: str) -> None:
     if values.shape != shape:
-        raise ValueError(f"{name} has to have shape {tuple(shape)} beside these inputs, got {tuple(values.shape)}")
+        raise ValueError(f"{name} must have shape {tuple(shape)} for these inputs, got {tuple(values.shape)}")
     refuse_non_finite(values, name)
     if float(values.min()) < 0:
-        raise ValueError(f"{name} is irradiance in W/m2 and not negative, got {float(values.min()):g}")
+        raise ValueError(f"{name} must be irradiance in W/m2 of 0 or more, got {float(values.min()):g}")
 
 
 class FlowForecast(NamedTuple):
-    """``frames`` (N, L, H, W), and in how many of the N windows no motion was found (they hold the last frame)."""
+    """Frames (N, L, H, W), and the number of windows without motion, which hold the last frame."""
 
     frames: Tensor
     without_motion: int
 
 
 def optical_flow(inputs: Tensor, target_len: int, *, progress: bool = False) -> FlowForecast:
-    """The last frame, carried on by the motion between the last two frames (pysteps; ``metaprior[flow]``).
+    """Return the last frame, advected by the motion between the last two frames (pysteps; ``metaprior[flow]``).
 
     Motion is estimated by anisotropic diffusion (Proesmans et al. 1994) and followed backwards from each pixel
-    (semi-Lagrangian, Germann and Zawadzki 2002), with linear interpolation. What enters over the border has not been
-    seen: those pixels hold their last value. Frames without any structure have no motion; they are counted.
+    (semi-Lagrangian, Germann and Zawadzki 2002), with linear interpolation. Pixels into which unseen air enters from
+    the border hold their last value. Frames without structure have no motion; they are counted.
     """
     _check_windows(inputs, target_len)
     if inputs.shape[1] < 2 or min(inputs.shape[2:]) < COARSEST_SIDE:
         raise ValueError(
-            f"motion needs at least 2 input frames of at least {COARSEST_SIDE} pixels a side, got inputs of shape "
-            f"{tuple(inputs.shape)}"
+            f"inputs must have at least 2 frames of at least {COARSEST_SIDE} pixels a side to estimate motion, got "
+            f"shape {tuple(inputs.shape)}"
         )
     motion, carried = _pysteps()
     frames = inputs[:, -2:].to("cpu", torch.float64).numpy()
@@ -105,19 +105,19 @@ def _held_at_the_border(carried: Callable[..., Any], last: Frames, velocity: Fra
 
 
 def _levels(size: torch.Size) -> int:
-    """Of the image pyramid: halved until the shorter side is about COARSEST_SIDE pixels."""
+    """Return the levels of the image pyramid, which halves the shorter side to about COARSEST_SIDE pixels."""
     return min(MOST_LEVELS, 1 + int(math.log2(min(size) / COARSEST_SIDE)))
 
 
 def require_optical_flow() -> None:
-    """Raise ModuleNotFoundError, with what to install, unless ``optical_flow`` can run."""
+    """Raise ModuleNotFoundError, naming what to install, unless ``optical_flow`` can run."""
     _pysteps()
 
 
 def _pysteps() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Motion estimate and extrapolation; here, because pysteps takes two seconds to import, and is optional."""
+    """Import motion estimate and extrapolation, on use: pysteps is optional and takes two seconds to import."""
     try:
-        with redirect_stdout(io.StringIO()):  # it greets with the path of its configuration
+        with redirect_stdout(io.StringIO()):  # pysteps prints the path of its configuration
             from pysteps.extrapolation.semilagrangian import extrapolate  # type: ignore[import-untyped]
             from pysteps.motion.proesmans import proesmans  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
@@ -128,9 +128,9 @@ def _pysteps() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def error_scale(points: Tensor, targets: Tensor, *, daylight: Tensor | None = None) -> Tensor:
-    """Root mean squared error of point forecasts at each lead time, (N, L, H, W) -> (L,): a scale for ``with_noise``.
+    """Return the root mean squared error of point forecasts (N, L, H, W) at each lead time, (L,), for ``with_noise``.
 
-    Fit it on windows that are not scored later. Pixels at which ``daylight`` is False do not count.
+    Use windows that are not scored later. Pixels at which ``daylight`` is False do not count.
     """
     check_shape(targets, points.shape)
     light = torch.ones_like(targets, dtype=torch.bool) if daylight is None else daylight
@@ -139,30 +139,30 @@ def error_scale(points: Tensor, targets: Tensor, *, daylight: Tensor | None = No
     scale = (squared.sum((0, 2, 3)) / light.sum((0, 2, 3))).sqrt()
     if not bool(((scale > 0) & scale.isfinite()).all()):
         raise ValueError(
-            f"the errors at each lead time have the scales {scale.tolist()}, which are not all positive and finite; "
-            "every lead time needs daylight pixels, none of them NaN, and a forecast that is not always right"
+            f"the scale of the errors at each lead time must be positive and finite, got {scale.tolist()}. Every lead "
+            "time needs daylight pixels, none of them NaN, and a forecast that is not always right"
         )
     return scale.to(points.dtype)
 
 
 def with_noise(point: Tensor, scale: Tensor) -> GaussianForecast:
-    """Normal distributions around a point forecast (N, L, H, W) with one scale for each lead time, (L,).
+    """Return normal distributions around a point forecast (N, L, H, W) with one scale for each lead time, (L,).
 
-    As a mixture of two equal components, so that all that scores and draws a forecast takes it.
+    The forecast is a mixture of two equal components, so that everything that takes a forecast takes it.
     """
     if point.ndim != 4 or scale.shape != point.shape[1:2]:
         raise ValueError(
-            "a point forecast is (windows, lead times, rows, columns) and scale has one value for each lead time, "
+            "a point forecast must be (windows, lead times, rows, columns) and scale one value for each lead time, "
             f"got shapes {tuple(point.shape)} and {tuple(scale.shape)}"
         )
     if not bool((scale > 0).all()):
-        raise ValueError(f"every scale has to be positive, got {scale.tolist()}")
+        raise ValueError(f"every scale must be positive, got {scale.tolist()}")
     return GaussianForecast(point.expand(2, *point.shape), scale.to(point).reshape(1, 1, -1, 1, 1))
 
 
 def _check_windows(inputs: Tensor, target_len: int = 1) -> None:
     if inputs.ndim != 4 or not inputs.numel():
-        raise ValueError(f"inputs have to be (windows, frames, rows, columns), got shape {tuple(inputs.shape)}")
+        raise ValueError(f"inputs must be (windows, frames, rows, columns), got shape {tuple(inputs.shape)}")
     if target_len < 1:
-        raise ValueError(f"target_len has to be at least 1, got {target_len}")
+        raise ValueError(f"target_len must be at least 1, got {target_len}")
     refuse_non_finite(inputs[:, -2:], "the last input frames")

@@ -12,7 +12,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.posterior import Posterior
 from metaprior.solar.maps import baselines, plain_network
-from metaprior.solar.maps.context import Context, context_of
+from metaprior.solar.maps.context import Context, context_of, gaussian
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
 from metaprior.solar.scores.lead_scores import LeadTimeScores
@@ -135,14 +135,4 @@ def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
         tuned = [one.fine_tuned(task.support, tuning) if tuning.steps else one for one in networks]
         return plain_network.forecast(tuned, task.query.x)
 
-    return forecast
-
-
-def gaussian(forecast: object) -> GaussianForecast:
-    """Return the forecast if it is Gaussian; raises TypeError otherwise."""
-    if not isinstance(forecast, GaussianForecast):
-        raise TypeError(
-            "maps need a Gaussian likelihood (Gaussian, HeteroscedasticGaussian or CRPSGaussian), got a "
-            f"{type(forecast).__name__}"
-        )
     return forecast

@@ -72,3 +72,13 @@ def _clear_sky(reader: WindowReader, window: Window) -> Tensor:
     assert longitude is not None
     times = reader.times(window)[reader.input_len - 1 :]
     return torch.tensor(sun.clear_sky(times, latitude, longitude), dtype=torch.float32)
+
+
+def gaussian(forecast: object) -> GaussianForecast:
+    """Return the forecast if it is Gaussian; raises TypeError otherwise."""
+    if not isinstance(forecast, GaussianForecast):
+        raise TypeError(
+            "maps need a Gaussian likelihood (Gaussian, HeteroscedasticGaussian or CRPSGaussian), got a "
+            f"{type(forecast).__name__}"
+        )
+    return forecast

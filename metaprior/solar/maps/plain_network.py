@@ -1,7 +1,7 @@
-"""What one would do without meta-learning: one network trained on everything, fine-tuned on the task's few windows.
+"""The baseline without meta-learning: one network trained on all tasks, fine-tuned on the windows of each task.
 
-The network and its likelihood are those that the prior is learned for; fine-tuning is Adam on all weights. Several such
-networks are a deep ensemble (Lakshminarayanan, Pritzel & Blundell 2017), whose forecast is their mixture.
+The network and its likelihood are those of the learned prior; fine-tuning is Adam on all weights. Several such networks
+are a deep ensemble (Lakshminarayanan, Pritzel & Blundell 2017), whose forecast is their mixture.
 """
 
 import copy
@@ -16,11 +16,12 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.network import evaluation_mode
+from metaprior.solar.maps.context import gaussian
 from metaprior.tasks.task import Examples
 
 
 class Tuning(NamedTuple):
-    """How a network is fine-tuned: steps of Adam, and their learning rate."""
+    """Number of Adam steps of fine-tuning, and their learning rate."""
 
     steps: int
     lr: float
@@ -31,14 +32,14 @@ class Tuning(NamedTuple):
 
 @dataclass(frozen=True)
 class PlainNetwork:
-    """A trained network, and the plain parameters (a noise scale) of its likelihood."""
+    """A trained network, its likelihood, and the likelihood's plain parameters (a noise scale)."""
 
     module: nn.Module
     likelihood: Likelihood
     noise: dict[str, Tensor]
 
     def fine_tuned(self, support: Examples, tuning: Tuning) -> "PlainNetwork":
-        """A copy that has learned from a support set."""
+        """Return a copy that is fine-tuned on a support set."""
         module = copy.deepcopy(self.module)
         noise = {name: value.detach().clone().requires_grad_() for name, value in self.noise.items()}
         optimizer = torch.optim.Adam([*module.parameters(), *noise.values()], lr=tuning.lr)
@@ -49,14 +50,14 @@ class PlainNetwork:
         return PlainNetwork(module, self.likelihood, {name: value.detach() for name, value in noise.items()})
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Of the network, (N, ...)."""
+        """Return the outputs of the network, (N, ...)."""
         with torch.no_grad(), evaluation_mode(self.module):
             outputs: Tensor = self.module(x)
         return outputs
 
 
 def plain_network(learner: MetaLearner) -> PlainNetwork:
-    """The means that a learner has learned, as a network that knows nothing of distributions."""
+    """Return the network whose weights are the means of a learner's prior."""
     theta = learner.theta_
     weights = {**learner.network.constants, **learner.network.layout.split(theta.mu), **theta.plain}
     module = copy.deepcopy(learner.network.module)
@@ -69,13 +70,7 @@ def plain_network(learner: MetaLearner) -> PlainNetwork:
 
 
 def forecast(networks: Sequence[PlainNetwork], x: Tensor) -> GaussianForecast:
-    """The mixture of the networks' forecasts; of a single one it is that one, twice."""
-    parts = [one.likelihood.forecast(one.outputs(x).expand(2, *[-1] * x.ndim), one.noise) for one in networks]
-    gaussians = [part for part in parts if isinstance(part, GaussianForecast)]
-    if len(gaussians) < len(parts):
-        raise TypeError(
-            "maps are forecast with a Gaussian likelihood (Gaussian, HeteroscedasticGaussian, CRPSGaussian)"
-        )
-    means = torch.cat([part.means for part in gaussians])
-    scales = torch.cat([part.scales.expand_as(part.means) for part in gaussians])
-    return GaussianForecast(means, scales)
+    """Return the mixture of the networks' forecasts; each is two equal components, as ``GaussianForecast`` needs."""
+    parts = [gaussian(one.likelihood.forecast(one.outputs(x).expand(2, *[-1] * x.ndim), one.noise)) for one in networks]
+    means = torch.cat([part.means for part in parts])
+    return GaussianForecast(means, torch.cat([part.scales.expand_as(part.means) for part in parts]))

@@ -13,7 +13,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
-from metaprior.solar.maps.comparison import gaussian
+from metaprior.solar.maps.context import gaussian
 from metaprior.solar.maps.daylight import utc
 from metaprior.solar.maps.forecast_file import check_forecast_path, write_forecast
 from metaprior.solar.maps.forecast_inputs import (

@@ -1,9 +1,9 @@
 r"""Random textures by octaves of scale, on a torus of pixels.
 
-An octave holds the wavelengths $[\lambda, 2\lambda)$ of white noise $W$, filtered in Fourier space,
+An octave contains the wavelengths $[\lambda, 2\lambda)$ of white noise $W$, filtered in Fourier space,
 $f = \mathcal F^{-1}(H\,\mathcal F W)$ with $H(k) \propto |k|^{-4/3}$ inside the octave and 0 outside (the amplitudes
-of a spectrum $E(k) \propto k^{-5/3}$), scaled to variance 1. Octaves do not share wavenumbers, so those of one white
-field are independent of each other: one field of noise makes all of them.
+of a spectrum $E(k) \propto k^{-5/3}$), scaled to variance 1. Octaves share no wavenumbers, so the octaves of one white
+field are independent of each other, and one field of noise gives all of them.
 """
 
 import math
@@ -17,7 +17,7 @@ SLOPE = -4 / 3
 
 
 class Octave(NamedTuple):
-    """Wavelengths in pixels, and the time in which what is there now is forgotten to a factor of e."""
+    """Wavelengths in pixels, and the time in hours after which correlation has fallen to 1 / e."""
 
     shortest: float
     longest: float
@@ -33,9 +33,11 @@ OCTAVES = (
 
 
 def band(torus: int, shortest: float, longest: float) -> Tensor:
-    """The filter H (torus, torus // 2 + 1) that gives white noise's share of these wavelengths variance 1."""
+    """Return the filter H (torus, torus // 2 + 1) that scales these wavelengths of white noise to variance 1."""
     down = torch.fft.fftfreq(torus, dtype=torch.float64)[:, None]
-    wavenumber = torch.hypot(down, torch.fft.fftfreq(torus, dtype=torch.float64))  # cycles a pixel, all of the plane
+    wavenumber = torch.hypot(
+        down, torch.fft.fftfreq(torus, dtype=torch.float64)
+    )  # cycles per pixel, on the whole plane
     inside = (wavenumber * shortest <= 1) & (wavenumber * longest > 1) & (wavenumber > 0)
     amplitude = torch.where(inside, wavenumber.clamp_min(1 / torus) ** SLOPE, 0.0)
     amplitude /= amplitude.square().mean().sqrt()
@@ -43,22 +45,22 @@ def band(torus: int, shortest: float, longest: float) -> Tensor:
 
 
 def filtered(white: Tensor, filters: Tensor) -> Tensor:
-    """White noise (..., M, M) through the filters (O, M, M // 2 + 1): (..., O, M, M)."""
+    """Return white noise (..., M, M) after the filters (O, M, M // 2 + 1): (..., O, M, M)."""
     spectrum = torch.fft.rfft2(white).unsqueeze(-3)
     fields: Tensor = torch.fft.irfft2(spectrum * filters, s=white.shape[-2:])
     return fields
 
 
 def advected(fields: Tensor, displacement: Tensor) -> Tensor:
-    """Fields (C, O, M, M) moved over the torus by the displacement (C, M, M, 2), in pixels along y and x.
+    """Return fields (C, O, M, M) moved over the torus by the displacement (C, M, M, 2), in pixels along y and x.
 
-    Semi-Lagrangian: a pixel takes the value of where its air was one step ago, by bicubic interpolation.
+    Semi-Lagrangian: a pixel takes the value at the place where its air was one step before, by bicubic interpolation.
     """
     torus = fields.shape[-1]
     pixels = torch.arange(torus, dtype=fields.dtype)
     y = (pixels[:, None] - displacement[..., 0]) % torus
     x = (pixels - displacement[..., 1]) % torus
-    # Two pixels of the other side around each edge are all that the cubic needs; then -1 to 1 are the outermost ones.
+    # The cubic needs two pixels of the opposite side at each edge; -1 and 1 are then the outermost ones.
     padded = F.pad(fields, (2, 2, 2, 2), mode="circular")
     grid = (torch.stack([x, y], -1) + 2) * (2 / (torus + 3)) - 1
     return F.grid_sample(padded, grid, mode="bicubic", padding_mode="border", align_corners=True)

@@ -1,8 +1,8 @@
 """A record of irradiance maps, any of its states, and samples of what could have followed.
 
 The weather at step n is a function of the seed and n alone, so a longer record only adds to a shorter one, and every
-state can be found again: one state a day is kept on the way (0.4 MB for 96 x 96 pixels), and the others are worked
-out from the one before.
+state can be computed again: one state per day is kept (0.4 MB for 96 x 96 pixels), and the others are computed from
+the one before.
 """
 
 import math
@@ -27,11 +27,11 @@ from metaprior.solar.value_units import IRRADIANCE
 Floats = NDArray[np.float64]
 
 MARGIN = 64
-"""Pixels of the torus that are not shown, at least. What leaves at one side of the map takes hours to cross them, and
-has mostly been forgotten when it enters at the other."""
+"""Least number of pixels of the torus that are not shown. What leaves on one side of the map takes hours to cross them
+and is mostly decorrelated when it enters on the other."""
 
 CONTINUATIONS_AT_ONCE = 16
-"""Working memory of ``futures``: about 30 MB for 96 x 96 pixels, however many continuations are asked for."""
+"""Continuations that ``futures`` computes together, which takes about 30 MB for 96 x 96 pixels."""
 
 DAY = pd.Timedelta("1D")
 ISO_DAY = re.compile(r"\d{4}-\d\d-\d\d([T ]00:00(:00)?)?")
@@ -40,18 +40,18 @@ MIDWINTER_DAY = 355
 
 
 class Simulator:
-    """A region's weather over some days, with its true distribution of futures.
+    """The weather of a region over some days, with the true distribution of its futures.
 
     Args:
-        days: length of the record.
-        size: pixels along each side of the map, of 0.05 degrees of latitude (5.6 km).
-        seed: of the region's maps and of its weather.
-        start: first day, in UTC: YYYY-MM-DD, with or without T00:00.
-        cadence: time between frames, a whole fraction of a day.
-        region: its character.
-        daylight_only: leave out frames in which the sun is below the horizon all over the map.
+        days: Length of the record.
+        size: Pixels along each side of the map, of 0.05 degrees of latitude (5.6 km).
+        seed: Seed of the region's maps and of its weather.
+        start: First day, in UTC: YYYY-MM-DD, with or without T00:00.
+        cadence: Time between frames, which divides a day.
+        region: Character of the region.
+        daylight_only: Whether to leave out frames in which the sun is below the horizon on the whole map.
 
-    ``times`` are those of the frames (T,), ``latitude`` (size,) and ``longitude`` (size,) in degrees.
+    ``times`` are those of the frames (T,), ``latitude`` (size,) and ``longitude`` (size,) are in degrees.
     """
 
     def __init__(
@@ -65,7 +65,10 @@ class Simulator:
         region: Region | None = None,
         daylight_only: bool = True,
     ) -> None:
-        _check(days, size)
+        if days < 1:
+            raise ValueError(f"days must be at least 1, got {days}")
+        if size < 4:
+            raise ValueError(f"size must be at least 4 pixels, got {size}")
         self.region = region or Region()
         self.days, self.size, self.seed, self.cadence = days, size, seed, cadence
         self._start, self._interval = _start_of(start), _interval_of(cadence)
@@ -83,7 +86,7 @@ class Simulator:
         self.times = self._times(self._steps)
 
     def frames(self, *, progress: bool = True) -> xr.DataArray:
-        """The record: global horizontal irradiance in W/m2, (time, y, x), as ``open_frames`` would give it."""
+        """Return the record: global horizontal irradiance in W/m2, (time, y, x), as ``open_frames`` returns frames."""
         values = np.empty((len(self._steps), self.size, self.size), np.float32)
         with tqdm(total=len(values), desc="simulating", unit="frame", disable=not progress) as bar:
             for day in self._days():
@@ -94,13 +97,13 @@ class Simulator:
         return self._labelled(values)
 
     def state_at(self, time_index: int) -> State:
-        """The state of the weather in the frame with this index."""
+        """Return the state of the weather in the frame with this index."""
         if not 0 <= time_index < len(self._steps):
-            raise IndexError(f"there is no frame {time_index}; this record has the frames 0 to {len(self._steps) - 1}")
+            raise IndexError(f"time_index must be 0 to {len(self._steps) - 1}, got {time_index}")
         return self._state(int(self._steps[time_index]))
 
     def index_of(self, time: np.datetime64) -> int:
-        """The index of the frame at this time."""
+        """Return the index of the frame at this time."""
         (found,) = np.nonzero(self.times == time)
         if not len(found):
             raise ValueError(
@@ -110,15 +113,15 @@ class Simulator:
         return int(found[0])
 
     def innovations(self, step: int) -> Innovations:
-        """The noise with which the record went from this step to the next one."""
+        """Return the noise with which the record went from this step to the next."""
         return draw(self._weather.at(step=step + 1), self.torus, range(1))
 
     def advance(self, state: State, innovations: Innovations) -> State:
-        """The state one step later."""
+        """Return the state one step later."""
         return self._dynamics.advance(state, self._clock(state.step).season, innovations)
 
     def clear_sky_index(self, state: State) -> NDArray[np.float32]:
-        """Irradiance over that of a clear sky, more than 0 and at most 1, by night too: (C, size, size)."""
+        """Return irradiance over that of a clear sky, in (0, 1], also by night: (C, size, size)."""
         index = clear_sky_index(state, self.region, self.maps, self._clock(state.step), self.size)
         values: NDArray[np.float32] = index.numpy()
         return values
@@ -126,14 +129,14 @@ class Simulator:
     def futures(
         self, time_index: int, *, continuations: int = 100, steps: int = 4, seed: int = 0
     ) -> NDArray[np.float32]:
-        """Samples of the true distribution of what follows a frame, given the full state of the weather in it.
+        """Draw samples of the true distribution of what follows a frame, given the full state of the weather in it.
 
-        Irradiance in W/m2, (continuations, steps, size, size), at the ``steps`` times of the cadence that follow,
+        Returns irradiance in W/m2, (continuations, steps, size, size), at the next ``steps`` times of the cadence,
         whether or not the record has frames there. The record itself is one more such sample. A continuation depends
-        on the seed, the frame and its own number, not on how many others are asked for.
+        on the seed, the frame and its own number, not on the number of continuations.
         """
         if continuations < 1 or steps < 1:
-            raise ValueError(f"continuations and steps have to be at least 1, got {continuations} and {steps}")
+            raise ValueError(f"continuations and steps must be at least 1, got {continuations} and {steps}")
         state = self.state_at(time_index)
         noise = Noise(seed).fork("simulated futures").at(task=state.step)
         ceiling = self._clear_sky(state.step + 1 + np.arange(steps))
@@ -152,8 +155,9 @@ class Simulator:
             yield state
 
     def _state(self, step: int) -> State:
-        """Worked out from the latest known state that is not after it; those of midnights are kept."""
-        state = max((known for known in self._known() if known.step <= step), key=lambda known: known.step)
+        """Return the state of a step, computed from the latest kept state before it; states of midnights are kept."""
+        kept = (self._latest, *self._midnights.values())
+        state = max((one for one in kept if one.step <= step), key=lambda one: one.step)
         while state.step < step:
             state = self.advance(state, self.innovations(state.step))
             if state.step % self.steps_per_day == 0:
@@ -161,12 +165,8 @@ class Simulator:
         self._latest = state
         return state
 
-    def _known(self) -> Iterator[State]:
-        yield self._latest
-        yield from self._midnights.values()
-
     def _clock(self, step: int) -> Clock:
-        """Local mean solar hour in the middle of the region, and season; in the south half a year away."""
+        """Return local mean solar hour and season in the middle of the region; in the south seasons are reversed."""
         time = self._start + step * self._interval
         hour = (time.hour + time.minute / 60 + time.second / 3600 + self.region.longitude / 15) % 24
         phase = 2 * math.pi * (time.day_of_year - MIDWINTER_DAY) / YEAR_DAYS
@@ -177,7 +177,7 @@ class Simulator:
         return times.astype("datetime64[ns]")
 
     def _lit(self, steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the sun is up in a corner, in the middle of an edge or in the middle of the map."""
+        """Return whether the sun is up at a corner, at the middle of an edge or in the middle of the map."""
         some = [0, self.size // 2, -1]
         heights = elevation(self._times(steps), self.latitude[some], self.longitude[some])
         return np.asarray((heights > 0).any((1, 2)))
@@ -186,7 +186,7 @@ class Simulator:
         return clear_sky(self._times(steps), self.latitude, self.longitude)
 
     def _days(self) -> Iterator[slice]:
-        """The frames of one day after the other: a whole record's clear sky at once takes several times its memory."""
+        """Iterate over the frames of each day: the clear sky of a whole record would take several times its memory."""
         edges = np.searchsorted(self._steps, np.arange(self.days + 1) * self.steps_per_day)
         for first, after in pairwise(edges.tolist()):
             yield slice(first, after)
@@ -220,29 +220,22 @@ def simulate(
     daylight_only: bool = True,
     progress: bool = True,
 ) -> xr.DataArray:
-    """The record of a ``Simulator`` with these arguments: irradiance in W/m2, (time, y, x), float32."""
+    """Return the record of a ``Simulator`` with these arguments: irradiance in W/m2, (time, y, x), float32."""
     simulator = Simulator(
         days=days, size=size, seed=seed, start=start, cadence=cadence, region=region, daylight_only=daylight_only
     )
     return simulator.frames(progress=progress)
 
 
-def _check(days: int, size: int) -> None:
-    if days < 1:
-        raise ValueError(f"days has to be at least 1, got {days}")
-    if size < 4:
-        raise ValueError(f"size has to be at least 4 pixels, got {size}")
-
-
 def _start_of(start: str) -> pd.Timestamp:
-    """The day's midnight. Only one spelling counts: 1.3.2025 is in March to some and in January to others."""
+    """Return midnight of the day. Only ISO dates are accepted: 1.3.2025 is in March to some, in January to others."""
     try:
         if not ISO_DAY.fullmatch(start):
             raise ValueError("another spelling")
         return pd.Timestamp(date.fromisoformat(start[:10]))
     except ValueError:
         raise ValueError(
-            f"start has to be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
+            f"start must be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
         ) from None
 
 
@@ -250,19 +243,19 @@ def _interval_of(cadence: str) -> pd.Timedelta:
     try:
         interval = pd.Timedelta(cadence)
     except ValueError as problem:
-        raise ValueError(f"cadence has to be a time such as 30min, got {cadence!r}") from problem
+        raise ValueError(f"cadence must be a time such as 30min, got {cadence!r}") from problem
     if not (interval > pd.Timedelta(0) and DAY % interval == pd.Timedelta(0)):
-        raise ValueError(f"cadence has to be a whole fraction of a day such as 15min or 1h, got {cadence!r}")
+        raise ValueError(f"cadence must divide a day, such as 15min or 1h, got {cadence!r}")
     return interval
 
 
 def _torus_of(size: int) -> int:
-    """Pixels along each side of the torus: a multiple of 16, for which Fourier transforms are fast."""
+    """Return the pixels along each side of the torus: a multiple of 16, for which Fourier transforms are fast."""
     return math.ceil((size + MARGIN) / 16) * 16
 
 
 def _grid(region: Region, size: int) -> tuple[Floats, Floats]:
-    """Latitudes from south to north and longitudes from west to east; pixels are square in the middle."""
+    """Return latitudes from south to north and longitudes from west to east; pixels are square in the middle."""
     offset = np.arange(size, dtype=np.float64) - (size - 1) / 2
     latitude: Floats = region.latitude + RESOLUTION * offset
     longitude: Floats = region.longitude + RESOLUTION / math.cos(math.radians(region.latitude)) * offset

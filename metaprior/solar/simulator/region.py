@@ -1,4 +1,4 @@
-"""What makes a region, and each place in it, different from others: numbers that are chosen and maps that are drawn."""
+"""The character of a region (chosen numbers) and of each place in it (random maps)."""
 
 import math
 from dataclasses import dataclass, fields
@@ -11,13 +11,13 @@ from metaprior.noise import Noise
 from metaprior.solar.simulator.octaves import OCTAVES, band, filtered
 
 RESOLUTION = 0.05
-"""Degrees of latitude a pixel. Longitudes are spaced wider, so that pixels are square in the middle of the region."""
+"""Degrees of latitude per pixel. Longitudes are spaced wider, so that pixels are square in the middle of the region."""
 
 PIXEL_METRES = RESOLUTION * 111_195
 CLIMATE_WAVELENGTHS = (50.0, math.inf)
 TERRAIN_WAVELENGTHS = (14.0, 60.0)
 ROUGHNESS = (0.5, 0.15)
-"""Mean and spread over places of the roughness h: an octave has 2**-h of the amplitude of the next longer one."""
+"""Mean and spread over places of the roughness h: an octave has 2**-h times the amplitude of the next longer one."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class Region:
     """The character of a region. A ``..._spread`` is a standard deviation over its places.
 
     Args:
-        latitude: of its middle, in degrees, -60 to 60.
-        longitude: of its middle, in degrees east.
-        wind: prevailing wind, mean over places and seasons: eastward and northward, in m/s.
-        wind_spread: of the prevailing wind's two components, m/s; as much again from summer to winter.
-        wind_regime: standard deviation over regimes of a few days, m/s.
-        cloudiness: mean of the threshold b in standard deviations of the texture: 0 is clouds over half of the sky.
-        cloudiness_spread: of b; half as much from summer to winter.
-        cloudiness_regime: standard deviation of b over regimes of a few days.
-        depth: optical depth of a cloud one standard deviation above the threshold.
-        orography: what the highest ridges add to b in a summer afternoon.
-        fog: optical depth of fog in the deepest valleys in a typical winter morning.
+        latitude: Latitude of the middle in degrees, -60 to 60.
+        longitude: Longitude of the middle in degrees east.
+        wind: Prevailing wind, mean over places and seasons: eastward and northward, in m/s.
+        wind_spread: Spread of the wind's two components in m/s; the seasonal change has the same spread.
+        wind_regime: Standard deviation of the wind over regimes of a few days, in m/s.
+        cloudiness: Mean of the threshold b in standard deviations of the texture; at 0 clouds cover half of the sky.
+        cloudiness_spread: Spread of b; the seasonal change has half of it.
+        cloudiness_regime: Standard deviation of b over regimes of a few days.
+        depth: Optical depth of a cloud one standard deviation above the threshold.
+        orography: What the highest ridges add to b in a summer afternoon.
+        fog: Optical depth of fog in the deepest valleys in a typical winter morning.
     """
 
     latitude: float = 46.0
@@ -54,16 +54,16 @@ class Region:
         numbers = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "wind"}
         for name, value in {**numbers, "wind (eastward)": self.wind[0], "wind (northward)": self.wind[1]}.items():
             if not math.isfinite(value):
-                raise ValueError(f"{name} of a region has to be a finite number, got {value}")
+                raise ValueError(f"{name} of a region must be a finite number, got {value}")
         if not -60 <= self.latitude <= 60:
-            raise ValueError(f"latitude has to be -60 to 60 (mornings and afternoons are needed), got {self.latitude}")
+            raise ValueError(f"latitude must be -60 to 60 (days need a morning and an afternoon), got {self.latitude}")
         for name in ("wind_spread", "wind_regime", "cloudiness_spread", "cloudiness_regime", "depth", "fog"):
             if numbers[name] < 0:
-                raise ValueError(f"{name} of a region has to be 0 or more, got {numbers[name]}")
+                raise ValueError(f"{name} of a region must be 0 or more, got {numbers[name]}")
 
 
 class Maps(NamedTuple):
-    """The region's places, on the torus of M x M pixels; seasons are mean + winter * season with season -1 to 1."""
+    """Maps on the torus of M x M pixels; a value is mean + seasonal * season, with season from -1 to 1."""
 
     wind: Tensor  # (2, M, M) northward and eastward, m/s
     wind_season: Tensor  # (2, M, M)
@@ -75,7 +75,7 @@ class Maps(NamedTuple):
 
 
 def draw_maps(region: Region, torus: int, noise: Noise) -> Maps:
-    """The maps of a region: smooth random fields around its means."""
+    """Return the maps of a region: smooth random fields around its means."""
     climate = _smooth(7, torus, CLIMATE_WAVELENGTHS, noise.fork("climate"))
     terrain = _smooth(1, torus, TERRAIN_WAVELENGTHS, noise.fork("terrain"))[0]
     prevailing = torch.tensor(region.wind[::-1])[:, None, None]
@@ -91,14 +91,14 @@ def draw_maps(region: Region, torus: int, noise: Noise) -> Maps:
 
 
 def _smooth(count: int, torus: int, wavelengths: tuple[float, float], noise: Noise) -> Tensor:
-    """Random maps of these wavelengths, each of mean 0 and standard deviation 1 over the torus."""
+    """Return random maps of these wavelengths, each with mean 0 and standard deviation 1 over the torus."""
     white = noise.normal(torch.empty(count, torus, torus))
     maps = filtered(white, band(torus, *wavelengths)[None])[:, 0]
     return maps / maps.std((-2, -1), keepdim=True)
 
 
 def _octave_weights(roughness: Tensor) -> Tensor:
-    """The octaves' shares of the texture, from the longest to the shortest."""
+    """Return the octaves' weights in the texture, from the longest to the shortest."""
     mean, spread = ROUGHNESS
     number = torch.arange(len(OCTAVES))[:, None, None]
     weights = 2.0 ** (-(mean + spread * roughness) * number)
@@ -106,6 +106,6 @@ def _octave_weights(roughness: Tensor) -> Tensor:
 
 
 def _heights(terrain: Tensor) -> Tensor:
-    """What rises half a standard deviation above the mean, as a share of the highest: about a third of the area."""
+    """Return heights from half a standard deviation above the mean (about a third of the area), 0 to 1."""
     above = (terrain - 0.5).clamp_min(0)
     return above / above.max()

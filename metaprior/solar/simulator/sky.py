@@ -1,13 +1,13 @@
-r"""From the weather's state to the share of clear-sky irradiance that reaches the ground.
+r"""The share of clear-sky irradiance that reaches the ground, from the state of the weather.
 
 With texture $z = \sum_o w_o f_o$ (variance 1), threshold $b$ and the local mean solar hour $h$,
 
 $$\tau = D\,\mathrm{softplus}_\beta(z + b) + \tau_\mathrm{fog}, \qquad k = \frac{1}{1 + \frac12 (1 - g)\,\tau},$$
 
 the two-stream transmission of a cloud that scatters and does not absorb, with asymmetry $g$ = 0.85 of water droplets
-(Bohren 1987, American Journal of Physics 55, 524-533). $b$ has the place's and season's cloudiness, the regime's, and
-on ridges an afternoon's; $\tau_\mathrm{fog}$ fills valleys in the morning until the hour at which it burns off, later
-when it is dense.
+(Bohren 1987, American Journal of Physics 55, 524-533). $b$ is the sum of the cloudiness of place and season, of the
+regime, and of afternoons on ridges; $\tau_\mathrm{fog}$ fills valleys in the morning until it burns off, which is later
+if it is dense.
 """
 
 import math
@@ -22,27 +22,27 @@ from metaprior.solar.simulator.weather import CLOUDINESS, FOG, State
 
 ASYMMETRY = 0.85
 SHARPNESS = 4.0
-"""beta of softplus(x) = log(1 + exp(beta x)) / beta: clouds end in haze, a quarter of a standard deviation wide."""
+"""beta of softplus(x) = log(1 + exp(beta x)) / beta: clouds end in haze about 1 / beta standard deviations wide."""
 AFTERNOON = (15.0, 2.5)
-"""Local solar hour at which cloud on ridges is strongest, and its standard deviation."""
+"""Local solar hour at which clouds on ridges are strongest, and its standard deviation."""
 BURN_OFF = (10.0, 1.0, 0.5)
-"""Local solar hour at which typical fog is halved, hours more for each unit of the fog regime, and hours it takes."""
+"""Local solar hour at which typical fog is halved, hours later per unit of the fog regime, and duration in hours."""
 
 
 class Clock(NamedTuple):
-    """What the date says: local mean solar hour 0 to 24, and season from -1 (midsummer) to 1 (midwinter)."""
+    """Local mean solar hour, 0 to 24, and season from -1 (midsummer) to 1 (midwinter)."""
 
     hour: float
     season: float
 
 
 def transmission(optical_depth: Tensor) -> Tensor:
-    """Share of light that passes a cloud: 1 / (1 + (1 - g) tau / 2)."""
+    """Return the share of light that a cloud transmits, 1 / (1 + (1 - g) tau / 2)."""
     return 1 / (1 + 0.5 * (1 - ASYMMETRY) * optical_depth)
 
 
 def clear_sky_index(state: State, region: Region, maps: Maps, clock: Clock, shown: int) -> Tensor:
-    """The index k, more than 0 and at most 1, of the shown corner of the torus: (C, shown, shown)."""
+    """Return the index k, more than 0 and at most 1, in the shown corner of the torus: (C, shown, shown)."""
     maps = Maps(*(field[..., :shown, :shown] for field in maps))
     texture = (maps.weights * state.octaves[..., :shown, :shown]).sum(1)
     above = texture + threshold(state, region, maps, clock)
@@ -50,14 +50,14 @@ def clear_sky_index(state: State, region: Region, maps: Maps, clock: Clock, show
 
 
 def threshold(state: State, region: Region, maps: Maps, clock: Clock) -> Tensor:
-    """b: how far, in standard deviations of the texture, clouds reach below its mean (C, Y, X)."""
+    """Return b, how far clouds reach below the mean of the texture in its standard deviations: (C, Y, X)."""
     place = maps.cloudiness + clock.season * maps.cloudiness_season
     on_ridges = region.orography * _summer(clock) * _afternoon(clock.hour) * maps.ridge
     return place + on_ridges + region.cloudiness_regime * state.regime[:, CLOUDINESS, None, None]
 
 
 def fog_depth(state: State, region: Region, maps: Maps, clock: Clock) -> Tensor:
-    """Optical depth of morning fog (C, Y, X)."""
+    """Return the optical depth of morning fog, (C, Y, X)."""
     regime = state.regime[:, FOG]
     middle, later, width = BURN_OFF
     left = torch.sigmoid((middle + later * regime - clock.hour) / width)
@@ -66,7 +66,7 @@ def fog_depth(state: State, region: Region, maps: Maps, clock: Clock) -> Tensor:
 
 
 def _summer(clock: Clock) -> float:
-    """0 in midwinter to 1 in midsummer."""
+    """Return 0 in midwinter to 1 in midsummer."""
     return 0.5 * (1 - clock.season)
 
 

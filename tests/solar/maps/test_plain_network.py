@@ -136,7 +136,7 @@ def test_frozen_parts_and_buffers_belong_to_what_was_learned(tmp_path: Any) -> N
 
 def test_only_gaussian_likelihoods_forecast_maps() -> None:
     plain = PlainNetwork(nn.Conv2d(2, 2, 1).double(), mp.Bernoulli(), {})
-    with pytest.raises(TypeError, match="maps are forecast with a Gaussian likelihood"):
+    with pytest.raises(TypeError, match="maps need a Gaussian likelihood"):
         module_under_test.forecast([plain], SUPPORT.x)
 
 

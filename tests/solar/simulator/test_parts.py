@@ -168,9 +168,9 @@ def test_seasons_are_opposite_in_the_south() -> None:
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"latitude": 75.0}, "latitude has to be -60 to 60"),
-        ({"wind": (np.inf, 0.0)}, r"wind \(eastward\) of a region has to be a finite number, got inf"),
-        ({"fog": -1.0}, "fog of a region has to be 0 or more, got -1.0"),
+        ({"latitude": 75.0}, "latitude must be -60 to 60"),
+        ({"wind": (np.inf, 0.0)}, r"wind \(eastward\) of a region must be a finite number, got inf"),
+        ({"fog": -1.0}, "fog of a region must be 0 or more, got -1.0"),
     ],
 )
 def test_regions_that_cannot_be(numbers: dict[str, float], message: str) -> None:

@@ -113,10 +113,10 @@ def test_a_cadence_changes_what_is_seen_and_not_the_weather() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"days": 0}, "days has to be at least 1, got 0"),
-        ({"size": 2}, "size has to be at least 4 pixels, got 2"),
-        ({"cadence": "7min"}, "cadence has to be a whole fraction of a day such as 15min or 1h, got '7min'"),
-        ({"cadence": "often"}, "cadence has to be a time such as 30min, got 'often'"),
+        ({"days": 0}, "days must be at least 1, got 0"),
+        ({"size": 2}, "size must be at least 4 pixels, got 2"),
+        ({"cadence": "7min"}, "cadence must divide a day, such as 15min or 1h, got '7min'"),
+        ({"cadence": "often"}, "cadence must be a time such as 30min, got 'often'"),
     ],
 )
 def test_arguments_that_make_no_record(arguments: dict[str, object], message: str) -> None:
@@ -132,7 +132,7 @@ def test_arguments_that_make_no_record(arguments: dict[str, object], message: st
     ],
 )
 def test_a_start_that_is_no_day_or_could_be_read_as_another_is_refused(start: str) -> None:
-    message = f"start has to be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
+    message = f"start must be a day of the calendar in UTC, written YYYY-MM-DD as in 2025-03-01, got {start!r}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Simulator(days=1, size=4, start=start)
 
@@ -146,9 +146,9 @@ def test_a_day_may_be_written_with_its_midnight(start: str) -> None:
 def test_frames_that_are_not_there() -> None:
     simulator = Simulator(days=1, size=4)
     last = len(simulator.times) - 1
-    with pytest.raises(IndexError, match=f"there is no frame -1; this record has the frames 0 to {last}"):
+    with pytest.raises(IndexError, match=f"time_index must be 0 to {last}, got -1"):
         simulator.state_at(-1)
     with pytest.raises(ValueError, match="there is no frame at 2025-03-01T00:00"):
         simulator.index_of(np.datetime64("2025-03-01T00:00"))
-    with pytest.raises(ValueError, match="continuations and steps have to be at least 1, got 0 and 4"):
+    with pytest.raises(ValueError, match="continuations and steps must be at least 1, got 0 and 4"):
         simulator.futures(0, continuations=0)
