@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
-from metaprior.report.canvas import GREY, PENS, Pen, save, tidy, with_pens
-from metaprior.report.learning_curve import LABELS
+from metaprior.report.canvas import GREY, Pen, new_figure, pens_of, save, tidy
+from metaprior.report.measures import measure as measure_named
 from metaprior.text_table import Row
 
 
@@ -48,12 +48,14 @@ def sharing(
     methods = list(dict.fromkeys(row["method"] for row in rows))
     panels = list(dict.fromkeys(row["on"] for row in rows))
     counts = sorted({row["tasks"] for row in rows})
-    _refuse_too_many(methods, counts)
-    figure = Figure(figsize=(0.8 + 3.9 * len(panels), 4.4), dpi=150, layout="constrained")
+    if len(counts) > len(STROKES):
+        raise ValueError(f"rows must have at most {len(STROKES)} numbers of tasks, got {counts}")
+    pens = pens_of(methods)
+    figure = new_figure(0.8 + 3.9 * len(panels), 4.4)
     all_axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, on in zip(all_axes, panels, strict=True):
         shown = [row for row in rows if row["on"] == on and row["scored"]]
-        for place, (method, _, pen) in enumerate(with_pens(dict.fromkeys(methods))):
+        for place, (method, pen) in enumerate(pens.items()):
             for count in counts[-1:] if method in by_themselves else counts:
                 own = [row for row in shown if (row["method"], row["tasks"]) == (method, count)]
                 _line(axes, own, measure, pen, _stroke(count, counts), SIDESTEP ** (place - (len(methods) - 1) / 2))
@@ -61,17 +63,10 @@ def sharing(
             axes.axhline(floor, color=GREY, linewidth=0.8)
             axes.annotate("noise", (0.01, floor), xycoords=("axes fraction", "data"), color=GREY, va="bottom")
         _arrange(axes, on, rows)
-    all_axes[0].set_ylabel(LABELS.get(measure, measure))
+    all_axes[0].set_ylabel(measure_named(measure).axis_label)
     _legend(figure, methods, counts)
     figure.suptitle(title)
     save(figure, path)
-
-
-def _refuse_too_many(methods: Sequence[str], counts: Sequence[int]) -> None:
-    if not 1 <= len(methods) <= len(PENS):
-        raise ValueError(f"a picture holds 1 to {len(PENS)} methods, got {len(methods)}")
-    if len(counts) > len(STROKES):
-        raise ValueError(f"a picture holds at most {len(STROKES)} numbers of tasks, got {counts}")
 
 
 def _stroke(count: int, counts: Sequence[int]) -> Stroke:
@@ -118,7 +113,7 @@ def _legend(figure: Figure, methods: Sequence[str], counts: Sequence[int]) -> No
 
 
 def _of_methods(methods: Sequence[str]) -> Iterator[Line2D]:
-    for method, _, pen in with_pens(dict.fromkeys(methods)):
+    for method, pen in pens_of(methods).items():
         yield Line2D([], [], color=pen.color, marker=pen.marker, linestyle="", label=method)
 
 

@@ -16,12 +16,15 @@ from benchmarks.result import Row, text_table, versions
 from examples.demo.contestants import Rival, adapted_prior, score_prior, train, train_and_score_rival
 from examples.demo.world import Settings, World, simulated_world
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.report.page.content import PageContent
+from metaprior.report.page.writing import write_page
 from metaprior.solar.maps.comparison import Forecaster
 from metaprior.solar.maps.context import context_of
 from metaprior.solar.maps.forecast_file import write_forecast
-from metaprior.solar.maps.report.solar_content import StoryFacts, maps_of, page_content, units_text
-from metaprior.solar.maps.report.solar_figures import forecast_figure
-from metaprior.solar.maps.report.solar_page import PageContent, write_page
+from metaprior.solar.maps.report.content import page_content
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast, units_text
+from metaprior.solar.maps.report.figures import forecast_figure
+from metaprior.solar.maps.report.story import StoryFacts
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 OURS, UNADAPTED = "adapted prior", "prior, not adapted"
@@ -60,10 +63,11 @@ def run(out: Path, say: Callable[[str], None], settings: Settings = Settings()) 
     with one_thread():
         world, learner, outcome = _learn(settings, say)
         forecaster = adapted_prior(learner, settings)
-        content = _content(world, settings, outcome, forecaster)
+        examples = [example_forecast(world.test, number, forecaster) for number in range(settings.examples)]
+        content = _content(world, settings, outcome, examples)
         learner.save(out / "prior")
         _write_forecast(out / "forecast.nc", world, forecaster)
-    forecast_figure(out / "forecast.png", content.maps[0])
+    forecast_figure(out / "forecast.png", examples[0])
     write_page(out / "report.html", content)
     say("".join(f"\n{fill(paragraph, COLUMNS)}\n" for paragraph in content.story.split("\n\n")))
     say(f"{text_table(table(outcome.scores))}\n")
@@ -117,7 +121,7 @@ def learning_curve(outcome: Outcome) -> list[Row]:
     ]
 
 
-def _content(world: World, settings: Settings, outcome: Outcome, forecaster: Forecaster) -> PageContent:
+def _content(world: World, settings: Settings, outcome: Outcome, examples: list[ExampleForecast]) -> PageContent:
     return page_content(
         title=TITLE,
         ours=OURS,
@@ -125,7 +129,7 @@ def _content(world: World, settings: Settings, outcome: Outcome, forecaster: For
         facts=_facts(world, settings, outcome),
         units=units_text(world.test.frames.attrs["units"]),
         learning_curve=learning_curve(outcome),
-        maps=[maps_of(world.test, number, forecaster) for number in range(settings.examples)],
+        examples=examples,
         settings=_shown_settings(settings, outcome),
     )
 

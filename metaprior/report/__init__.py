@@ -1,1 +1,1 @@
-"""Pictures. The only place that imports matplotlib."""
+"""Draw figures and write pages for any application; matplotlib is imported when the first figure is drawn."""

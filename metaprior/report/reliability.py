@@ -1,39 +1,44 @@
-"""Does a forecast keep its promises: stated confidence or probability against what was observed."""
+"""Draw calibration: stated confidence against accuracy, and levels of intervals against observed shares."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-
-from metaprior.report.band import BLUE, INK, RED
-from metaprior.report.canvas import by_name, save, tidy, with_pens
+from metaprior.report.canvas import BLUE, INK, RED, by_name, new_figure, pens_of, save, tidy
+from metaprior.report.curves import draw_intervals, interval_curves
 from metaprior.scores import ConfidenceBin, IntervalReliability, Reliability
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
+
+Counts = TypeVar("Counts", Reliability, IntervalReliability)
+
 GAPS = ((1, RED, "///", "gap: too confident"), (-1, BLUE, "\\\\\\", "gap: not confident enough"))
-"""Sign of confidence minus accuracy, and how such gaps are drawn."""
+"""Sign of confidence minus accuracy, colour, hatching and label of a gap."""
 
 
 def reliability_diagram(path: Path, counts: Reliability | Mapping[str, Reliability], *, title: str) -> None:
-    """Draw accuracy against confidence, a panel for each method, and below how many labels each bin has; write a PNG.
+    """Draw accuracy against confidence, a panel for each method, and below it the share of each bin; write a PNG.
 
     Solid bars are accuracies. The hatched part between a bar and the mean confidence of its bin is the gap that the
-    expected calibration error averages: red where the forecast claims too much, blue where it claims too little.
+    expected calibration error averages: red where the forecast is too confident, blue where it is not enough so.
     """
-    named = by_name(counts)
-    _refuse_empty(named)
-    figure = Figure(figsize=(max(4.2, 3.4 * len(named)), 4.5), dpi=150, layout="constrained")
+    named = _counted(counts)
+    figure = new_figure(max(4.2, 3.4 * len(named)), 4.5)
     panels = figure.subplots(2, len(named), squeeze=False, sharex=True, sharey="row", height_ratios=[4, 1])
-    for column, (name, one) in enumerate(named.items()):
+    for (name, one), (accuracy, share) in zip(named.items(), panels.T, strict=True):
         bins = _drawn_bins(one)
-        _accuracy_panel(panels[0][column], bins)
-        _share_panel(panels[1][column], bins, one.count)
-        panels[0][column].set_title(f"{name + ': ' if name else ''}ECE {one.ece:.3f}", fontsize="medium")
+        _draw_accuracy(accuracy, bins)
+        _bars(share, bins, [row["count"] / one.count for row in bins], color=INK, alpha=0.35, edgecolor="white")
+        share.set(xlabel="confidence", ylim=(0, None))
+        accuracy.set_title(f"{name + ': ' if name else ''}ECE {one.ece:.3f}", fontsize="medium")
+        tidy(accuracy)
+        tidy(share)
     panels[0][0].set_ylabel("accuracy")
     panels[1][0].set_ylabel("share")
-    columns = 3 if len(named) > 1 else 1  # a single panel is narrower than the three names
-    figure.legend(handles=_keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
+    columns = 3 if len(named) > 1 else 1  # a single panel is narrower than the three labels
+    figure.legend(handles=_legend_keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize="small")
     figure.suptitle(title)
     save(figure, path)
 
@@ -41,42 +46,36 @@ def reliability_diagram(path: Path, counts: Reliability | Mapping[str, Reliabili
 def interval_diagram(
     path: Path, counts: IntervalReliability | Mapping[str, IntervalReliability], *, title: str
 ) -> None:
-    """Draw the share of targets found inside central intervals against the share they should hold; write a PNG.
+    """Draw the share of targets inside central intervals against the level of the intervals; write a PNG.
 
     On the diagonal a forecast is calibrated; below it, intervals are too narrow; above it, too wide.
     """
-    named = by_name(counts)
-    _refuse_empty(named)
-    figure = Figure(figsize=(5, 4.5), dpi=150, layout="constrained")
+    named = _counted(counts)
+    curves = interval_curves(
+        {name: [(row["level"], row["observed"]) for row in one.rows] for name, one in named.items()}
+    )
+    figure = new_figure(5, 4.8)
     axes = figure.add_subplot()
-    axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.2, label="calibrated")
-    for name, one, pen in with_pens(named):
-        axes.plot(
-            [row["level"] for row in one.rows],
-            [row["observed"] for row in one.rows],
-            color=pen.color,
-            marker=pen.marker,
-            linestyle=pen.linestyle,
-            linewidth=2,
-            label=name or "forecast",
-        )
-    axes.text(0.97, 0.06, "intervals too narrow", ha="right", color=INK, fontsize="small", alpha=0.7)
-    axes.text(0.03, 0.72, "intervals too wide", ha="left", color=INK, fontsize="small", alpha=0.7)
-    axes.set(title=title, xlabel="level of the interval", ylabel="share of targets inside", xlim=(0, 1), ylim=(0, 1))
+    draw_intervals(axes, curves, pens_of(named), ours=None, linewidth=2)
+    axes.set_title(title)
     axes.set_aspect("equal")
     tidy(axes)
-    axes.legend(frameon=False, loc="upper left")
+    if any(named):
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
     save(figure, path)
 
 
-def _refuse_empty(named: Mapping[str, Reliability] | Mapping[str, IntervalReliability]) -> None:
+def _counted(counts: Counts | Mapping[str, Counts]) -> dict[str, Counts]:
+    """Return the counts by method, each of at least one forecast."""
+    named = by_name(counts)
     for name, one in named.items():
         if not one.count:
-            raise ValueError(f"nothing was counted{f' for {name!r}' if name else ''}; add forecasts first")
+            raise ValueError(f"nothing was counted{f' for {name!r}' if name else ''}. Call add(...) first.")
+    return named
 
 
 def _drawn_bins(counts: Reliability) -> list[ConfidenceBin]:
-    """The bins that hold something; confidences of exactly 1, which have no width, are shown with the bin below."""
+    """Return the bins that are not empty; the bin of confidence exactly 1, which has no width, joins the one below."""
     *below, last = rows = counts.rows
     if last["low"] < 1:
         return [row for row in rows if row["count"]]
@@ -90,50 +89,24 @@ def _drawn_bins(counts: Reliability) -> list[ConfidenceBin]:
     return [*(row for row in below[:-1] if row["count"]), joined]
 
 
-def _keys() -> list[Patch]:
-    """The legend, also of a kind of gap that no bin has."""
+def _legend_keys() -> "list[Patch]":
+    """Return keys of both kinds of gaps and of accuracy, whether or not a bin has them."""
+    from matplotlib.patches import Patch
+
     gaps = [Patch(facecolor="none", edgecolor=color, hatch=hatch, label=label) for _, color, hatch, label in GAPS]
     return [*gaps, Patch(color=BLUE, alpha=0.35, label="accuracy")]
 
 
-def _accuracy_panel(axes: Axes, bins: list[ConfidenceBin]) -> None:
-    for kind, color, hatch, _ in GAPS:
-        gaps = [row for row in bins if kind * (row["confidence"] - row["accuracy"]) > 0]
-        axes.bar(
-            [row["low"] for row in gaps],
-            [row["confidence"] - row["accuracy"] for row in gaps],
-            [row["high"] - row["low"] for row in gaps],
-            bottom=[row["accuracy"] for row in gaps],
-            align="edge",
-            facecolor="none",
-            edgecolor=color,
-            hatch=hatch,
-            linewidth=1,
-            zorder=3,
-        )
-    axes.bar(
-        [row["low"] for row in bins],
-        [row["accuracy"] for row in bins],
-        [row["high"] - row["low"] for row in bins],
-        align="edge",
-        color=BLUE,
-        alpha=0.35,
-        edgecolor="white",
-    )
+def _draw_accuracy(axes: "Axes", bins: list[ConfidenceBin]) -> None:
+    for sign, color, hatch, _ in GAPS:
+        gaps = [row for row in bins if sign * (row["confidence"] - row["accuracy"]) > 0]
+        heights, bottom = [row["confidence"] - row["accuracy"] for row in gaps], [row["accuracy"] for row in gaps]
+        _bars(axes, gaps, heights, bottom=bottom, facecolor="none", edgecolor=color, hatch=hatch, linewidth=1, zorder=3)
+    _bars(axes, bins, [row["accuracy"] for row in bins], color=BLUE, alpha=0.35, edgecolor="white")
     axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.2)
     axes.set(xlim=(0, 1), ylim=(0, 1.01))
-    tidy(axes)
 
 
-def _share_panel(axes: Axes, bins: list[ConfidenceBin], total: int) -> None:
-    axes.bar(
-        [row["low"] for row in bins],
-        [row["count"] / total for row in bins],
-        [row["high"] - row["low"] for row in bins],
-        align="edge",
-        color=INK,
-        alpha=0.35,
-        edgecolor="white",
-    )
-    axes.set(xlabel="confidence", ylim=(0, None))
-    tidy(axes)
+def _bars(axes: "Axes", bins: Sequence[ConfidenceBin], heights: Sequence[float], **style: Any) -> None:
+    widths = [row["high"] - row["low"] for row in bins]
+    axes.bar([row["low"] for row in bins], heights, widths, align="edge", **style)

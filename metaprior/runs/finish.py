@@ -129,11 +129,12 @@ def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | 
 
 def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     """Learning curve and calibration; where what draws is not installed, a note."""
-    try:
-        from metaprior.report.learning_curve import learning_curve
-        from metaprior.report.reliability import interval_diagram, reliability_diagram
-    except ModuleNotFoundError as error:
-        say(f"note: no pictures ({error}); they need: pip install 'metaprior[report]'")
+    from metaprior.report.canvas import has_matplotlib
+    from metaprior.report.learning_curve import learning_curve
+    from metaprior.report.reliability import interval_diagram, reliability_diagram
+
+    if not has_matplotlib():
+        say("note: no pictures, which need matplotlib. Try: pip install 'metaprior[report]'")
         return []
     drawn = {"learning_curve": lambda path: learning_curve(path, found, title=f"{run.path.name}: unseen tasks")}
     if found.reliability:

@@ -13,8 +13,8 @@ from metaprior.runs.folder import RunFolderError
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
-from metaprior.solar.maps.report import solar_figures
-from metaprior.solar.maps.report.page.content import Maps
+from metaprior.solar.maps.report import figures
+from metaprior.solar.maps.report.example import ExampleForecast
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.simulator import simulate, write_frames
@@ -34,7 +34,7 @@ class Told(NamedTuple):
     page: str
 
     @property
-    def maps(self) -> Maps:
+    def maps(self) -> ExampleForecast:
         return read_examples(self.folder / "examples.nc")[0]
 
 
@@ -62,9 +62,9 @@ def silent(npy: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     return told(tmp_path_factory.mktemp("silent") / "run", npy)
 
 
-def labels(maps: Maps) -> set[str]:
+def labels(maps: ExampleForecast) -> set[str]:
     """Of the colour bars of the picture."""
-    return {axes.get_ylabel() for axes in solar_figures._maps_figure(maps).axes[4 * len(maps.target) :]}
+    return {axes.get_ylabel() for axes in figures._forecast(maps).axes[4 * len(maps.target) :]}
 
 
 def caption(page: str) -> str:

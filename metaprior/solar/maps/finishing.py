@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from metaprior.report import canvas
 from metaprior.runs.finish import write_whole
 from metaprior.runs.sources import LearnedRun
+from metaprior.solar.maps.report.figures import forecast_figure
 from metaprior.solar.maps.solar_examples import example_maps, write_examples
 from metaprior.solar.maps.solar_scores import SCORES, SolarScores, score_run
 from metaprior.solar.maps.sources import SolarSource
@@ -25,12 +27,8 @@ def _write(source: SolarSource, end: LearnedRun, scores: SolarScores) -> list[Pa
     else:
         end.say("note: no maps, because none of the first forecasts is finite")
     end.run.note_saved("scores", end.step)
-    try:
-        from metaprior.solar.maps.report.solar_figures import forecast_figure
-    except ModuleNotFoundError:  # said already, where the other pictures were to be drawn
+    if not examples or not canvas.has_matplotlib():  # a note says so where the other pictures are drawn
         return []
-    return (
-        [write_whole(end.run.path / "forecast.png", lambda path: forecast_figure(path, examples[0]))]
-        if examples
-        else []
-    )
+    picture = end.run.path / "forecast.png"
+    forecast_figure(picture, examples[0])
+    return [picture]

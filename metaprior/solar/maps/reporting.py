@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from metaprior.report.page.writing import write_page
 from metaprior.runs.folder import RunFolder, Sections
-from metaprior.solar.maps.report.solar_content import StoryFacts, page_content, units_text
-from metaprior.solar.maps.report.solar_page import write_page
+from metaprior.solar.maps.report.content import page_content
+from metaprior.solar.maps.report.example import units_text
+from metaprior.solar.maps.report.story import StoryFacts
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
 from metaprior.solar.maps.sources import described_frames
@@ -26,7 +28,7 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
         facts=_facts(config, frames, scores),
         units=units_text(scores.units),
         learning_curve=scores.learning_curve(),
-        maps=read_examples(examples) if examples.exists() else [],
+        examples=read_examples(examples) if examples.exists() else [],
         settings=dict(config),
     )
     write_page(out, content)

@@ -8,8 +8,7 @@ import xarray as xr
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.solar.maps.comparison import of_learner
-from metaprior.solar.maps.report.page.content import Maps
-from metaprior.solar.maps.report.solar_content import maps_of, units_text
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast, units_text
 from metaprior.solar.maps.sources import SolarSource
 
 EXAMPLES = 4
@@ -24,20 +23,20 @@ LAYERS = {
 PLACES = {"latitude": ("example", "y"), "longitude": ("example", "x")}
 
 
-def example_maps(source: SolarSource, config: Config, learner: MetaLearner) -> list[Maps]:
+def example_maps(source: SolarSource, config: Config, learner: MetaLearner) -> list[ExampleForecast]:
     """Adapted forecasts of the first query window of some test tasks; those that are not finite are left out."""
     dataset = source.tasks("test")
     adapted = of_learner(learner, steps=config.inner.steps, samples=config.evaluate.samples)
     found = []
     for number in range(min(EXAMPLES, config.evaluate.tasks)):
         try:
-            found.append(maps_of(dataset, number, adapted))
+            found.append(example_forecast(dataset, number, adapted))
         except FloatingPointError:  # such tasks are listed with the scores
             continue
     return found
 
 
-def write_examples(path: Path, examples: list[Maps]) -> None:
+def write_examples(path: Path, examples: list[ExampleForecast]) -> None:
     """Write maps that all have the same shapes."""
     first = examples[0]
     variables = {name: (dims, np.stack([getattr(one, name) for one in examples])) for name, dims in LAYERS.items()}
@@ -57,17 +56,17 @@ def write_examples(path: Path, examples: list[Maps]) -> None:
     dataset.to_netcdf(path, engine="netcdf4", encoding=packed)
 
 
-def read_examples(path: Path) -> list[Maps]:
+def read_examples(path: Path) -> list[ExampleForecast]:
     """What ``write_examples`` wrote."""
     with xr.open_dataset(path, engine="netcdf4", decode_timedelta=False) as dataset:
         content = dataset.load()
     return [_maps(content.isel(example=number)) for number in range(content.sizes["example"])]
 
 
-def _maps(one: xr.Dataset) -> Maps:
+def _maps(one: xr.Dataset) -> ExampleForecast:
     layers = {name: one[name].values for name in LAYERS}
     places = {name: one[name].values for name in PLACES if name in one.coords}
-    return Maps(
+    return ExampleForecast(
         name=str(one["name"].values),
         issued=str(one["issued"].values),
         cadence_minutes=int(one.attrs["cadence_minutes"]),

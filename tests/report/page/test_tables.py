@@ -2,8 +2,8 @@ import math
 import re
 from typing import Any
 
-from metaprior.solar.maps.report.page.measures import decimals, measure, number_text
-from metaprior.solar.maps.report.page.tables import lead_table, summary_table
+from metaprior.report.measures import decimals, measure, number_text
+from metaprior.report.page.tables import lead_table, summary_table
 
 
 def rows(*values: float | None, name: str = "crps", lead: int | str = "all") -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Draw the pictures and the page of a run on maps."""
+"""Draw the figures and write the page of a run on maps."""

@@ -1,0 +1,130 @@
+"""Describe the measures of forecasts: labels, units, what is better, and how many decimals are shown."""
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any, Literal, NamedTuple, TypeGuard
+
+from metaprior.text_table import Row
+
+Better = Literal["lower", "higher"] | float | None
+"""Lower, higher, or the best value; None where no direction is better by itself, as for the width of an interval."""
+
+DATA = "the units of the data"
+"""Stands for the unit of the data in ``DESCRIBED``."""
+DESCRIBED: dict[str, tuple[str, str, str, Better]] = {
+    "error": ("Error rate", "share of wrong labels", "", "lower"),
+    "confidence": ("Confidence", "mean confidence", "", None),
+    "ece": ("ECE", "expected calibration error", "", "lower"),
+    "mse": ("MSE", "mean squared error", "", "lower"),
+    "rmse": ("RMSE", "root mean squared error", DATA, "lower"),
+    "mae": ("MAE", "mean absolute error", DATA, "lower"),
+    "bias": ("Bias", "mean error", DATA, 0.0),
+    "ssim": ("SSIM", "structural similarity", "", "higher"),
+    "crps": ("CRPS", "continuous ranked probability score", DATA, "lower"),
+    "nll": ("NLL", "negative log density", "nats per value", "lower"),
+    "std": ("Std", "predicted standard deviation", DATA, None),
+    "spread": ("Spread", "predicted standard deviation", DATA, None),
+    "spread_error": ("Spread / error", "predicted standard deviation over RMSE", "", 1.0),
+}
+"""Label, description, unit and what is better, by the name of the measure."""
+
+
+class Measure(NamedTuple):
+    """One column of a table, or one axis of a figure."""
+
+    name: str
+    label: str
+    description: str
+    unit: str  # "" for a number without a unit
+    better: Better
+
+    @property
+    def percent(self) -> bool:
+        """Whether values are shares, shown in percent."""
+        return self.unit == "%"
+
+    @property
+    def title(self) -> str:
+        """The label with its unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def axis_label(self) -> str:
+        """The description with its unit."""
+        return f"{self.description} ({self.unit})" if self.unit else self.description
+
+    def shown(self, value: float) -> float:
+        """Return the value in the unit of the title."""
+        return 100 * value if self.percent else value
+
+    def digits(self, values: Iterable[float]) -> int:
+        """Return the number of decimals for these values, which are shown together."""
+        return 1 if self.percent else 3 if self.name.startswith("skill_") else decimals(values)
+
+    def text(self, value: float, digits: int) -> str:
+        """Return the value in the unit of the title, with this number of decimals."""
+        return number_text(self.shown(value), digits)
+
+    def distance(self, value: float) -> float:
+        """Return how far a value is from the best one, up to a constant: smaller is better."""
+        if isinstance(self.better, float):
+            return abs(value - self.better)
+        return -value if self.better == "higher" else value
+
+
+def measure(name: str, units: str = "") -> Measure:
+    """Return the description of the measure of this name, for data in these units."""
+    kind, _, which = name.partition("_")
+    if kind == "skill":
+        of = which.replace("_", " ")
+        return Measure(name, f"Skill over {of}", f"skill over {of}", "", "higher")
+    if kind == "coverage" and which.isdigit():
+        inside = f"inside {which} % interval"
+        return Measure(name, inside.capitalize(), f"targets {inside}", "%", int(which) / 100)
+    if kind == "width" and which.isdigit():
+        width = f"width of {which} % interval"
+        return Measure(name, width.capitalize(), width, units, None)
+    plain = name.replace("_", " ")
+    label, description, unit, better = DESCRIBED.get(name, (plain, plain, "", None))
+    return Measure(name, label, description, units if unit == DATA else unit, better)
+
+
+class Score(NamedTuple):
+    """A value (None: absent, NaN: unknown) and its 95 % interval, where that is known."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+def score(row: Row | None, of: Measure) -> Score:
+    """Return what a row holds of this measure: ``<name>``, ``<name>_low`` and ``<name>_high``."""
+    value, low, high = (number((row or {}).get(of.name + end)) for end in ("", "_low", "_high"))
+    return Score(value, (low, high) if is_known(low) and is_known(high) else None)
+
+
+def number(value: Any) -> float | None:
+    """Return a float, NaN for a number that is not finite, None for anything that is not a number."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return None
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Return whether there is a finite number to show."""
+    return value is not None and math.isfinite(value)
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Return the number of decimals, at most 6, that shows the median of the values to half a percent."""
+    sizes = sorted(abs(value) for value in values if value)
+    if not sizes:
+        return 3
+    return min(6, max(0, math.ceil(math.log10(200 / sizes[(len(sizes) - 1) // 2]))))
+
+
+def number_text(value: float, digits: int) -> str:
+    """Return the number with a typographic minus sign; from a million on with three significant digits."""
+    text = f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
+    negative = text.startswith("-") and float(text) != 0
+    return ("−" if negative else "") + text.removeprefix("-")

@@ -1,0 +1,202 @@
+"""Define one forecast of maps to look at, and compute it from a data set."""
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metaprior.forecasts import GaussianForecast
+from metaprior.solar.maps.archives.frame_times import cadence_of
+from metaprior.solar.maps.comparison import Forecaster
+from metaprior.solar.maps.context import Context, context_of
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.value_units import units_or_words
+from metaprior.tasks.task import Task
+
+Array = NDArray[Any]
+
+SHOWN_UNITS = {"W m-2": "W/m²", "W/m2": "W/m²"}
+LAYERS = ("target", "mean", "std", "samples", "inputs")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExampleForecast:
+    """One forecast to look at, beside what happened: a query window of one task. NaN is an unknown value.
+
+    In a page, a value takes 2.7 bytes: 256 x 256 maps of 4 lead times and 5 samples take 6 MB.
+
+    Args:
+        name: What the example is called, such as its place.
+        issued: The ISO time of the last input frame, in UTC unless it says otherwise.
+        cadence_minutes: Minutes from one lead time to the next.
+        target: (L, H, W), the frames that followed, one for each lead time.
+        mean: (L, H, W), the mean of the forecast.
+        std: (L, H, W), its standard deviation.
+        units: The units of all layers.
+        samples: (S, L, H, W), each the mean plus std times the standardised errors of one support window (see
+            ``example_forecast``). They are not draws of the forecast, which says nothing about how pixels covary.
+        inputs: (I, H, W), the input frames.
+        latitude: (H,), by which the north is drawn on top; without it row 0 is on top.
+        longitude: (W,), by which the east is drawn on the right; without it column 0 is on the left.
+
+    Raises:
+        ValueError: Shapes do not fit, a value is infinite, a std negative, or ``issued`` is not a time.
+    """
+
+    name: str
+    issued: str
+    cadence_minutes: int
+    target: Array
+    mean: Array
+    std: Array
+    units: str
+    samples: Array | None = None
+    inputs: Array | None = None
+    latitude: Array | None = None
+    longitude: Array | None = None
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        for name in LAYERS:
+            values = getattr(self, name)
+            if values is not None and np.isinf(values).any():
+                raise self._error(f"{name} must be finite, got infinite values. Use NaN for unknown ones.")
+        if np.any(self.std < 0):
+            raise self._error(f"std must not be negative, got {np.nanmin(self.std):.4g}")
+        if self.cadence_minutes < 1:
+            raise self._error(f"cadence_minutes must be at least 1, got {self.cadence_minutes}")
+        self._time()
+
+    def _error(self, message: str) -> ValueError:
+        return ValueError(f"example {self.name!r}: {message}")
+
+    def _check_shapes(self) -> None:
+        """Raise unless all layers and coordinates lie on the grid of the targets."""
+        if self.target.ndim != 3 or 0 in self.target.shape:
+            raise self._error(f"target must have shape (lead times, rows, columns), none 0, got {self.target.shape}")
+        leads, height, width = (str(size) for size in self.target.shape)
+        expected = {
+            "mean": (leads, height, width),
+            "std": (leads, height, width),
+            "samples": ("any number", leads, height, width),
+            "inputs": ("any number", height, width),
+            "latitude": (height,),
+            "longitude": (width,),
+        }
+        for name, sizes in expected.items():
+            values = getattr(self, name)
+            if values is None:
+                continue
+            fits = values.ndim == len(sizes) and all(
+                size > 0 if wanted == "any number" else str(size) == wanted
+                for size, wanted in zip(values.shape, sizes, strict=True)
+            )
+            if not fits:
+                raise self._error(
+                    f"{name} must have shape ({', '.join(sizes)}) for targets of shape {self.target.shape}, "
+                    f"got {values.shape}"
+                )
+
+    def _time(self) -> datetime:
+        try:
+            time = datetime.fromisoformat(self.issued)
+        except ValueError:
+            raise self._error(f"issued must be an ISO time such as 2026-02-11T03:00, got {self.issued!r}") from None
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+    @property
+    def lead_minutes(self) -> list[int]:
+        """Minutes from the last input frame to each target."""
+        return [int(self.cadence_minutes) * (step + 1) for step in range(len(self.target))]
+
+    @property
+    def issued_text(self) -> str:
+        """The time of the last input frame in UTC, to the minute."""
+        return _time_text(self._time())
+
+    @property
+    def valid_texts(self) -> list[str]:
+        """The time of each target in UTC, to the minute."""
+        return [_time_text(self._time() + timedelta(minutes=lead)) for lead in self.lead_minutes]
+
+    @property
+    def error(self) -> Array:
+        """Mean minus target: positive where the forecast is too high."""
+        return np.asarray(self.mean, dtype=float) - self.target
+
+    def north_up(self) -> "ExampleForecast":
+        """Return the same example with the north on top and the east on the right."""
+        rows = slice(None, None, -1 if _rises(self.latitude) is True else 1)
+        columns = slice(None, None, -1 if _rises(self.longitude) is False else 1)
+        parts = {**dict.fromkeys(LAYERS, (..., rows, columns)), "latitude": rows, "longitude": columns}
+        given: dict[str, Any] = {name: getattr(self, name) for name in parts}
+        return dataclasses.replace(
+            self, **{name: values[parts[name]] for name, values in given.items() if values is not None}
+        )
+
+
+def _rises(coordinate: Array | None) -> bool | None:
+    """Return whether a coordinate increases, or None where it has no direction."""
+    return None if coordinate is None or len(coordinate) < 2 else bool(coordinate[-1] > coordinate[0])
+
+
+def _time_text(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def units_text(units: str) -> str:
+    """Return the units of an archive as people write them, or words where they are unknown."""
+    return units_or_words(SHOWN_UNITS.get(units, units))
+
+
+def example_forecast(
+    dataset: MetaSolarPredictionDataset, number: int, forecaster: Forecaster, *, window: int = 0
+) -> ExampleForecast:
+    """Return the forecast of one query window of the task with this number, in the units of the frames.
+
+    Samples are mean + std * e, where e are the standardised errors of the same forecaster in one support window each:
+    the forecast itself is pixel by pixel, the errors show how neighbouring pixels and lead times covary in this task.
+
+    Args:
+        dataset: The tasks.
+        number: Which of them.
+        forecaster: What forecasts the query windows of a task.
+        window: Which of the query windows.
+    """
+    task, context = dataset[number], context_of(dataset.reader, dataset.windows(number).query)
+    forecast = context.decoded(forecaster(task, number))
+    mean, std = forecast.mean[window], forecast.std[window]
+    place = dataset.reader.place(context.windows[window])
+    return ExampleForecast(
+        name=_name(dataset, context, window, task),
+        issued=str(context.issued[window].astype("datetime64[s]")),
+        cadence_minutes=int(cadence_of(dataset.frames.attrs["cadence"]) / np.timedelta64(1, "m")),
+        target=context.targets[window].numpy(),
+        mean=mean.numpy(),
+        std=std.numpy(),
+        samples=(mean + std * _support_errors(task, forecaster, number)).numpy(),
+        inputs=context.inputs[window].numpy(),
+        units=units_text(str(dataset.frames.attrs.get("units", ""))),
+        latitude=place.latitude,
+        longitude=place.longitude,
+    )
+
+
+def _support_errors(task: Task, forecaster: Forecaster, number: int) -> Tensor:
+    """Return the standardised errors (K, L, H, W) in the support windows, which do not depend on units."""
+    forecast: GaussianForecast = forecaster(Task(task.support, task.support, task.name), number)
+    errors: Tensor = (task.support.y - forecast.mean) / forecast.std
+    return errors.detach()
+
+
+def _name(dataset: MetaSolarPredictionDataset, context: Context, window: int, task: Task) -> str:
+    """Return the centre of the window in degrees, or the name of the task where coordinates are unknown."""
+    place = dataset.reader.place(context.windows[window])
+    if place.latitude is None or place.longitude is None:
+        return task.name
+    y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))
+    return f"{abs(y):.1f}° {'N' if y >= 0 else 'S'}, {abs(x):.1f}° {'E' if x >= 0 else 'W'}"

@@ -1,0 +1,22 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from examples.pictures import fitted_band, futures_of_simulator, simulated_futures
+
+
+def test_the_pictures_of_the_documentation_can_be_drawn(tmp_path: Path) -> None:
+    fitted_band(tmp_path / "band.png", observations=32, epochs=1)
+    futures_of_simulator(tmp_path / "futures.png", size=8, continuations=2)
+    for name in ("band", "futures"):
+        assert imread(tmp_path / f"{name}.png").std() > 0.05
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 6, 6), (4, 2, 6, 6)])
+def test_futures_of_another_shape_are_invalid(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"continued must have shape \(2 or more, 3, 6, 6\), as observed has, got"):
+        simulated_futures(
+            Path("unused.png"), observed=np.ones((3, 6, 6)), continued=np.ones(shape), minutes=30, units="K", title="t"
+        )
