@@ -1,11 +1,9 @@
 """Runs by the command line, and what is read from their folders: to be changed when commands or files change."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import xarray as xr
@@ -13,13 +11,13 @@ from typer.testing import CliRunner
 
 import metaprior as mp
 from metaprior import cli
+from metaprior.report import canvas
 from metaprior.training.trainer import Trainer
 from tests.golden.adapters import theta_entries
 from tests.golden.digest import Entries
 from tests.golden.flat import columns, flat
 
 REPOSITORY = Path(__file__).parents[2]
-DRAWS = "metaprior.report"
 LEFT_OUT = ("seconds", "bad")
 """Parts of a line of metrics: times, and descriptions in words."""
 
@@ -31,26 +29,13 @@ def shipped_config(name: str) -> Path:
 
 def command(*arguments: object) -> str:
     """Run ``metaprior ...`` in this process and return what it prints; raise if it fails."""
-    with without_pictures():
+    with patch.object(canvas, "has_matplotlib", return_value=False):  # drawing takes longer than these runs
         result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
     if result.exit_code:
         raise AssertionError(f"metaprior {arguments} ended with {result.exit_code}:\n{result.output}") from (
             result.exception
         )
     return result.output
-
-
-@contextmanager
-def without_pictures() -> Iterator[None]:
-    """Let what draws not be there, which the commands tell and do without: drawing takes longer than these runs."""
-    before = sys.modules.get(DRAWS, ...)
-    sys.modules[DRAWS] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[DRAWS]
-        if before is not ...:
-            sys.modules[DRAWS] = before  # type: ignore[assignment]
 
 
 def train(config: Path, folder: Path, *changes: str, resume: bool = False) -> str:
