@@ -176,3 +176,14 @@ def trained(folder: Path) -> Entries:
         learner.fit(Waves(), epochs=1, tasks_per_epoch=4, meta_batch=2, progress=False, search_step_size=False)
         found |= theta_entries(learner.theta_, name)
     return found
+
+
+@case("engines/planner")
+def planned(folder: Path) -> Entries:
+    """Return the ways that are considered and their costs; peaks are measured, and belong to an implementation."""
+    problem, tasks = waves({"samples": 2}, stochastic=r"layers\.2.*")
+    choices = metagrad.plan(problem, scattered(problem, tasks[0]), tasks[0], "100GiB").choices
+    return {
+        "ways": "; ".join(f"{choice.engine.name}, micro-batch {choice.micro_batch}" for choice in choices),
+        "cost": torch.tensor([choice.cost for choice in choices], dtype=torch.float64),
+    }

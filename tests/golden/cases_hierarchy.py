@@ -137,3 +137,9 @@ def classes(folder: Path) -> Entries:
     given = {f"group {seed}": (wave(8, seed)[0], labels_of(wave(8, seed)[1], 3)) for seed in range(3)}
     hvi = inference(folder / "store", module=mlp(outputs=3), likelihood=mp.Categorical()).fit(given, **FIT)
     return entries(hvi)
+
+
+@case("hierarchy/stopped and given up")
+def given_up(folder: Path) -> Entries:
+    stopped(folder / "store")
+    return entries(mp.HierarchicalVI.load(folder / "store").give_up().fit(tasks(5), **{**FIT, "epochs": 1}))

@@ -49,6 +49,6 @@ def wheel(folder: Path) -> Entries:
 
 @case("runs/drifting_blobs", FLOAT32)
 def drifting_blobs(folder: Path) -> Entries:
-    small = ("model.width=4", "tasks.size=8", "tasks.k_shot=3", "tasks.k_query=2")
+    small = ("model.width=4", "tasks.size=8", "tasks.k_shot=3", "tasks.k_query=2", "meta.search_step_size=false")
     train(shipped_config("drifting_blobs"), folder / "run", *TINY, *small, "inner.steps=2", "meta.warm_start=2")
     return run_entries(folder / "run")

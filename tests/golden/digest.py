@@ -24,10 +24,10 @@ Digest = Any
 SIGNIFICANT = 6
 FIRST = 3
 """Values of a tensor that are stored as they are."""
-FLOAT64, FLOAT32 = 1e-5, 1e-3
+FLOAT64, FLOAT32 = 1e-5, 1e-4
 """Relative tolerances. Runs of ``metaprior train`` compute in float32: rounding errors of 1e-7 of another CPU are
 amplified by Adam, whose first steps divide each gradient by its own size."""
-FLOORS = {FLOAT64: 1e-9, FLOAT32: 1e-5}
+FLOORS = {FLOAT64: 1e-9, FLOAT32: 1e-6}
 """Absolute tolerance beside the relative one: for what is zero but for rounding."""
 
 

@@ -12,7 +12,19 @@ import torch
 
 from tests.golden.digest import FLOAT32, FLOAT64, Entries
 
-MODULES = ("bayes_by_backprop", "meta_learner", "own_loop", "engines", "hierarchy", "tasks", "runs", "solar", "ranks")
+MODULES = (
+    "bayes_by_backprop",
+    "meta_learner",
+    "own_loop",
+    "engines",
+    "hierarchy",
+    "forecasts",
+    "tasks",
+    "runs",
+    "solar",
+    "solar_parts",
+    "ranks",
+)
 """Of the ``cases_*.py``."""
 Run = Callable[[Path], Entries]
 
