@@ -18,22 +18,9 @@ lint: .venv
 
 check: lint test
 
-# The full benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
+# All benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
-	$(BIN)/python -m benchmarks uci $(BENCH_FLAGS) --json bench-results/uci.json
-	$(BIN)/python -m benchmarks mnist $(BENCH_FLAGS) --json bench-results/mnist.json
-	$(BIN)/python -m benchmarks gradients $(BENCH_FLAGS) --json bench-results/gradients.json
-	$(BIN)/python -m benchmarks memory $(BENCH_FLAGS) --json bench-results/memory.json
-	$(BIN)/python -m benchmarks speed $(BENCH_FLAGS) --json bench-results/speed.json
-	$(BIN)/python -m benchmarks sinusoid $(BENCH_FLAGS) --json bench-results/sinusoid.json
-	$(BIN)/python -m benchmarks robustness $(BENCH_FLAGS) --json bench-results/robustness.json
-	$(BIN)/python -m benchmarks warmstart $(BENCH_FLAGS) --json bench-results/warmstart.json
-	$(BIN)/python -m benchmarks omniglot $(BENCH_FLAGS) --json bench-results/omniglot.json
-	$(BIN)/python -m benchmarks wheel $(BENCH_FLAGS) --json bench-results/wheel.json
-	$(BIN)/python -m benchmarks solar $(BENCH_FLAGS) --json bench-results/solar.json
-	$(BIN)/python -m benchmarks permuted $(BENCH_FLAGS) --json bench-results/permuted.json
-	$(BIN)/python -m benchmarks hierarchy $(BENCH_FLAGS) --json bench-results/hierarchy.json
-	$(BIN)/python -m benchmarks scaling $(BENCH_FLAGS) --json bench-results/scaling.json
+	$(BIN)/python -m benchmarks all $(BENCH_FLAGS)
 
 .venv: .venv/installed
 

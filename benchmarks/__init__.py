@@ -1,1 +1,5 @@
-"""Benchmarks: measured beside published or live peers, printed as a table, written as JSON."""
+"""Measured tables, beside published figures and other libraries: ``python -m benchmarks NAME`` in a clone's root.
+
+Every module or folder here except ``common`` is a benchmark: ``benchmarks/NAME.py`` (or ``benchmarks/NAME/``) defines
+``BENCHMARK``, and nothing else has to be changed to add one.
+"""

@@ -1,15 +1,18 @@
-"""Do the engines agree? Every exact one beside full unrolling and ``higher``; what the approximate ones are off by."""
+"""Agreement of the meta-gradient engines with full unrolling and with ``higher``, and errors of approximate ones."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from benchmarks.peers import PeerGradient, higher_unroll, peer_versions
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import one_thread
+from benchmarks.common.peers import PeerGradient, higher_unroll, peer_versions
+from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad import (
     AmortizedELBO,
@@ -56,12 +59,12 @@ APPROXIMATE: dict[str, Engine] = {
 
 
 def small_mlp(outputs: int) -> nn.Module:
-    """2-16-16-outputs, tanh."""
+    """Return a network 2-16-16-outputs with tanh."""
     return MLP(2, [16, 16], outputs, activation="tanh")
 
 
 def conv_with_groupnorm(outputs: int) -> nn.Module:
-    """Frames (N, 2, H, W) -> (N, outputs); a chain of stages, the last one linear."""
+    """Return a network of frames (N, 2, H, W) -> (N, outputs): a chain of stages, the last one linear."""
     return nn.Sequential(
         nn.Conv2d(2, 6, 3, padding=1),
         nn.GroupNorm(2, 6),
@@ -75,12 +78,12 @@ def conv_with_groupnorm(outputs: int) -> nn.Module:
 
 
 def small_unet(outputs: int) -> nn.Module:
-    """Frames (N, 2, H, W) -> (N, outputs, H, W), with skips."""
+    """Return a network of frames (N, 2, H, W) -> (N, outputs, H, W) with skip connections."""
     return UNet(2, outputs, width=4, levels=2)
 
 
 def conv_transpose(outputs: int) -> nn.Module:
-    """Frames (N, 2, H, W) -> (N, outputs, H, W), down and up again."""
+    """Return a network of frames (N, 2, H, W) -> (N, outputs, H, W) that halves and doubles the resolution."""
     return nn.Sequential(
         nn.Conv2d(2, 6, 4, stride=2, padding=1), nn.Softplus(), nn.ConvTranspose2d(6, outputs, 4, stride=2, padding=1)
     )
@@ -88,20 +91,20 @@ def conv_transpose(outputs: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class Case:
-    """One problem: what is adapted, to what, and how."""
+    """One problem: a network, a likelihood, an inner loop and an objective."""
 
     network: Callable[[int], nn.Module]
     likelihood: Likelihood
     inner: InnerLoop
     objective: QueryLoss | AmortizedELBO
     targets: tuple[int, ...]
-    """Shape of one observation's target."""
+    """The shape of one observation's target."""
     outputs: int
     stochastic: str = ".*"
-    inputs: tuple[int, ...] = field(default=(2, FRAME, FRAME))
+    inputs: tuple[int, ...] = (2, FRAME, FRAME)
 
     def describe(self) -> Row:
-        """The first columns of its row."""
+        """Return the first columns of the problem's row."""
         inner = self.inner
         special = [
             f"samples {inner.samples}/{self.objective.samples}",
@@ -117,7 +120,7 @@ class Case:
         }
 
     def build(self, dtype: torch.dtype) -> tuple[Problem, WeightDistribution, Task]:
-        """The problem, theta and a random task, in a given precision."""
+        """Return the problem, theta and a random task in a given precision."""
         torch.manual_seed(0)
         network = BayesianNetwork(self.network(self.outputs).to(dtype), self.stochastic)
         problem = Problem(network, self.likelihood, self.inner, self.objective)
@@ -160,11 +163,17 @@ CASES: Sequence[Case] = (
     Case(conv_transpose, Gaussian(), _loop(1e-3, samples=3, learn_lr="per_tensor"), QueryLoss(3), (1, FRAME, FRAME), 1),
     Case(conv_transpose, Categorical(), _loop(1e-3), _elbo(), (FRAME, FRAME), 3),
 )
-QUICK_CASES = CASES[:6]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How many of the problems are compared."""
+
+    problems: int = len(CASES)
 
 
 def relative_difference(gradient: Parameters, reference: Parameters) -> float:
-    """|g - reference| / |reference|, the largest over three parts: means, rhos, and everything else together."""
+    """Return |g - reference| / |reference|, the largest of three: means, rhos, and everything else together."""
     ours, theirs = _parts(gradient, list(reference.named())), _parts(reference, list(reference.named()))
     return max(float((a - b).norm() / b.norm()) for a, b in zip(ours, theirs, strict=True))
 
@@ -175,14 +184,14 @@ def _parts(gradient: Parameters, names: Sequence[str]) -> list[Tensor]:
 
 
 def _finite(result: MetaGradient | PeerGradient | NonFinite) -> Parameters:
-    """The gradient; a problem of this benchmark that diverges is a mistake in its settings."""
+    """Return the gradient; a problem of this benchmark that diverges is a mistake in its settings."""
     if isinstance(result, NonFinite):
         raise ValueError(str(result))
     return result.grads
 
 
-def differences(case: Case, engines: Mapping[str, Engine], dtype: torch.dtype) -> dict[str, float]:
-    """Of each engine's gradient from that of ``unrolled``, all in the same precision."""
+def differences(case: Case, engines: Mapping[str, Callable[..., Any]], dtype: torch.dtype) -> dict[str, float]:
+    """Return the difference of each engine's gradient from that of ``unrolled`` in the same precision."""
     problem, theta, task = case.build(dtype)
     noise = Noise(7)
     reference = _finite(unrolled(problem, theta, task, noise))
@@ -192,52 +201,46 @@ def differences(case: Case, engines: Mapping[str, Engine], dtype: torch.dtype) -
     }
 
 
-def difference_of_higher(case: Case) -> float:
-    """The same for ``higher``, in float64."""
-    problem, theta, task = case.build(torch.float64)
-    noise = Noise(7)
-    reference = _finite(unrolled(problem, theta, task, noise))
-    return relative_difference(_finite(higher_unroll(problem, theta, task, noise)), reference)
-
-
 def compare(case: Case) -> Row:
-    """One row: all differences of one problem."""
+    """Return the row of one problem."""
     return {
         **case.describe(),
-        **differences(case, EXACT, torch.float64),
-        "higher": difference_of_higher(case),
+        **differences(case, {**EXACT, "higher": higher_unroll}, torch.float64),
         **{f"{name}_float32": value for name, value in differences(case, EXACT, torch.float32).items()},
         **{f"error_{name}": value for name, value in differences(case, APPROXIMATE, torch.float64).items()},
     }
 
 
-def run(*, quick: bool = False, cases: Sequence[Case] | None = None) -> BenchResult:
-    """All problems; ``quick``: the first six."""
-    cases = cases or (QUICK_CASES if quick else CASES)
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Compare all engines on the problems."""
     peers = peer_versions()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small are faster on one thread
-    try:
-        rows = [compare(case) for case in tqdm(cases, desc="gradients", unit="problem")]
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread():
+        rows = [compare(case) for case in tqdm(CASES[: context.settings.problems], desc="gradients", unit="problem")]
     headline = {
         "max_difference_float64": max(row[name] for row in rows for name in EXACT),
         "max_difference_higher": max(row["higher"] for row in rows),
         "max_difference_float32": max(row[f"{name}_float32"] for row in rows for name in EXACT),
         **{f"error_{name}": statistics.median(row[f"error_{name}"] for row in rows) for name in APPROXIMATE},
     }
-    settings = {"bench": "gradients", "quick": quick, "inner_steps": STEPS, "k_shot": K_SHOT, "k_query": K_QUERY}
-    return BenchResult(headline, rows, {**settings, "peers": peers}, _notes())
-
-
-def _notes() -> list[str]:
-    return [
+    settings = {"inner_steps": STEPS, "k_shot": K_SHOT, "k_query": K_QUERY, "peers": peers}
+    notes = [
         "every number: relative difference from full unrolling (`unrolled`) in the same precision and with the same "
         "noise; the largest of three, for means, rhos and plain parameters",
         "checkpointed, mixed, twice_reverse, keeping_all: exact engines, float64, then float32; "
         "higher: another library's unrolling, float64, learned step sizes by its override of lr",
         f"error_...: approximate engines, float64, {STEPS} inner steps; headline: the median over the problems. "
-        "implicit takes the adapted weights for a minimum, which they are not after so few steps",
+        "implicit assumes that the adapted weights are a minimum, which they are not after so few steps",
         "samples a/b: weight samples inside / outside; trunk: the first stages are meta-learned and not adapted",
     ]
+    return BenchmarkResult(headline, rows, notes, settings)
+
+
+BENCHMARK = Benchmark(
+    "gradients",
+    "every engine against full unrolling, and against `higher`",
+    measure,
+    full=Settings(),
+    quick=Settings(problems=6),
+    quick_note="the first problems only",
+    extras=("bench",),
+)

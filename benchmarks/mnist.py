@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.data import mnist
-from benchmarks.jobs import run_all
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.data import MNIST, mnist
+from benchmarks.common.result import BenchmarkResult, Row
 from metaprior import scores
 from metaprior.forecasts import CategoricalForecast
 from metaprior.likelihoods import Categorical
@@ -18,7 +18,7 @@ from metaprior.models.mlp import MLP
 from metaprior.posterior import Posterior
 from metaprior.priors import NormalPrior
 
-WIDTHS = (1200, 400)  # the long ones first, so that no core waits at the end
+WIDTHS = (1200, 400)  # the longest fits first, so that no core waits at the end
 TEMPERATURES = (0.1, 0.5, 1.0)
 PRUNED = (0.0, 0.75, 0.95)
 
@@ -33,7 +33,7 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every row."""
+    """The same settings for every row."""
 
     epochs: int = 30
     batch_size: int = 256
@@ -44,11 +44,8 @@ class Settings:
     test_samples: int = 20
 
 
-QUICK = Settings(epochs=3, train_images=5_000, test_samples=5)
-
-
 class Job(NamedTuple):
-    """One fit."""
+    """One fit of a network at one temperature."""
 
     folder: Path
     width: int
@@ -57,7 +54,7 @@ class Job(NamedTuple):
 
 
 def fit_network(job: Job) -> list[Row]:
-    """Fit one network; one row for it as it is, and one for each share of its weights pruned."""
+    """Fit one network, and return a row for each share of its weights pruned."""
     settings, started = job.settings, time.perf_counter()
     images, labels = mnist(job.folder, "train")
     torch.manual_seed(0)
@@ -100,12 +97,11 @@ def _scores(posterior: Posterior, job: Job) -> Row:
     }
 
 
-def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> BenchResult:
-    """Both networks at every temperature, then the published figures."""
-    settings = QUICK if quick else Settings()
-    jobs = [Job(folder, width, temperature, settings) for width in WIDTHS for temperature in TEMPERATURES]
-    mnist(folder, "test")  # missing files are said here, once, and not by every worker
-    fitted = run_all(fit_network, jobs, workers=workers, label="MNIST")
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Fit both networks at every temperature, and put the published figures beside them."""
+    settings = context.settings
+    jobs = [Job(context.data, width, temperature, settings) for width in WIDTHS for temperature in TEMPERATURES]
+    fitted = context.map(fit_network, jobs)
     headline = {}
     for job, (whole, *_) in zip(jobs, fitted, strict=True):
         for score in ("error_percent", "ece"):
@@ -116,6 +112,16 @@ def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> Ben
     notes = [
         "published: Blundell et al. 2015, table 1 (cited from memory), up to 600 epochs, tuned on a validation set",
         "the best T is read off the test rows; ece: expected calibration error, 15 bins",
-        *["--quick: too few epochs and images to compare with the published figures"] * quick,
     ]
-    return BenchResult(headline, rows, {"bench": "mnist", "quick": quick, **vars(settings)}, notes)
+    return BenchmarkResult(headline, rows, notes)
+
+
+BENCHMARK = Benchmark(
+    "mnist",
+    "digits, three temperatures, error and calibration",
+    measure,
+    full=Settings(),
+    quick=Settings(epochs=3, train_images=5_000, test_samples=5),
+    quick_note="too few epochs and images to compare with the published figures",
+    data=(MNIST,),
+)

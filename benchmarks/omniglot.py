@@ -1,8 +1,8 @@
 """Omniglot, five classes from one and from five examples each: ABML, MAML, ANIL, and Bayes by Backprop alone.
 
-They are the same code with the same network, tasks and time. MAML adapts all layers, as published; ABML the last one,
-and so does ANIL ("almost no inner loop", Raghu et al. 2020), which is ABML with a point prior. Bayes by Backprop has
-nothing but the support set of the test task, so it shows what the other tasks are worth.
+All methods are the same code with the same network, tasks and time. MAML adapts all layers, as published; ABML adapts
+the last one, and so does ANIL ("almost no inner loop", Raghu et al. 2020), which is ABML with a point prior. Bayes by
+Backprop sees only the support set of the test task, so it shows what the other tasks are worth.
 """
 
 import time
@@ -17,9 +17,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from benchmarks.budget import fit_within
-from benchmarks.jobs import run_all
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import first_tasks, fit_within
+from benchmarks.common.data import OMNIGLOT
+from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
 from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import CategoricalForecast
@@ -39,7 +40,7 @@ from metaprior.training.settings import MetaTraining
 
 ABML, MAML, ANIL, ALONE = "ABML", "MAML", "ANIL (MAML of the last layer)", "Bayes by Backprop, task alone"
 WAYS = 5
-SHOTS = (5, 1)  # the long ones first, so that no core waits at the end
+SHOTS = (5, 1)  # the longest first, so that no core waits at the end
 HEAD = r"head\..*"
 MEASURES = ("accuracy", "nll")
 TRAINING_SEED, TEST_SEED = 1, 2
@@ -54,24 +55,24 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every learner, but for what makes them what they are. Choices are made on the validation classes."""
+    """Settings that were chosen on the validation classes."""
 
     seconds: float = 240.0
-    """CPU seconds of each method at each number of shots: to learn from tasks, or to fit all test tasks alone."""
+    """CPU seconds of each method at each number of shots: to learn from tasks, or to fit all test tasks."""
     width: int = 32
     inner_steps: int = 1
-    """One long step. Several saturate: what is left to learn of five examples that are told apart is little, so query
-    examples, which are less alike, never become sure, and every forecast is underconfident."""
+    """One long step. Several steps saturate: once five examples are told apart, little is left to learn from them, so
+    that forecasts of query examples, which are less alike, stay underconfident."""
     inner_lr: float = 1.0
-    """First step size; learned from there."""
+    """Initial step size; it is learned."""
     maml_steps: int = 3
-    """The last layer starts at zero, so the first step moves nothing but it: a single one would be ANIL."""
+    """The last layer starts at zero, so the first step moves only that layer: a single step would be ANIL."""
     maml_lr: float = 0.4
-    """First step size of all layers; learned from there too."""
+    """Initial step size of all layers; it is learned."""
     inner_samples: int = 4
     kl_weight: float = 3e-4
     sigma: float = 0.02
-    """First standard deviation of the last layer's weights (which start at zero)."""
+    """Initial standard deviation of the last layer's weights (which start at zero)."""
     outer_samples: int = 10
     meta_batch: int = 4
     lr: float = 4e-3
@@ -83,9 +84,6 @@ class Settings:
     test_samples: int = 50
     alone_lr: float = 2e-2
     alone_prior_std: float = 1.0
-
-
-QUICK = Settings(seconds=6.0, width=16, test_tasks=20, test_samples=10)
 
 
 class Job(NamedTuple):
@@ -106,18 +104,18 @@ class TaskScore(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """All test tasks, a failed one being None; and what is to be said about the training."""
+    """The scores of all test tasks (None for a failed one), and columns about the training."""
 
     scores: list[TaskScore | None]
     about: Row
 
 
 def network(settings: Settings) -> nn.Sequential:
-    """Conv4 with a LayerNorm before its last layer, from the same first weights for everybody.
+    """Return Conv4 with a LayerNorm before its last layer, with the same initial weights for every method.
 
-    Features that passed a ReLU have most of their length in what all images share. That direction tells no classes
-    apart, but it is where the last layer's loss is steepest, so it would limit the step sizes, and noise along it is a
-    random preference for a class. Classes are numbered by chance in every task, so the last layer starts at zero.
+    Features that passed a ReLU have most of their length in a direction that all images share. It tells no classes
+    apart, but the last layer's loss is steepest along it, so it would limit the step sizes, and noise along it is a
+    random preference for a class. Classes are numbered at random in every task, so the last layer starts at zero.
     """
     torch.manual_seed(0)
     *trunk, (name, head) = Conv4(classes=WAYS, width=settings.width).named_children()
@@ -127,12 +125,12 @@ def network(settings: Settings) -> nn.Sequential:
 
 
 def tasks_of(folder: Path, part: Part, *, shots: int, k_query: int, seed: int) -> FewShotClasses:
-    """Tasks from the classes of one part of Omniglot."""
+    """Return tasks from the classes of one part of Omniglot."""
     return FewShotClasses(*omniglot(folder, part), ways=WAYS, k_shot=shots, k_query=k_query, seed=seed)
 
 
 def learner(method: str, settings: Settings) -> MetaLearner:
-    """ABML; or MAML and ANIL: a point prior, no KL, one sample. Step sizes are learned, one for each tensor."""
+    """Return ABML, or MAML or ANIL (a point prior, no KL, one sample). Each tensor's step size is learned."""
     inner = InnerLoop(
         steps=settings.inner_steps,
         lr=settings.inner_lr,
@@ -159,17 +157,17 @@ def learner(method: str, settings: Settings) -> MetaLearner:
     )
 
 
-def measure(job: Job) -> Measured:
-    """Train if there is something to train, then adapt to every test task and score its query set."""
+def measure_method(job: Job) -> Measured:
+    """Train a method that learns from tasks, then adapt to every test task and score its query set."""
     settings = job.settings
     source = tasks_of(job.folder, "test", shots=job.shots, k_query=settings.test_query, seed=TEST_SEED)
-    tasks = [source[index] for index in range(settings.test_tasks)]
+    tasks = first_tasks(source, settings.test_tasks)
     return _alone(tasks, settings) if job.method == ALONE else _meta_learned(job, tasks)
 
 
 def _meta_learned(job: Job, tasks: Sequence[Task]) -> Measured:
     settings, trained = job.settings, learner(job.method, job.settings)
-    # The features are of no use at first, so there is nothing to learn about scales, or to search step sizes on, alone.
+    # The features are of no use at first, so scales cannot be learned, or step sizes searched, before the means.
     training = MetaTraining(
         meta_batch=settings.meta_batch,
         lr=settings.lr,
@@ -186,9 +184,9 @@ def _meta_learned(job: Job, tasks: Sequence[Task]) -> Measured:
 
 
 def _alone(tasks: Sequence[Task], settings: Settings) -> Measured:
-    """Bayes by Backprop, the last layer random and all others learned too; each test task has its share of the time.
+    """Fit Bayes by Backprop to each test task for its share of the time, with a random last layer.
 
-    With every weight random, the KL of 28,000 of them outweighs 25 images, and the fit stays at the prior: chance.
+    With all 28,000 weights random their KL outweighs 25 images, the fit stays at the prior, and accuracy is chance.
     """
     module = network(settings)
 
@@ -203,14 +201,14 @@ def _alone(tasks: Sequence[Task], settings: Settings) -> Measured:
 
 
 def _steps_within(seconds: float, run_steps: Callable[[int], object], trial: int = 10) -> int:
-    run_steps(1)  # what happens once
+    run_steps(1)  # what happens once is not measured
     started = time.process_time()
     run_steps(trial)
     return max(1, round(seconds * trial / (time.process_time() - started)))
 
 
 def score_tasks(adapt: Callable[[Examples], Posterior], tasks: Sequence[Task], samples: int) -> list[TaskScore | None]:
-    """Every task's own scores; None where a number was not finite."""
+    """Return the scores of every task; None where a number was not finite."""
     return [_score(adapt, task, samples, index) for index, task in enumerate(tasks)]
 
 
@@ -230,7 +228,7 @@ def _score(adapt: Callable[[Examples], Posterior], task: Task, samples: int, see
 
 
 def counts_of(forecast: CategoricalForecast, labels: torch.Tensor) -> FloatArray:
-    """The sums (3, bins + 1) behind a calibration error; those of several tasks may be added."""
+    """Return the sums (3, bins + 1) of a calibration error; those of several tasks may be added."""
     reliability = Reliability(BINS)
     reliability.add(forecast, labels)
     counts = np.zeros((3, BINS + 1))
@@ -241,25 +239,25 @@ def counts_of(forecast: CategoricalForecast, labels: torch.Tensor) -> FloatArray
 
 
 def pooled_ece(counts: FloatArray) -> FloatArray:
-    r"""$\sum_b |\mathrm{right}_b - \mathrm{confidence}_b| / \sum_b n_b$ of sums (..., 3, bins), shape (...)."""
+    r"""Return $\sum_b |\mathrm{right}_b - \mathrm{confidence}_b| / \sum_b n_b$ of sums (..., 3, bins), shape (...)."""
     sure, right, labels = np.moveaxis(counts, -2, 0)
     error: FloatArray = np.abs(right - sure).sum(-1) / labels.sum(-1)
     return error
 
 
 def resampled(counts: FloatArray) -> FloatArray:
-    """Sums over tasks (resamples, 3, bins), tasks (T, 3, bins) drawn with replacement: the bootstrap over tasks."""
+    """Return sums (resamples, 3, bins) over tasks (T, 3, bins) that are drawn with replacement (bootstrap)."""
     generator = Noise(0).fork("bootstrap over tasks").generator()
     drawn = torch.randint(len(counts), (RESAMPLES, len(counts)), generator=generator).numpy()
     return np.stack([counts[rows].sum(0) for rows in drawn])
 
 
 def row_of(method: str, shots: int, measured: Measured) -> Row:
-    """Means over tasks with their standard errors; the calibration error of all labels together, with its bootstrap."""
+    """Return means over tasks with standard errors, and the calibration error of all labels with its bootstrap."""
     found = [score for score in measured.scores if score is not None]
     row: Row = {"method": method, "shots": shots, "tasks": len(found), "failed": len(measured.scores) - len(found)}
     for name in MEASURES:
-        row |= _mean(name, [getattr(score, name) for score in found])
+        row |= mean_row(name, [getattr(score, name) for score in found])
     counts = np.stack([score.counts for score in found])
     row |= {"ece": float(pooled_ece(counts.sum(0))), "ece_se": float(pooled_ece(resampled(counts)).std(ddof=1))}
     sure, _, labels = counts.sum(0).sum(-1)
@@ -267,11 +265,11 @@ def row_of(method: str, shots: int, measured: Measured) -> Row:
 
 
 def difference_row(other: str, shots: int, abml: Measured, theirs: Measured) -> Row:
-    """ABML minus another on the tasks that both could adapt to: much less noisy than two rows side by side."""
+    """Return the paired differences of ABML and another method on the tasks that both could adapt to."""
     pairs = [(a, m) for a, m in zip(abml.scores, theirs.scores, strict=True) if a is not None and m is not None]
     row: Row = {"method": f"ABML minus {other}, same tasks", "shots": shots, "tasks": len(pairs)}
     for name in MEASURES:
-        row |= _mean(name, [getattr(a, name) - getattr(m, name) for a, m in pairs])
+        row |= mean_row(name, [getattr(a, name) - getattr(m, name) for a, m in pairs])
     one, two = (np.stack([pair[side].counts for pair in pairs]) for side in (0, 1))
     error = pooled_ece(resampled(one)) - pooled_ece(resampled(two))  # the same tasks are drawn for both
     return row | {
@@ -280,13 +278,8 @@ def difference_row(other: str, shots: int, abml: Measured, theirs: Measured) -> 
     }
 
 
-def _mean(name: str, values: Sequence[float]) -> Row:
-    tensor = torch.tensor(values, dtype=torch.float64)
-    return {name: float(tensor.mean()), f"{name}_se": scores.standard_error(tensor)}
-
-
 def headline_of(rows: Sequence[Row]) -> dict[str, float]:
-    """Accuracy, NLL and calibration error by shots and method, and ABML's calibration error as a share of MAML's."""
+    """Return accuracy, NLL and calibration error by shots and method, and ABML's calibration error over MAML's."""
     by_cell = {(row["method"], row["shots"]): row for row in rows}
     headline: dict[str, float] = {}
     for shots in sorted(SHOTS):
@@ -297,14 +290,11 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
     return headline
 
 
-def run(
-    folder: Path, *, quick: bool = False, workers: int | None = None, settings: Settings | None = None
-) -> BenchResult:
-    """Every method at both numbers of shots, then the published figures."""
-    settings = settings or (QUICK if quick else Settings())
-    omniglot(folder, "test")  # missing files are said here, once, and not by every worker
-    jobs = [Job(folder, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
-    found = run_all(measure, jobs, workers=workers, label="Omniglot")
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Measure every method at both numbers of shots, and put the published figures beside them."""
+    settings = context.settings
+    jobs = [Job(context.data, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
+    found = context.map(measure_method, jobs)
     measured = {(job.method, job.shots): result for job, result in zip(jobs, found, strict=True)}
     rows = [row_of(*cell, measured[cell]) for cell in sorted(measured, key=lambda cell: cell[1])]
     headline = headline_of(rows)
@@ -314,11 +304,7 @@ def run(
         for shots in sorted(SHOTS)
     ]
     rows += [{"method": f"published: {name}", "shots": 5, "accuracy": value} for name, value in PUBLISHED.items()]
-    return BenchResult(headline, rows, {"bench": "omniglot", "quick": quick, **vars(settings)}, _notes(settings, quick))
-
-
-def _notes(settings: Settings, quick: bool) -> list[str]:
-    return [
+    notes = [
         f"{WAYS} ways, Vinyals splits; Conv4 of width {settings.width} with GroupNorm, and LayerNorm before the last "
         f"layer; learned step sizes; steps of the last layer (ABML, ANIL): {settings.inner_steps}, of all layers "
         f"(MAML): {settings.maml_steps}",
@@ -329,5 +315,16 @@ def _notes(settings: Settings, quick: bool) -> list[str]:
         f"{settings.test_samples}",
         f"standard errors over tasks; ece: {BINS} bins, of all tasks' labels together, standard error by bootstrap",
         "published: accuracies in Rothfuss et al. 2021 (PACOH), their rerun of all five; their tasks and budget differ",
-        *["--quick: too short a training to compare anything"] * quick,
     ]
+    return BenchmarkResult(headline, rows, notes)
+
+
+BENCHMARK = Benchmark(
+    "omniglot",
+    "five classes of characters from one and five examples, beside MAML and Bayes by Backprop",
+    measure,
+    full=Settings(),
+    quick=Settings(seconds=6.0, width=16, test_tasks=20, test_samples=10),
+    quick_note="too short a training to compare anything",
+    data=(OMNIGLOT,),
+)

@@ -1,15 +1,15 @@
-"""Digits with permuted labels or permuted pixels, in the manner of Amit & Meir 2018: what are other tasks worth?
+"""Digits with permuted labels or permuted pixels, as in Amit & Meir 2018: what are other tasks worth?
 
 A task is MNIST with one permutation. Methods see training tasks with many images, then new tasks with 2,000 images
-each, and are judged by their error on test images under the new permutation. Permuted labels share everything but the
-last layer, permuted pixels everything but the first: a prior over weights has to find that out by itself.
+each, and are scored by their error on test images under the new permutation. Tasks of permuted labels share all layers
+except the last one, tasks of permuted pixels all except the first: a prior over weights has to learn that from them.
 """
 
 import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.budget import fit_within
-from benchmarks.data import mnist
-from benchmarks.jobs import run_all
-from benchmarks.result import BenchResult, Row
-from metaprior import scores
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import first_tasks, fit_within
+from benchmarks.common.data import MNIST, mnist
+from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.forecasts import CategoricalForecast
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Categorical
@@ -42,11 +41,11 @@ SCRATCH, ALONE, WARM = "scratch", "Bayes by Backprop, task alone", "warm start"
 HIERARCHICAL, AMORTISED = "hierarchical", "amortised"
 METHODS = (HIERARCHICAL, AMORTISED, SCRATCH, ALONE, WARM)
 TRAINED_ON = {SCRATCH: 0, ALONE: 0, WARM: 1}
-"""Training tasks that a method sees, where not all."""
+"""Training tasks that a method sees, if not all."""
 SWAPS = 200
 """Pairs of pixels that change places in a task of permuted pixels."""
 TEST_TASKS_FROM = 1000
-"""Tasks from this index on are the new ones; those of a choice of settings lie between."""
+"""Tasks from this index on are the new ones; settings were chosen on tasks between those of training and these."""
 
 PUBLISHED = {
     LABELS: {"scratch": 2.3, "MAML": 1.16, "MLAP-S": 0.75},
@@ -56,24 +55,26 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """For one kind of tasks, chosen on permutations that are neither trained on nor tested. The publication has 150
-    epochs over the training tasks, 20 new tasks, and 200 epochs over each."""
+class KindSettings:
+    """For one kind of tasks, chosen on permutations that are neither trained on nor tested.
+
+    The publication has 150 epochs over the training tasks, 20 new tasks, and 200 epochs over each.
+    """
 
     train_tasks: int
     train_images: int = 60_000
     images: int = 2_000
-    """Of a new task."""
+    """Images of a new task."""
     test_images: int = 5_000
     test_tasks: int = 10
     test_samples: int = 10
     width: int = 200
     first_steps: int = 1_500
-    """Of a plain network on the first training task: where all that learn from training tasks start."""
+    """Steps of a plain network on the first training task, where all methods that learn from training tasks start."""
     plain_batch: int = 64
     plain_lr: float = 1e-3
     plain_epochs: int = 40
-    """Over the images of a new task."""
+    """Epochs over the images of a new task."""
     epochs: int = 200
     local_steps: int = 20
     batch_size: int = 32
@@ -83,32 +84,36 @@ class Settings:
     alone_prior_std: float = 0.1
     amortised_seconds: float = 300.0
     amortised_images: int = 200
-    """In the support set, and in the query set, of a task of meta-training."""
+    """Images in the support set, and in the query set, of a task of meta-training."""
     inner_steps: int = 5
     inner_lr: float = 0.1
 
 
-FULL = {LABELS: Settings(train_tasks=5), PIXELS: Settings(train_tasks=10, epochs=120, batch_size=64)}
-QUICK = {
-    kind: Settings(
-        train_tasks=2,
-        train_images=2_000,
-        images=500,
-        test_images=500,
-        test_tasks=2,
-        test_samples=4,
-        width=50,
-        first_steps=30,
-        plain_epochs=3,
-        epochs=4,
-        local_steps=10,
-        adapt_steps=20,
-        alone_epochs=3,
-        amortised_seconds=3.0,
-        amortised_images=20,
-    )
-    for kind in (LABELS, PIXELS)
-}
+@dataclass(frozen=True)
+class Settings:
+    """Settings for both kinds of tasks."""
+
+    labels: KindSettings = KindSettings(train_tasks=5)
+    pixels: KindSettings = KindSettings(train_tasks=10, epochs=120, batch_size=64)
+
+
+QUICK = KindSettings(
+    train_tasks=2,
+    train_images=2_000,
+    images=500,
+    test_images=500,
+    test_tasks=2,
+    test_samples=4,
+    width=50,
+    first_steps=30,
+    plain_epochs=3,
+    epochs=4,
+    local_steps=10,
+    adapt_steps=20,
+    alone_epochs=3,
+    amortised_seconds=3.0,
+    amortised_images=20,
+)
 
 
 class Job(NamedTuple):
@@ -117,18 +122,18 @@ class Job(NamedTuple):
     folder: Path
     kind: str
     method: str
-    settings: Settings
+    settings: KindSettings
 
 
 class Permuted:
-    """Tasks by index: images of the training set as support, of the test set as query, under permutation ``index``."""
+    """Tasks with images of the training set as support and of the test set as query, under permutation ``index``."""
 
     def __init__(self, folder: Path, kind: str, support: int, query: int, *, same: int | None = None) -> None:
         self._train, self._test = _images(folder, "train"), _images(folder, "test")
         self._kind, self._support, self._query, self._same = kind, support, query, same
 
     def __getitem__(self, index: int) -> Task:
-        """``same``: only so many permutations, and other images in every turn."""
+        """Return a task; ``same`` limits the number of permutations, which then return with other images."""
         permutation = index if self._same is None else index % self._same
         support = _drawn(self._train, self._support, Noise(0, task=index).fork("support images"))
         query = _drawn(self._test, self._query, Noise(0, task=index).fork("query images"))
@@ -157,8 +162,8 @@ def _drawn(pool: Examples, count: int, noise: Noise) -> Examples:
     return Examples(pool.x[rows], pool.y[rows])
 
 
-def network(kind: str, settings: Settings, seed: int = 0) -> nn.Module:
-    """The publication's networks: two convolutions and two layers for labels, three hidden layers for pixels."""
+def network(kind: str, settings: KindSettings, seed: int = 0) -> nn.Module:
+    """Return the publication's network: two convolutions and two layers for labels, three hidden layers for pixels."""
     torch.manual_seed(seed)
     if kind == PIXELS:
         return MLP(784, [settings.width] * 3, 10)
@@ -177,9 +182,9 @@ def network(kind: str, settings: Settings, seed: int = 0) -> nn.Module:
 
 
 Classifier = Callable[[Tensor], Tensor]
-"""Images -> labels."""
+"""Returns the labels of images."""
 Learner = Callable[[Examples, int], Classifier]
-"""(support set of a new task, its number) -> classifier."""
+"""Returns a classifier for the support set of a new task and its number."""
 
 
 def _by_forecast(posterior: Posterior, samples: int) -> Classifier:
@@ -193,19 +198,18 @@ def _by_forecast(posterior: Posterior, samples: int) -> Classifier:
 
 
 def _training_tasks(job: Job, count: int) -> list[Task]:
-    source = Permuted(job.folder, job.kind, job.settings.train_images, 1)
-    return [source[index] for index in range(count)]
+    return first_tasks(Permuted(job.folder, job.kind, job.settings.train_images, 1), count)
 
 
 def _trained_on(first: Examples, job: Job) -> nn.Module:
-    """A plain network that knows the first training task."""
+    """Return a plain network that was trained on the first training task."""
     settings, module = job.settings, network(job.kind, job.settings)
     _train(module, first, settings, steps=settings.first_steps)
     return module
 
 
 def hierarchical(job: Job) -> Learner:
-    """A posterior for every training task and for the prior; a new task descends under it."""
+    """Learn a posterior for every training task and for their prior, under which new tasks are fitted."""
     settings, tasks = job.settings, _training_tasks(job, job.settings.train_tasks)
     hvi = HierarchicalVI(_trained_on(tasks[0].support, job), Categorical(), hyperprior=GaussianHyperprior())
     hvi.fit(
@@ -215,7 +219,7 @@ def hierarchical(job: Job) -> Learner:
         task_batch=len(tasks),
         batch_size=settings.batch_size,
         lr=settings.lr,
-        kl_warmup=0.0,  # so many images are heard above any KL, and tasks that are let go first drift apart
+        kl_warmup=0.0,  # the likelihood of so many images outweighs any KL, and with a warm-up the tasks drift apart
         progress=False,
     )
 
@@ -228,7 +232,7 @@ def hierarchical(job: Job) -> Learner:
 
 
 def amortised(job: Job) -> Learner:
-    """A few inner steps from a learned prior; in training from few images, of a new task from all."""
+    """Learn a prior for a few inner steps: from few images in training, from all images of a new task."""
     settings, first = job.settings, _training_tasks(job, 1)[0].support
     inner = InnerLoop(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
     learner = MetaLearner(_trained_on(first, job), Categorical(), inner=inner, objective="predictive", outer_samples=2)
@@ -244,7 +248,7 @@ def amortised(job: Job) -> Learner:
 
 
 def alone(job: Job) -> Learner:
-    """Bayes by Backprop on the new task's images, from a prior that knows nothing."""
+    """Fit Bayes by Backprop to the new task's images, with the same prior for all weights."""
     settings = job.settings
 
     def learn(support: Examples, number: int) -> Classifier:
@@ -264,17 +268,17 @@ def alone(job: Job) -> Learner:
 
 
 def scratch(job: Job) -> Learner:
-    """A plain network on the new task's images."""
+    """Train a plain network on the new task's images."""
     return lambda support, number: _plain(network(job.kind, job.settings, seed=number), support, job.settings)
 
 
 def warm_start(job: Job) -> Learner:
-    """A plain network, trained on the first training task, is where training on a new task starts."""
+    """Train a plain network on the first training task, and continue on the new task's images."""
     module = _trained_on(_training_tasks(job, 1)[0].support, job)
     return lambda support, number: _plain(copy.deepcopy(module), support, job.settings)
 
 
-def _plain(module: nn.Module, support: Examples, settings: Settings) -> Classifier:
+def _plain(module: nn.Module, support: Examples, settings: KindSettings) -> Classifier:
     _train(module, support, settings, steps=settings.plain_epochs * math.ceil(support.size / settings.plain_batch))
 
     def labels(x: Tensor) -> Tensor:
@@ -284,7 +288,7 @@ def _plain(module: nn.Module, support: Examples, settings: Settings) -> Classifi
     return labels
 
 
-def _train(module: nn.Module, examples: Examples, settings: Settings, *, steps: int) -> None:
+def _train(module: nn.Module, examples: Examples, settings: KindSettings, *, steps: int) -> None:
     optimizer = torch.optim.Adam(module.parameters(), lr=settings.plain_lr)
     for rows in islice(_batches(examples.size, settings.plain_batch), steps):
         optimizer.zero_grad()
@@ -306,8 +310,8 @@ LEARNERS: dict[str, Callable[[Job], Learner]] = {
 }
 
 
-def measure(job: Job) -> Row:
-    """Learn from the training tasks, then each new task; its error, and the time of both."""
+def measure_method(job: Job) -> Row:
+    """Learn from the training tasks, then learn each new task; return the errors and the seconds of both."""
     settings, started = job.settings, time.process_time()
     learn = LEARNERS[job.method](job)
     trained, errors = time.process_time(), list[float]()
@@ -316,12 +320,12 @@ def measure(job: Job) -> Row:
         task = new[TEST_TASKS_FROM + number]
         labels = learn(task.support, number)(task.query.x)
         errors.append(100 * float((labels != task.query.y).double().mean()))
-    values = torch.tensor(errors, dtype=torch.float64)
+    error = mean_row("error", errors)
     return {
         "tasks": f"permuted {job.kind}",
         "method": job.method,
-        "error_percent": float(values.mean()),
-        "error_se": scores.standard_error(values),
+        "error_percent": error["error"],
+        "error_se": error["error_se"],
         "training_tasks": TRAINED_ON.get(job.method, settings.train_tasks),
         "new_tasks": len(errors),
         "training_seconds": trained - started,
@@ -329,37 +333,29 @@ def measure(job: Job) -> Row:
     }
 
 
-def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> BenchResult:
-    """Every method on both kinds of tasks, then the published figures."""
-    settings = QUICK if quick else FULL
-    mnist(folder, "test")  # missing files are said here, once, and not by every worker
-    jobs = [Job(folder, kind, method, settings[kind]) for method in METHODS for kind in (PIXELS, LABELS)]
-    rows = run_all(measure, jobs, workers=workers, label="permuted MNIST")
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Measure every method on both kinds of tasks, and put the published figures beside them."""
+    by_kind: dict[str, KindSettings] = vars(context.settings)
+    jobs = [Job(context.data, kind, method, by_kind[kind]) for method in METHODS for kind in (PIXELS, LABELS)]
+    rows = context.map(measure_method, jobs)
     headline = headline_of({(job.kind, job.method): row["error_percent"] for job, row in zip(jobs, rows, strict=True)})
     for kind, figures in PUBLISHED.items():
         known = {"tasks": f"permuted {kind}", "training_tasks": 5 if kind == LABELS else 10, "new_tasks": 20}
         rows += [{"method": f"published: {name}", **known, "error_percent": e} for name, e in figures.items()]
-    about = {kind: asdict(chosen) for kind, chosen in settings.items()}
-    return BenchResult(headline, rows, {"bench": "permuted", "quick": quick, **about}, _notes(settings[PIXELS], quick))
+    return BenchmarkResult(headline, rows, _notes(by_kind[PIXELS]))
 
 
 def headline_of(errors: dict[tuple[str, str], float]) -> dict[str, float]:
-    """Errors by kind and method, and how many times smaller the hierarchy's is than the best without other tasks."""
-    names = {
-        HIERARCHICAL: "hierarchical",
-        AMORTISED: "amortised",
-        SCRATCH: "scratch",
-        ALONE: "alone",
-        WARM: "warm_start",
-    }
-    headline = {f"error_{kind}_{names[method]}": error for (kind, method), error in errors.items()}
+    """Return errors by kind and method, and the best error without other tasks over that of the hierarchy."""
+    names = {ALONE: "alone", WARM: "warm_start"}
+    headline = {f"error_{kind}_{names.get(method, method)}": error for (kind, method), error in errors.items()}
     for kind in (LABELS, PIXELS):
         best = min(errors[kind, SCRATCH], errors[kind, ALONE])
         headline[f"gain_{kind}"] = best / errors[kind, HIERARCHICAL]
     return headline
 
 
-def _notes(settings: Settings, quick: bool) -> list[str]:
+def _notes(settings: KindSettings) -> list[str]:
     return [
         f"new tasks have {settings.images} images each, training tasks {settings.train_images}; error on "
         f"{settings.test_images} test images under the new permutation, standard error over new tasks; CPU seconds",
@@ -369,5 +365,15 @@ def _notes(settings: Settings, quick: bool) -> list[str]:
         "training task; what it takes is in their time",
         "gain: error of the better of scratch and Bayes by Backprop over that of the hierarchy",
         "published: Amit & Meir 2018, cited from memory; 150 epochs over the training tasks and 200 over a new one",
-        *["--quick: too short a training to compare anything"] * quick,
     ]
+
+
+BENCHMARK = Benchmark(
+    "permuted",
+    "digits with permuted labels or pixels, new tasks of 2,000 images: scratch, warm start, hierarchical, amortised",
+    measure,
+    full=Settings(),
+    quick=Settings(QUICK, QUICK),
+    quick_note="too short a training to compare anything",
+    data=(MNIST,),
+)

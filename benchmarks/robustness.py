@@ -1,19 +1,20 @@
-"""Does training hang on the step size in a configuration? The same training from six values of it, 1e-4 to 1.
+"""How much a training depends on the configured step size: the same training from six values, 1e-4 to 1.
 
-Twice: with the safety nets (a searched first step size, damped inner steps), which are the default, and without. Step
-sizes are learned in both, and a meta-batch without a finite task halves them in both.
+Every training is run with the safety nets (a searched initial step size, damped inner steps), which are the default,
+and without. Step sizes are learned in both, and a meta-batch without a finite task halves them in both.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from tqdm import tqdm
 
-from benchmarks.budget import one_thread
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import first_tasks, one_thread
+from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad.problem import InnerLoop
@@ -27,7 +28,6 @@ from metaprior.training.epoch import run_steps
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
-SWEEP = (1e-4, 1e-3, 1e-2, 2e-2, 1e-1, 1.0)
 HEAD = r"(decoder2|output)\..*"
 TRAINING_SEED, TEST_SEED = 1, 2
 WITH, WITHOUT = "on", "off"
@@ -35,7 +35,7 @@ WITH, WITHOUT = "on", "off"
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every step size."""
+    """The same settings for every step size."""
 
     sinusoid_steps: int = 250
     sinusoid_lr: float = 5e-3
@@ -50,29 +50,25 @@ class Settings:
     width: int = 8
     test_tasks: int = 50
     test_samples: int = 10
-    sweep: tuple[float, ...] = SWEEP
-
-
-QUICK = Settings(sinusoid_steps=30, unet_warm_start=20, unet_steps=5, test_tasks=5, sweep=(1e-4, 2e-2, 1.0))
+    sweep: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 2e-2, 1e-1, 1.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A problem: network, tasks, what is random, how long it is trained."""
+    """A problem: its network, its tasks, which parameters are random, and how long it is trained."""
 
     name: str
     module: Callable[[], nn.Module]
     tasks: Callable[[int], Tasks]
-    """The source of tasks with a seed."""
+    """Returns the source of tasks with a seed."""
     meta_steps: int
     lr: float
     warm_start: int = 0
     stochastic: str = ".*"
-    adapt: str | None = field(default=NOISE)
 
 
 def cases(settings: Settings) -> list[Case]:
-    """Sine waves with everything random, and drifting blobs with a random head after a warm start."""
+    """Return sine waves with all parameters random, and drifting blobs with a random head after a warm start."""
     frame, width = settings.frame, settings.width
     return [
         Case(
@@ -95,14 +91,14 @@ def cases(settings: Settings) -> list[Case]:
 
 
 def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> MetaLearner:
-    """ABML that starts from a given step size."""
+    """Return ABML that starts from a given step size."""
     torch.manual_seed(0)
     inner = InnerLoop(
         steps=settings.inner_steps,
         lr=lr,
         learn_lr="per_tensor",
         kl_weight=settings.kl_weight,
-        adapt=case.adapt,
+        adapt=NOISE,
         damped=nets,
     )
     return MetaLearner(
@@ -116,7 +112,7 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> Met
 
 
 def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
-    """One training and its score on unseen tasks; what cannot be said (a training that stopped at once) is NaN."""
+    """Train once, and return the scores on unseen tasks (NaN where no task could be scored)."""
     learner = learner_for(case, lr, settings, nets=nets)
     training = MetaTraining(
         epochs=1,
@@ -127,7 +123,7 @@ def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
         search_step_size=nets,
     )
     trainer = learner.trainer(case.tasks(TRAINING_SEED), training)
-    stopped = _run_to_the_end(trainer)
+    stopped = _stops_early(trainer)
     learner.theta_ = trainer.theta.detached()
     return {
         "problem": case.name,
@@ -142,8 +138,8 @@ def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
     }
 
 
-def _run_to_the_end(trainer: Trainer) -> bool:
-    """True if the training gave up, because of too many bad tasks in a row."""
+def _stops_early(trainer: Trainer) -> bool:
+    """Return whether the training stopped early because of too many bad tasks in a row."""
     try:
         run_steps(trainer, trainer.settings.steps, progress=False)
     except TrainingDiverged:
@@ -156,8 +152,7 @@ def _is_finite(trainer: Trainer) -> bool:
 
 
 def _scores(learner: MetaLearner, case: Case, settings: Settings) -> Row:
-    source = case.tasks(TEST_SEED)
-    tasks = [source[index] for index in range(settings.test_tasks)]
+    tasks = first_tasks(case.tasks(TEST_SEED), settings.test_tasks)
     try:
         found = learner.evaluate(tasks, shots=(None,), samples=settings.test_samples, progress=False).rows[0]
     except FloatingPointError:
@@ -166,7 +161,7 @@ def _scores(learner: MetaLearner, case: Case, settings: Settings) -> Row:
 
 
 def worst_over_best(rows: Sequence[Row], problem: str, nets: str = WITH) -> float:
-    """Largest error of the sweep over the smallest; infinite if a task of any of its rows could not be scored."""
+    """Return the largest error of the sweep over the smallest; infinite if a task could not be scored."""
     chosen = [row for row in rows if (row["problem"], row["nets"]) == (problem, nets)]
     if any(row["failed"] for row in chosen):
         return math.inf
@@ -175,7 +170,7 @@ def worst_over_best(rows: Sequence[Row], problem: str, nets: str = WITH) -> floa
 
 
 def headline_of(rows: Sequence[Row]) -> dict[str, float]:
-    """The spread of errors by problem, and how many trainings left the finite numbers."""
+    """Return the spread of errors by problem, and the numbers of trainings that diverged or stopped early."""
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     headline = {f"worst_over_best_{problem}": worst_over_best(rows, problem) for problem in problems}
     headline |= {f"worst_over_best_{problem}_without": worst_over_best(rows, problem, WITHOUT) for problem in problems}
@@ -185,9 +180,9 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
     return headline
 
 
-def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
-    """Both problems, every step size, with the safety nets and without."""
-    settings = settings or (QUICK if quick else Settings())
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Train both problems from every step size, with the safety nets and without."""
+    settings = context.settings
     jobs = [(case, lr, nets) for nets in (True, False) for case in cases(settings) for lr in settings.sweep]
     with one_thread():
         rows = [train(case, lr, settings, nets=nets) for case, lr, nets in tqdm(jobs, desc="step sizes", unit="run")]
@@ -195,8 +190,17 @@ def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult
         "rmse and nll: means over unseen tasks, adapted to five examples; failed: tasks without a finite forecast",
         "nets on: search_step_size=True and damped=True, the defaults; off: both False. worst_over_best is infinite "
         "(null in JSON) where a task could not be scored",
-        "powers of ten search the same grid of step sizes, and so train alike to the last bit; 0.02 lies between them",
+        "powers of ten search the same grid of step sizes, so their trainings are bitwise identical; 0.02 lies between",
         "stopped: the training gave up after 40 bad tasks in a row; its theta is the last good one, and is scored",
-        *["--quick: trainings too short to have settled, so the spread is that of unfinished ones"] * quick,
     ]
-    return BenchResult(headline_of(rows), rows, {"bench": "robustness", "quick": quick, **vars(settings)}, notes)
+    return BenchmarkResult(headline_of(rows), rows, notes)
+
+
+BENCHMARK = Benchmark(
+    "robustness",
+    "the same training from step sizes 1e-4 to 1, with the safety nets and without",
+    measure,
+    full=Settings(),
+    quick=Settings(sinusoid_steps=30, unet_warm_start=20, unet_steps=5, test_tasks=5, sweep=(1e-4, 2e-2, 1.0)),
+    quick_note="trainings too short to have settled, so the spread is that of unfinished ones",
+)

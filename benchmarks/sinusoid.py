@@ -1,7 +1,7 @@
 """Sine waves from five points: ABML, MAML (the same code with a point prior) and Bayes by Backprop on a task alone.
 
-The learners that train do so for the same time, on the same tasks, with the same network. Bayes by Backprop has nothing
-but the support set of the test task, so it shows what the other tasks are worth.
+ABML and MAML are trained for the same time, on the same tasks, with the same network. Bayes by Backprop sees only the
+support set of the test task, so it shows what the other tasks are worth.
 """
 
 import time
@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from benchmarks.budget import fit_within, one_thread
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import first_tasks, fit_within, one_thread
+from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.likelihoods import HeteroscedasticGaussian
 from metaprior.metagrad.problem import InnerLoop
@@ -28,7 +29,7 @@ ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
 SHOTS, MOST_SHOTS = 5, 10
 MEASURES = ("mse", "nll", "crps", "coverage_90")
 LIKELIHOOD = HeteroscedasticGaussian(min_scale=0.01)
-"""Waves are known near the five points and unknown far from them: one scale for all x would cover too much."""
+"""A wave is known near the five points and unknown far from them: one scale for all x would cover too much."""
 TRAINING_SEED, TEST_SEED = 1, 12  # settings were chosen on tasks of seeds 2 and 77
 
 PUBLISHED = {1: 0.600, 10: 0.280}
@@ -37,14 +38,14 @@ PUBLISHED = {1: 0.600, 10: 0.280}
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every learner, but for what makes them what they are (``kl_weight``, ``outer_samples``)."""
+    """The same settings for every learner, except ``kl_weight`` and ``outer_samples``, which are those of ABML."""
 
     seconds: float = 300.0
-    """CPU seconds of training, of ABML and of MAML each."""
+    """CPU seconds of training for ABML and for MAML."""
     activation: str = "tanh"
     inner_steps: int = 10
     inner_lr: float = 0.01
-    """First step size, the published one. It is learned from there, and not searched: see the notes."""
+    """The initial step size, as published. It is learned from there, and not searched: see the notes."""
     kl_weight: float = 1e-3
     outer_samples: int = 4
     meta_batch: int = 20
@@ -60,42 +61,32 @@ class Settings:
     alone_lr: float = 1e-2
 
 
-QUICK = Settings(seconds=15.0, meta_batch=8, test_tasks=20, test_query=50, shots=(0, 5), steps=(1, 10), alone_tasks=10)
-
-
 def network(settings: Settings) -> MLP:
-    """1-40-40-2 (mean and scale), from the same first weights for everybody."""
+    """Return a network 1-40-40-2 (mean and scale) with the same initial weights for every learner."""
     torch.manual_seed(0)
     return MLP(1, [40, 40], 2, activation=settings.activation)
 
 
 def learners(settings: Settings) -> dict[str, MetaLearner]:
-    """ABML, and MAML: a point prior, no KL, one sample. Both learn their step sizes."""
+    """Return ABML and MAML (a point prior, no KL, one sample). Both learn their step sizes."""
     inner = InnerLoop(
         steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.kl_weight
     )
+    point = replace(inner, kl_weight=0.0)
+    samples = settings.outer_samples
     return {
-        ABML: MetaLearner(
-            network(settings),
-            LIKELIHOOD,
-            inner=inner,
-            objective="predictive",
-            outer_samples=settings.outer_samples,
-        ),
-        MAML: MetaLearner(
-            network(settings), LIKELIHOOD, inner=replace(inner, kl_weight=0.0), objective="query", relative_sigma=0.0
-        ),
+        ABML: MetaLearner(network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples),
+        MAML: MetaLearner(network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0),
     }
 
 
 def test_tasks(settings: Settings) -> list[Task]:
-    """Waves that nobody was trained on; the first five of ten support points are the five shots."""
-    source = Sinusoids(k_shot=MOST_SHOTS, k_query=settings.test_query, seed=TEST_SEED)
-    return [source[index] for index in range(settings.test_tasks)]
+    """Return waves that no learner was trained on; the first five of ten support points are the five shots."""
+    return first_tasks(Sinusoids(k_shot=MOST_SHOTS, k_query=settings.test_query, seed=TEST_SEED), settings.test_tasks)
 
 
 def meta_learned(name: str, learner: MetaLearner, settings: Settings) -> list[Row]:
-    """Train for the budget, then adapt to every test task: a row for every number of shots and of steps."""
+    """Train within the budget, adapt to every test task, and return a row for every number of shots and steps."""
     training = MetaTraining(meta_batch=settings.meta_batch, lr=settings.lr, search_step_size=False)
     tasks = Sinusoids(k_shot=SHOTS, k_query=settings.train_query, seed=TRAINING_SEED)
     fitted = fit_within(learner, tasks, training, seconds=settings.seconds)
@@ -107,7 +98,7 @@ def meta_learned(name: str, learner: MetaLearner, settings: Settings) -> list[Ro
 
 
 def fitted_alone(settings: Settings) -> list[Row]:
-    """Bayes by Backprop with a standard normal prior on the five points of each test task."""
+    """Fit Bayes by Backprop with a standard normal prior to the five points of each test task."""
     started = time.perf_counter()
     module = network(settings)
 
@@ -130,7 +121,7 @@ def fitted_alone(settings: Settings) -> list[Row]:
 
 
 def rows_of(name: str, found: Evaluation, about: Row) -> list[Row]:
-    """Every cell of an evaluation: means over tasks with their standard errors."""
+    """Return a row for every cell of an evaluation: means over tasks with their standard errors."""
     return [
         {
             "method": name,
@@ -144,7 +135,7 @@ def rows_of(name: str, found: Evaluation, about: Row) -> list[Row]:
 
 
 def headline_of(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
-    """The five-shot rows with most steps, by method; and the mean squared error after the fewest."""
+    """Return the five-shot scores after most steps by method, and the mean squared error after the fewest."""
     first, last = min(settings.steps), max(settings.steps)
     headline: dict[str, float] = {}
     for name, ending, steps in ((ABML, "", last), (MAML, "_maml", last), (ALONE, "_alone", settings.alone_steps)):
@@ -162,9 +153,9 @@ def _row(rows: Sequence[Row], name: str, steps: int) -> Row:
     return found[0]
 
 
-def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
-    """Both meta-learners, Bayes by Backprop, and the published figures."""
-    settings = settings or (QUICK if quick else Settings())
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Train both meta-learners, fit Bayes by Backprop, and put the published figures beside them."""
+    settings = context.settings
     with one_thread():
         rows = [row for name, learner in learners(settings).items() for row in meta_learned(name, learner, settings)]
         rows += fitted_alone(settings)
@@ -180,9 +171,20 @@ def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult
         "MAML is the same code with relative_sigma=0, kl_weight=0 and objective='query'",
         f"Bayes by Backprop: prior N(0, 1), {settings.alone_steps} steps of Adam on the five points of the test task",
         "published (cited from memory): ReLU, fixed step size 0.01, one inner step in training, 70,000 meta-steps",
-        "the first step size is not searched: the best one for a fresh network is a hundred times too large for one "
+        "the initial step size is not searched: the best one for a fresh network is a hundred times too large for one "
         "that is trained and has a small noise scale, and training is slower from there",
         "headline nll, crps and coverage_90 are those of five shots after most steps",
-        *["--quick: too short a training to compare with the published figures"] * quick,
     ]
-    return BenchResult(headline, rows, {"bench": "sinusoid", "quick": quick, **vars(settings)}, notes)
+    return BenchmarkResult(headline, rows, notes)
+
+
+BENCHMARK = Benchmark(
+    "sinusoid",
+    "five-shot sine waves, beside MAML and Bayes by Backprop",
+    measure,
+    full=Settings(),
+    quick=Settings(
+        seconds=15.0, meta_batch=8, test_tasks=20, test_query=50, shots=(0, 5), steps=(1, 10), alone_tasks=10
+    ),
+    quick_note="too short a training to compare with the published figures",
+)

@@ -1,7 +1,7 @@
-"""Seconds a task: a U-Net as a whole and by its head alone, many tasks of a small network at once; beside ``higher``.
+"""Seconds a task beside ``higher``: a whole U-Net, its head alone, and many tasks of a small network at once.
 
-A machine is never quiet, so contenders take turns: each round runs every one of them once, and the median over rounds
-counts. Rounds run in a process of their own whose threads wait without spinning, so that CPU seconds are work.
+Contenders take turns, because no machine is idle: each round runs every one of them once, and the median over rounds
+is reported. Rounds run in a process whose threads wait without spinning, so that CPU seconds are work.
 """
 
 import math
@@ -11,16 +11,17 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.jobs import run_all
-from benchmarks.one_step import CHANNELS, Step
-from benchmarks.peers import higher_unroll, peer_versions
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.peers import higher_unroll, peer_versions
+from benchmarks.common.processes import run_all
+from benchmarks.common.result import BenchmarkResult, Row
+from benchmarks.memory.one_step import CHANNELS, Step
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import InnerLoop, NonFinite, Problem, keeping, mixed, twice_reverse
 from metaprior.metagrad.meta_batch import meta_gradient
@@ -39,7 +40,7 @@ EVERYTHING, HEAD_LEARNED, HEAD_FROZEN = "U-Net, everything", "U-Net, head, trunk
 MLP_TASKS = "MLP, many tasks"
 
 Contender = Callable[[], float]
-"""Does the work once and returns the loss."""
+"""Does the work once, and returns the loss."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,6 @@ class Settings:
     mlp_rounds: int = 15
 
 
-QUICK = Settings(width=8, frame=32, unet_rounds=2, mlp_rounds=3)
-
-
 class Round(NamedTuple):
     """One turn of every contender of a group ("unet" or "mlp")."""
 
@@ -66,7 +64,7 @@ class Round(NamedTuple):
 
 
 class Seconds(NamedTuple):
-    """What one turn took, and the loss that came of it."""
+    """The seconds of one turn, and its loss."""
 
     cpu: float
     wall: float
@@ -74,11 +72,11 @@ class Seconds(NamedTuple):
 
 
 Name = tuple[str, str]
-"""(what is adapted, by whom)."""
+"""What is adapted, and by which engine or library."""
 
 
 def unet_contenders(settings: Settings) -> dict[Name, Contender]:
-    """One task, by several engines and ``higher``; then the head alone."""
+    """Return one task's meta-gradient by several engines and ``higher``, of the whole network and of its head."""
     whole, head, frozen = (
         unet_problem(settings, pattern, frozen=frozen)
         for pattern, frozen in ((".*", False), (HEAD, False), (HEAD, True))
@@ -98,7 +96,7 @@ def unet_contenders(settings: Settings) -> dict[Name, Contender]:
 
 
 def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> Problem:
-    """What is not random is the trunk: meta-learned and not adapted, or frozen."""
+    """Return the problem whose trunk (what does not match ``stochastic``) is meta-learned, or frozen."""
     torch.manual_seed(0)
     module = UNet(CHANNELS, CHANNELS, width=settings.width)
     if frozen:
@@ -109,13 +107,13 @@ def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> Proble
 
 
 def one_task(engine: Callable[..., Any], problem: Problem, task: Task) -> Contender:
-    """An engine or a peer at work on one task."""
+    """Return a contender that computes one task's meta-gradient with an engine or a peer."""
     theta = problem.initial(task.support.y)
     return lambda: _finite(engine(problem, theta, task, Noise(0)))
 
 
 def mlp_contenders(settings: Settings) -> dict[Name, Contender]:
-    """Many tasks of a 1-40-40-1 network: in a loop, or stacked in one program."""
+    """Return many tasks of a 1-40-40-1 network: in a loop, or stacked in one program."""
     torch.manual_seed(0)
     network = BayesianNetwork(MLP(1, [40, 40], 1))
     problem = Problem(network, Gaussian(noise=0.3), InnerLoop(steps=STEPS, lr=MLP_LR, damped=False))
@@ -140,7 +138,7 @@ def mlp_contenders(settings: Settings) -> dict[Name, Contender]:
 
 
 def _sine(settings: Settings, number: int) -> Task:
-    """A sine wave of its own amplitude and phase (Finn et al. 2017, section 5.1)."""
+    """Return a sine wave with a random amplitude and phase (Finn et al. 2017, section 5.1)."""
     generator = torch.Generator().manual_seed(number)
     amplitude, phase = torch.rand(2, generator=generator) * torch.tensor([4.9, math.pi]) + torch.tensor([0.1, 0.0])
 
@@ -152,7 +150,7 @@ def _sine(settings: Settings, number: int) -> Task:
 
 
 def _finite(outcome: Any) -> float:
-    """Its loss; a problem of this benchmark that diverges is a mistake in its settings."""
+    """Return the loss; a problem of this benchmark that diverges is a mistake in its settings."""
     failures = [outcome] if isinstance(outcome, NonFinite) else getattr(outcome, "failures", ())
     if failures:
         raise ValueError(str(failures[0]))
@@ -163,13 +161,13 @@ GROUPS: Mapping[str, Callable[[Settings], dict[Name, Contender]]] = {"unet": une
 
 
 def threads_of(group: str) -> int:
-    """All cores for images; one thread for tensors so small that threads would only wait for each other."""
+    """Return all cores for images, and one thread for tensors so small that threads would wait for each other."""
     return (os.cpu_count() or 1) if group == "unet" else 1
 
 
 @cache
 def _warm(group: str, settings: Settings) -> dict[Name, Contender]:
-    """The contenders of a group, after each has run once."""
+    """Return the contenders of a group after each has run once."""
     contenders = GROUPS[group](settings)
     for contender in contenders.values():
         contender()
@@ -177,7 +175,7 @@ def _warm(group: str, settings: Settings) -> dict[Name, Contender]:
 
 
 def take_turns(job: Round) -> dict[Name, Seconds]:
-    """Every contender of the group once."""
+    """Time every contender of the group once."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads_of(job.group))
     try:
@@ -194,7 +192,7 @@ def _time(contender: Contender) -> Seconds:
 
 @contextmanager
 def waiting_without_spinning() -> Iterator[None]:
-    """OpenMP reads this when a process starts: it is for those that are started inside the block."""
+    """Let the OpenMP threads of processes that are started inside the block wait without spinning."""
     before = os.environ.get("OMP_WAIT_POLICY")
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     try:
@@ -206,19 +204,18 @@ def waiting_without_spinning() -> Iterator[None]:
             os.environ["OMP_WAIT_POLICY"] = before
 
 
-def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
-    """All rounds, one process."""
-    settings, peers = settings or (QUICK if quick else Settings()), peer_versions()
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Run all rounds in one process."""
+    settings, peers = context.settings, peer_versions()
     jobs = [Round("unet", settings)] * settings.unet_rounds + [Round("mlp", settings)] * settings.mlp_rounds
     with waiting_without_spinning():
-        rounds = run_all(take_turns, jobs, workers=1, label="speed")
+        rounds = run_all(take_turns, jobs, workers=0 if context.workers == 0 else 1, label="speed")
     times: dict[Name, list[Seconds]] = {}
     for turn in rounds:
         for name, seconds in turn.items():
             times.setdefault(name, []).append(seconds)
     rows = [_row(name, taken, settings) for name, taken in times.items()]
-    about = {"bench": "speed", "quick": quick, "inner_steps": STEPS, **asdict(settings), "peers": peers}
-    return BenchResult(_headline(times), rows, about, _notes(settings, quick))
+    return BenchmarkResult(_headline(times), rows, _notes(settings), {"inner_steps": STEPS, "peers": peers})
 
 
 def _row(name: Name, taken: Sequence[Seconds], settings: Settings) -> Row:
@@ -235,7 +232,7 @@ def _row(name: Name, taken: Sequence[Seconds], settings: Settings) -> Row:
 
 
 def _ratio(times: Mapping[Name, Sequence[Seconds]], slow: Name, fast: Name, clock: str = "wall") -> float:
-    """How many times as long ``slow`` takes: the median over rounds, in each of which both met the same machine."""
+    """Return how many times as long ``slow`` takes: the median of the ratios within a round."""
     pairs = zip(times[slow], times[fast], strict=True)
     return float(statistics.median(getattr(a, clock) / getattr(b, clock) for a, b in pairs))
 
@@ -255,7 +252,7 @@ def _headline(times: Mapping[Name, Sequence[Seconds]]) -> dict[str, float]:
     }
 
 
-def _notes(settings: Settings, quick: bool) -> list[str]:
+def _notes(settings: Settings) -> list[str]:
     return [
         f"U-Net of width {settings.width}, frames of {settings.frame} x {settings.frame}, k_shot {settings.k_shot}, "
         f"k_query {settings.k_query}, {STEPS} inner steps, float32, no micro-batches; MLP 1-40-40-1, "
@@ -265,5 +262,15 @@ def _notes(settings: Settings, quick: bool) -> list[str]:
         "head_speedup (trunk frozen), head_speedup_learned_trunk: tasks a second (wall clock) over adapting everything "
         "by the same engine; mlp_speedup, mlp_loop_speedup: over a loop of higher; unet_cpu_over_higher_...: CPU "
         "seconds; medians over rounds",
-        *["--quick: a smaller U-Net and few rounds"] * quick,
     ]
+
+
+BENCHMARK = Benchmark(
+    "speed",
+    "seconds a task, beside `higher`",
+    measure,
+    full=Settings(),
+    quick=Settings(width=8, frame=32, unet_rounds=2, mlp_rounds=3),
+    quick_note="a smaller U-Net and few rounds",
+    extras=("bench",),
+)

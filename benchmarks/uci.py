@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import torch
 
-from benchmarks.data import UCI_FOLDERS, UCI_SPLITS, uci_split
-from benchmarks.jobs import run_all
-from benchmarks.result import BenchResult, Row
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.data import UCI, UCI_FOLDERS, UCI_SPLITS, uci_split
+from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
 from metaprior.likelihoods import Gaussian
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
@@ -33,7 +33,7 @@ BAYES_BY_BACKPROP = {
     "wine": Published(0.641, 0.968),
     "yacht": Published(0.968, 1.449),
 }
-"""An independent rerun of Bayes by Backprop, 1x50 ReLU, on the same 20 splits (training budget not known)."""
+"""An independent rerun of Bayes by Backprop, 1x50 ReLU, on the same 20 splits (its training budget is not known)."""
 
 DEEP_ENSEMBLE = {
     "boston": Published(3.28, 2.41),
@@ -49,7 +49,7 @@ DEEP_ENSEMBLE = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every data set: nothing is tuned for one of them."""
+    """The same settings for every data set: nothing is tuned for one of them."""
 
     steps: int = 5000
     batch_size: int = 100
@@ -60,11 +60,8 @@ class Settings:
     splits: int = UCI_SPLITS
 
 
-QUICK = Settings(steps=500, splits=2)
-
-
 class Job(NamedTuple):
-    """One fit."""
+    """One fit to one split."""
 
     folder: Path
     name: str
@@ -73,7 +70,7 @@ class Job(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What came of it."""
+    """Scores on the test rows, and the wall-clock seconds of the fit."""
 
     rmse: float
     nll: float
@@ -106,26 +103,20 @@ def fit_split(job: Job) -> Fit:
     )
 
 
-def run(folder: Path, *, quick: bool = False, workers: int | None = None) -> BenchResult:
-    """All data sets, all splits."""
-    settings = QUICK if quick else Settings()
-    jobs = [Job(folder, name, split, settings) for name in UCI_FOLDERS for split in range(settings.splits)]
-    uci_split(folder, jobs[0].name, 0)  # a missing archive is said here, once, and not by every worker
-    fits = run_all(fit_split, jobs, workers=workers, label="UCI")
-    by_set = {name: [fit for job, fit in zip(jobs, fits, strict=True) if job.name == name] for name in UCI_FOLDERS}
-    rows = [_row(name, by_set[name]) for name in by_set]
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Fit every split of every data set."""
+    settings = context.settings
+    jobs = [Job(context.data, name, split, settings) for name in UCI_FOLDERS for split in range(settings.splits)]
+    fits = context.map(fit_split, jobs)
+    rows = [_row(name, [fit for job, fit in zip(jobs, fits, strict=True) if job.name == name]) for name in UCI_FOLDERS]
     headline = {f"{score}_{row['set']}": row[score] for score in ("nll", "rmse") for row in rows}
-    return BenchResult(headline, rows, {"bench": "uci", "quick": quick, **vars(settings)}, _notes(settings, quick))
-
-
-def _notes(settings: Settings, quick: bool) -> list[str]:
-    ours = (
-        f"ours: {settings.splits} of {UCI_SPLITS} splits, {settings.steps} steps each, the same settings for every set"
-    )
-    notes = [f"{ours}; se: standard error of the mean over splits"]
-    notes += ["published_bbb: an independent rerun, 1x50 ReLU, the same 20 splits; its training budget is not known"]
-    notes += ["published_ensemble: Lakshminarayanan et al. 2017, five networks, 40 epochs, 20 splits of their own"]
-    return notes + ["--quick: too few steps and splits to compare with the published figures"] * quick
+    notes = [
+        f"ours: {settings.splits} of {UCI_SPLITS} splits, {settings.steps} steps each, the same settings for every "
+        "set; se: standard error of the mean over splits",
+        "published_bbb: an independent rerun, 1x50 ReLU, the same 20 splits; its training budget is not known",
+        "published_ensemble: Lakshminarayanan et al. 2017, five networks, 40 epochs, 20 splits of their own",
+    ]
+    return BenchmarkResult(headline, rows, notes)
 
 
 def _row(name: str, fits: list[Fit]) -> Row:
@@ -133,10 +124,8 @@ def _row(name: str, fits: list[Fit]) -> Row:
     return {
         "set": name,
         "splits": len(fits),
-        "rmse": float(rmse.mean()),
-        "rmse_se": scores.standard_error(rmse),
-        "nll": float(nll.mean()),
-        "nll_se": scores.standard_error(nll),
+        **mean_row("rmse", rmse),
+        **mean_row("nll", nll),
         "coverage_90": float(cover.mean()),
         "published_bbb_rmse": BAYES_BY_BACKPROP[name].rmse,
         "published_bbb_nll": BAYES_BY_BACKPROP[name].nll,
@@ -144,3 +133,14 @@ def _row(name: str, fits: list[Fit]) -> Row:
         "published_ensemble_nll": DEEP_ENSEMBLE[name].nll,
         "seconds_a_fit": float(seconds.mean()),
     }
+
+
+BENCHMARK = Benchmark(
+    "uci",
+    "seven regression tables, 20 splits, beside published figures",
+    measure,
+    full=Settings(),
+    quick=Settings(steps=500, splits=2),
+    quick_note="too few steps and splits to compare with the published figures",
+    data=(UCI,),
+)

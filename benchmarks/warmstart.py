@@ -1,24 +1,23 @@
-"""Meta-learning beside what one would do without it: train one network on everything, fine-tune it on the task.
+"""Meta-learning beside a network that is trained on all tasks together and fine-tuned on the new one.
 
-That competitor is a special case of ours (sigma zero, a step size by hand), so at the same training time ours should
-not lose to it. It is given its best: step sizes (of the weights and of the noise scale) and number of steps are chosen
-on validation tasks, for the error and for the likelihood separately. So are the number of steps of ABML and factors of
-its learned step sizes (of the weights and of the noise scale): it learns them for few steps, and more but smaller ones
-may go further.
+The fine-tuned network is a special case of ABML (sigma zero, step sizes chosen by hand), so ABML should not lose at the
+same training time. Its step sizes (of the weights and of the noise scale) and its number of steps are chosen on
+validation tasks, for the error and for the likelihood separately. So are ABML's number of steps and factors of its
+learned step sizes: it learns them for few steps, and more but smaller steps may go further.
 """
 
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from benchmarks.budget import Fitted, fit_within, one_thread
-from benchmarks.result import BenchResult, Row
-from metaprior import scores
+from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import Fitted, first_tasks, fit_within, one_thread
+from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.evaluation import Evaluation
 from metaprior.likelihoods import NOISE, Gaussian
 from metaprior.metagrad.problem import InnerLoop
@@ -28,7 +27,6 @@ from metaprior.models.unet import UNet
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Task
 from metaprior.training.settings import MetaTraining
 from metaprior.training.step_size_search import step_sizes_of
 
@@ -41,14 +39,14 @@ TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 13  # settings were chosen on 
 
 @dataclass(frozen=True)
 class Problem:
-    """One comparison: network, tasks, training time, and what is chosen for ABML on it."""
+    """One comparison: its network, its tasks, the training time, and the settings of ABML for it."""
 
     name: str
     module: Callable[[], nn.Module]
     tasks: Callable[[int], Tasks]
-    """The source of tasks with a seed."""
+    """Returns the source of tasks with a seed."""
     outputs: int
-    """Numbers in one observation's target, which a difference in NLL is divided by."""
+    """Numbers in the target of one observation, by which a difference in NLL is divided."""
     seconds: float
     warm_share: float
     inner: InnerLoop
@@ -68,35 +66,19 @@ class Settings:
     frame: int = 16
     width: int = 8
     tuned_noise_lr: tuple[float, ...] = (3e-4, 1e-4, 1e-3)
-    """The first one while the step size of the weights is chosen, then all of them."""
+    """The first one is used while the step size of the weights is chosen, then all of them are compared."""
     tuned_steps: tuple[int, ...] = (5, 20, 40)
     abml_steps: tuple[int, ...] = (5, 20, 40)
     abml_factors: tuple[float, ...] = (1.0, 0.3, 3.0)
     abml_noise_factors: tuple[float, ...] = (1.0, 0.3, 3.0)
-    """Of the noise scale's step size, beside the factor of all."""
+    """Further factors of the noise scale's step size."""
     validation_tasks: int = 20
     test_tasks: int = 100
     test_samples: int = 20
 
 
-QUICK = Settings(
-    sinusoid_seconds=6.0,
-    blobs_seconds=6.0,
-    frame=8,
-    width=4,
-    tuned_noise_lr=(3e-4, 3e-3),
-    tuned_steps=(5,),
-    abml_steps=(5,),
-    abml_factors=(1.0,),
-    abml_noise_factors=(1.0,),
-    validation_tasks=4,
-    test_tasks=10,
-    test_samples=10,
-)
-
-
 def sinusoid(settings: Settings) -> Problem:
-    """Waves have next to nothing in common but their shape: no warm start, everything random."""
+    """Return the problem of sine waves, which have little in common except their shape: no warm start, all random."""
     return Problem(
         "sinusoid",
         lambda: MLP(1, [40, 40], 1, activation="tanh"),
@@ -112,8 +94,10 @@ def sinusoid(settings: Settings) -> Problem:
 
 
 def blobs(settings: Settings) -> Problem:
-    """Frames have much in common: nearly all of the time goes into the warm start, and what is left into scales (step
-    sizes, sigma, noise). All parameters adapt, the last layer's are random.
+    """Return the problem of drifting blobs, whose frames have much in common.
+
+    Nearly all of the time goes into the warm start, and the rest into scales (step sizes, sigma, noise). All parameters
+    are adapted; those of the last layer are random.
     """
     return Problem(
         "drifting blobs",
@@ -130,6 +114,17 @@ def blobs(settings: Settings) -> Problem:
     )
 
 
+class Choice(NamedTuple):
+    """How a learner is adapted to a task: its steps, and a size for all weights and one for the noise scale.
+
+    Sizes are step sizes of the fine-tuned network, and factors of the learned step sizes of ABML.
+    """
+
+    size: float
+    noise_size: float
+    steps: int = 0
+
+
 class Result(NamedTuple):
     """One method on one problem."""
 
@@ -141,24 +136,40 @@ class Result(NamedTuple):
 
 
 def compare(problem: Problem, settings: Settings) -> list[Result]:
-    """Every method, at the same training time, on the same unseen tasks."""
+    """Train every method for the same time, and score all of them on the same unseen tasks."""
     tasks = problem.tasks(TRAINING_SEED)
     pooled = pooled_learner(problem)
     plainly = fit_within(pooled, tasks, problem.training, seconds=problem.seconds, warm_share=1.0)
     results = [Result(POOLED, "", _tested(pooled, problem, settings, steps=0), plainly, "")]
-    for measure, tuning in tunings(pooled, problem, settings).items():
+
+    def validated(trained: MetaLearner, steps: Sequence[int]) -> Sequence[Row]:
+        return _validated(trained, problem, settings, steps)
+
+    tunings = choose(
+        lambda tuning: validated(tuned_learner(pooled, tuning), (0, *settings.tuned_steps)),
+        problem.tuned_lr,
+        settings.tuned_noise_lr,
+    )
+    for measure, tuning in tunings.items():
         found = _tested(tuned_learner(pooled, tuning), problem, settings, steps=tuning.steps)
-        results.append(Result(TUNED, measure, found, plainly, str(tuning)))
+        text = f"{tuning.steps} steps, lr {tuning.size:g}, noise {tuning.noise_size:g}"
+        results.append(Result(TUNED, measure, found, plainly, text))
     learner = meta_learner(problem)
     fitted = fit_within(learner, tasks, problem.training, seconds=problem.seconds, warm_share=problem.warm_share)
-    for measure, pace in paces(learner, problem, settings).items():
+    paces = choose(
+        lambda pace: validated(paced_learner(learner, pace), settings.abml_steps),
+        settings.abml_factors,
+        settings.abml_noise_factors,
+    )
+    for measure, pace in paces.items():
         found = _tested(paced_learner(learner, pace), problem, settings, steps=pace.steps)
-        results.append(Result(OURS, measure, found, fitted, str(pace)))
+        text = f"{pace.steps} steps, learned sizes x {pace.size:g}, noise x {pace.size * pace.noise_size:g}"
+        results.append(Result(OURS, measure, found, fitted, text))
     return results
 
 
 def meta_learner(problem: Problem) -> MetaLearner:
-    """ABML: the log score of the forecast is what theta is learned for."""
+    """Return ABML, whose theta is learned for the log score of the forecast."""
     torch.manual_seed(0)
     return MetaLearner(
         problem.module(),
@@ -172,110 +183,67 @@ def meta_learner(problem: Problem) -> MetaLearner:
 
 
 def pooled_learner(problem: Problem) -> MetaLearner:
-    """A plain network: a point prior that is only ever trained on pooled tasks."""
+    """Return a plain network: a point prior that is only trained on pooled tasks."""
     torch.manual_seed(0)
     return MetaLearner(problem.module(), Gaussian(), inner=InnerLoop(steps=0, kl_weight=0.0), relative_sigma=0.0)
 
 
-class Tuning(NamedTuple):
-    """How the plain network is fine-tuned: all its weights, and the noise scale with a step size of its own."""
-
-    lr: float
-    noise_lr: float
-    steps: int
-
-    def __str__(self) -> str:
-        return f"{self.steps} steps, lr {self.lr:g}, noise {self.noise_lr:g}"
-
-
-def tuned_learner(pooled: MetaLearner, tuning: Tuning) -> MetaLearner:
-    """The pooled network with given step sizes."""
-    inner = InnerLoop(steps=tuning.steps, lr=tuning.lr, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
+def tuned_learner(pooled: MetaLearner, tuning: Choice) -> MetaLearner:
+    """Return the pooled network with given step sizes of all weights and of the noise scale."""
+    inner = InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
     learner = MetaLearner(pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0)
-    step_sizes = [tuning.lr] * 2 * len(learner.network.layout.names) + [tuning.noise_lr]
+    step_sizes = [tuning.size] * 2 * len(learner.network.layout.names) + [tuning.noise_size]
     theta = pooled.theta_
     learner.theta_ = theta.replace(log_lr=theta.mu.new_tensor(step_sizes).log())
     return learner
 
 
-def tunings(pooled: MetaLearner, problem: Problem, settings: Settings) -> dict[str, Tuning]:
-    """The tunings of the lowest error and of the lowest NLL on validation tasks.
-
-    First the step size of the weights (and the number of steps), then that of the noise scale (and again the number).
-    """
-    first, *others = settings.tuned_noise_lr
-    tried: dict[Tuning, Row] = {}
-
-    def attempt(lr: float, noise_lr: float) -> None:
-        learner = tuned_learner(pooled, Tuning(lr, noise_lr, 0))
-        for row in _validated(learner, problem, settings, (0, *settings.tuned_steps)):
-            tried[Tuning(lr, noise_lr, row["steps"])] = row
-
-    for lr in problem.tuned_lr:
-        attempt(lr, first)
-    for lr in {_best(tried, measure).lr for measure in MEASURES}:
-        for noise_lr in others:
-            attempt(lr, noise_lr)
-    return {measure: _best(tried, measure) for measure in MEASURES}
-
-
-class Pace(NamedTuple):
-    """How a learned prior is adapted: the number of steps, and what its step sizes are multiplied with."""
-
-    steps: int
-    factor: float
-    noise_factor: float = 1.0
-    """Of the noise scale's step size, beside the factor of all."""
-
-    def __str__(self) -> str:
-        return f"{self.steps} steps, learned sizes x {self.factor:g}, noise x {self.factor * self.noise_factor:g}"
-
-
-def paced_learner(learner: MetaLearner, pace: Pace) -> MetaLearner:
-    """The same prior with other step sizes."""
+def paced_learner(learner: MetaLearner, pace: Choice) -> MetaLearner:
+    """Return the same prior with its learned step sizes multiplied."""
     paced = copy.copy(learner)
     theta = learner.theta_
-    step_sizes = step_sizes_of(theta) + math.log(pace.factor)
-    step_sizes[_place_of_noise(learner)] += math.log(pace.noise_factor)
+    step_sizes = step_sizes_of(theta) + math.log(pace.size)
+    step_sizes[_place_of_noise(learner)] += math.log(pace.noise_size)
     paced.theta_ = theta.replace(log_lr=step_sizes)
     return paced
 
 
 def _place_of_noise(learner: MetaLearner) -> int:
-    """Where the noise scale's step size is among the learned ones: means and scales come first, then what is plain."""
+    """Return the index of the noise scale's step size; those of means, scales and plain parameters follow in order."""
     return 2 * len(learner.network.layout.names) + learner.problem(1).adapted_names.index(NOISE)
 
 
-def paces(learner: MetaLearner, problem: Problem, settings: Settings) -> dict[str, Pace]:
-    """The paces of the lowest error and of the lowest NLL on validation tasks, found as ``tunings`` are."""
-    first, *others = settings.abml_noise_factors
-    tried: dict[Pace, Row] = {}
+def choose(
+    validated: Callable[[Choice], Sequence[Row]], sizes: Sequence[float], noise_sizes: Sequence[float]
+) -> dict[str, Choice]:
+    """Return the choices of the lowest error and of the lowest NLL on validation tasks.
 
-    def attempt(factor: float, noise_factor: float) -> None:
-        paced = paced_learner(learner, Pace(0, factor, noise_factor))
-        for row in _validated(paced, problem, settings, settings.abml_steps):
-            tried[Pace(row["steps"], factor, noise_factor)] = row
+    The size for the weights is searched first, then that for the noise scale. ``validated`` returns the scores of a
+    learner with the sizes of a choice, one row for every number of steps.
+    """
+    first, *others = noise_sizes
+    tried: dict[Choice, Row] = {}
 
-    for factor in settings.abml_factors:
-        attempt(factor, first)
-    for factor in {_best(tried, measure).factor for measure in MEASURES}:
-        for noise_factor in others:
-            attempt(factor, noise_factor)
+    def attempt(size: float, noise_size: float) -> None:
+        choice = Choice(size, noise_size)
+        tried.update({choice._replace(steps=row["steps"]): row for row in validated(choice)})
+
+    for size in sizes:
+        attempt(size, first)
+    for size in {_best(tried, measure).size for measure in MEASURES}:
+        for noise_size in others:
+            attempt(size, noise_size)
     return {measure: _best(tried, measure) for measure in MEASURES}
 
 
-Choice = TypeVar("Choice", Tuning, Pace)
-
-
 def _best(tried: Mapping[Choice, Row], measure: str) -> Choice:
-    """The choice of the lowest score; one at which a task failed is out."""
+    """Return the choice of the lowest score among those without a failed task."""
     finite = [choice for choice, row in tried.items() if not row["failed"]]
     return min(finite, key=lambda choice: tried[choice][measure])
 
 
 def _validated(learner: MetaLearner, problem: Problem, settings: Settings, steps: Sequence[int]) -> Sequence[Row]:
-    source = problem.tasks(VALIDATION_SEED)
-    tasks = [source[index] for index in range(settings.validation_tasks)]
+    tasks = first_tasks(problem.tasks(VALIDATION_SEED), settings.validation_tasks)
     samples = 2 if learner.relative_sigma == 0 else settings.test_samples  # the samples of a point are all the same
     try:
         return learner.evaluate(tasks, shots=(None,), steps=steps, samples=samples, progress=False).rows
@@ -284,19 +252,17 @@ def _validated(learner: MetaLearner, problem: Problem, settings: Settings, steps
 
 
 def _tested(learner: MetaLearner, problem: Problem, settings: Settings, *, steps: int) -> Evaluation:
-    source = problem.tasks(TEST_SEED)
-    tasks: list[Task] = [source[index] for index in range(settings.test_tasks)]
+    tasks = first_tasks(problem.tasks(TEST_SEED), settings.test_tasks)
     return learner.evaluate(tasks, shots=(None,), steps=(steps,), samples=settings.test_samples, progress=False)
 
 
 def row_of(problem: Problem, result: Result, rivals: Mapping[str, Result]) -> Row:
-    """A method's scores, and how it stands to the fine-tuned network (by what that was chosen for) task by task."""
+    """Return a method's scores, and its paired differences to the fine-tuned networks chosen by each measure."""
     found, fitted = result.found.rows[0], result.fitted
     row: Row = {"problem": problem.name, "method": result.method, "chosen_by": result.chosen_by}
     row |= {key: found[key] for key in ("rmse", "rmse_se", "nll", "nll_se", "coverage_90", "crps", "tasks", "failed")}
     for measure, rival in rivals.items():
-        difference = paired_difference(result.found, rival.found, measure)
-        row |= {f"{measure}_minus_tuned": difference.mean, f"{measure}_minus_tuned_se": difference.standard_error}
+        row |= mean_row(f"{measure}_minus_tuned", paired_differences(result.found, rival.found, measure))
     row["error_ratio"] = found["rmse"] / rivals["rmse"].found.rows[0]["rmse"]
     row["nll_ratio"] = math.exp(row["nll_minus_tuned"] / problem.outputs)
     return row | {
@@ -307,23 +273,14 @@ def row_of(problem: Problem, result: Result, rivals: Mapping[str, Result]) -> Ro
     }
 
 
-class Difference(NamedTuple):
-    """Mean over tasks of a difference, and its standard error."""
-
-    mean: float
-    standard_error: float
-
-
-def paired_difference(one: Evaluation, other: Evaluation, measure: str) -> Difference:
-    """Of two methods on the same tasks; a task that one of them failed on is left out."""
+def paired_differences(one: Evaluation, other: Evaluation, measure: str) -> list[float]:
+    """Return the differences of two methods on the tasks that both were scored on."""
     theirs = {row["index"]: row[measure] for row in other.per_task}
-    pairs = [row[measure] - theirs[row["index"]] for row in one.per_task if row["index"] in theirs]
-    values = torch.tensor(pairs, dtype=torch.float64)
-    return Difference(float(values.mean()), scores.standard_error(values))
+    return [row[measure] - theirs[row["index"]] for row in one.per_task if row["index"] in theirs]
 
 
 def headline_of(rows: Sequence[Row]) -> dict[str, float]:
-    """Ratios of ours to the fine-tuned network, both chosen for a measure: by problem, and the worst. 1 is a draw."""
+    """Return the ratios of ABML to the fine-tuned network chosen by the same measure: by problem, and the worst."""
     headline = {}
     for ratio, measure in RATIOS.items():
         ours = {row["problem"]: row[ratio] for row in rows if (row["method"], row["chosen_by"]) == (OURS, measure)}
@@ -332,9 +289,9 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
     return headline
 
 
-def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult:
-    """Sine waves and drifting blobs."""
-    settings = settings or (QUICK if quick else Settings())
+def measure(context: Context[Settings]) -> BenchmarkResult:
+    """Compare the methods on sine waves and on drifting blobs."""
+    settings = context.settings
     rows: list[Row] = []
     with one_thread():
         for problem in (sinusoid(settings), blobs(settings)):
@@ -351,6 +308,28 @@ def run(*, quick: bool = False, settings: Settings | None = None) -> BenchResult
         "how many times less likely it makes a target value",
         "_minus_tuned: mean paired difference to the same two; below 0 is better",
         "sine waves: ABML's share of warm start is 0; blobs: nearly all, then scales alone",
-        *["--quick: budgets of seconds, in which nobody learns much"] * quick,
     ]
-    return BenchResult(headline_of(rows), rows, {"bench": "warmstart", "quick": quick, **vars(settings)}, notes)
+    return BenchmarkResult(headline_of(rows), rows, notes)
+
+
+BENCHMARK = Benchmark(
+    "warmstart",
+    "beside one network trained on everything and fine-tuned",
+    measure,
+    full=Settings(),
+    quick=Settings(
+        sinusoid_seconds=6.0,
+        blobs_seconds=6.0,
+        frame=8,
+        width=4,
+        tuned_noise_lr=(3e-4, 3e-3),
+        tuned_steps=(5,),
+        abml_steps=(5,),
+        abml_factors=(1.0,),
+        abml_noise_factors=(1.0,),
+        validation_tasks=4,
+        test_tasks=10,
+        test_samples=10,
+    ),
+    quick_note="budgets of seconds, in which no method learns much",
+)

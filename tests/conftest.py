@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from benchmarks.data import MNIST_FILES, UCI_ARCHIVE, data_folder
+from metaprior.data_folder import data_folder
 
 torch.set_num_threads(1)  # tensors this small are faster on one thread
 settings.register_profile("no deadline", deadline=None)  # nothing here is a question of time
@@ -17,13 +17,3 @@ def folder_with(*names: str) -> Path:
         if not (folder / name).is_file():
             pytest.skip(f"{folder / name} is not there (METAPRIOR_DATA names the folder)")
     return folder
-
-
-@pytest.fixture
-def uci_data() -> Path:
-    return folder_with(UCI_ARCHIVE)
-
-
-@pytest.fixture
-def mnist_data() -> Path:
-    return folder_with(*MNIST_FILES["train"], *MNIST_FILES["test"])

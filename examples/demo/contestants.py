@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from benchmarks.budget import Fitted, fit_within, meta_train_within
+from benchmarks.common.budget import Fitted, fit_within, meta_train_within
 from examples.demo.world import Settings, World, simulated_world
 from metaprior.likelihoods import CRPSGaussian
 from metaprior.metagrad.problem import InnerLoop

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.budget import Fitted, one_thread
-from benchmarks.result import Row, text_table, versions
+from benchmarks.common.budget import Fitted, one_thread
+from benchmarks.common.result import Row, text_table, versions
 from examples.demo.contestants import Rival, adapted_prior, score_prior, train, train_and_score_rival
 from examples.demo.world import Settings, World, simulated_world
 from metaprior.methods.meta_learner import MetaLearner

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from benchmarks import budget
-from benchmarks.budget import fit_within, meta_train_within, one_thread
+from benchmarks.common import budget
+from benchmarks.common.budget import fit_within, meta_train_within, one_thread
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner

@@ -1,5 +1,4 @@
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,77 +7,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 from benchmarks import omniglot
-from benchmarks.__main__ import app
-from benchmarks.result import BenchResult
 from metaprior import scores
 from metaprior.forecasts import CategoricalForecast
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.tasks.task import Examples
 
-TINY = omniglot.Settings(
-    seconds=0.3,
-    width=8,
-    inner_steps=2,
-    outer_samples=2,
-    meta_batch=2,
-    train_query=2,
-    test_tasks=3,
-    test_query=4,
-    test_samples=5,
-)
-
-
-def made_up(folder: Path, part: str) -> tuple[Tensor, Tensor]:
-    """Eight classes of nine noisy copies of a random picture, other classes in every part."""
-    generator = Noise(0).fork(part).generator()
-    pictures = torch.randint(0, 200, (8, 1, 1, 28, 28), generator=generator)
-    copies = pictures + torch.randint(0, 50, (8, 9, 1, 28, 28), generator=generator)
-    return copies.flatten(0, 1).to(torch.uint8), torch.arange(8).repeat_interleave(9)
-
-
-@pytest.fixture
-def made_up_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    def one_after_the_other(
-        function: Callable[[omniglot.Job], Any], jobs: Sequence[omniglot.Job], **_: object
-    ) -> list[Any]:
-        return [function(job) for job in jobs]  # another process would read the real images
-
-    monkeypatch.setattr(omniglot, "omniglot", made_up)
-    monkeypatch.setattr(omniglot, "run_all", one_after_the_other)
-
-
-@pytest.fixture
-def result(made_up_images: None, short_search: None) -> BenchResult:
-    return omniglot.run(Path("nowhere"), settings=TINY)
-
-
-def test_the_result_has_every_method_and_its_headline_is_read_off_the_rows(result: BenchResult) -> None:
-    cells = {(row["method"], row["shots"]): row for row in result.rows}
-    for shots in (1, 5):
-        for name, ending in (
-            (omniglot.ABML, ""),
-            (omniglot.MAML, "_maml"),
-            (omniglot.ANIL, "_anil"),
-            (omniglot.ALONE, "_alone"),
-        ):
-            row = cells[name, shots]
-            assert (row["tasks"], row["failed"]) == (3, 0)
-            assert row["steps"] >= 1
-            for measure in ("accuracy", "nll", "ece"):
-                assert result.headline[f"{measure}_{shots}shot{ending}"] == row[measure]
-                assert math.isfinite(row[f"{measure}_se"])
-        ratio = cells[omniglot.ABML, shots]["ece"] / cells[omniglot.MAML, shots]["ece"]
-        assert result.headline[f"ece_ratio_{shots}shot"] == ratio
-        difference = cells["ABML minus MAML, same tasks", shots]
-        for measure in ("accuracy", "nll", "ece"):
-            expected = cells[omniglot.ABML, shots][measure] - cells[omniglot.MAML, shots][measure]
-            assert difference[measure] == pytest.approx(expected)
-    assert cells["published: PACOH-NN", 5]["accuracy"] == 0.885
-    assert (result.settings["bench"], result.settings["width"]) == ("omniglot", 8)
+TINY = omniglot.Settings(width=8, inner_steps=2)
 
 
 def test_anil_is_the_same_code_with_a_point_prior() -> None:
@@ -133,8 +70,8 @@ def test_tasks_that_are_the_same_leave_no_doubt() -> None:
     assert [difference[name] for name in ("accuracy", "nll", "ece", "ece_se")] == [0.0, 0.0, 0.0, 0.0]
 
 
-def test_a_task_that_is_not_finite_is_counted_and_not_scored(made_up_images: None) -> None:
-    source = omniglot.tasks_of(Path("nowhere"), "test", shots=1, k_query=4, seed=2)
+def test_a_task_that_is_not_finite_is_counted_and_not_scored(made_up_data: Path) -> None:
+    source = omniglot.tasks_of(made_up_data, "test", shots=1, k_query=4, seed=2)
 
     def fails(_: object) -> Any:
         raise FloatingPointError("the loss became nan")
@@ -142,9 +79,9 @@ def test_a_task_that_is_not_finite_is_counted_and_not_scored(made_up_images: Non
     assert omniglot.score_tasks(fails, [source[0], source[1]], 2) == [None, None]
 
 
-def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(made_up_images: None) -> None:
+def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(made_up_data: Path) -> None:
     """Adaptation ends at weights that are numbers, but too large for the network's output to be one."""
-    source = omniglot.tasks_of(Path("nowhere"), "test", shots=1, k_query=4, seed=2)
+    source = omniglot.tasks_of(made_up_data, "test", shots=1, k_query=4, seed=2)
     tasks = [source[0], source[1]]
     learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
 
@@ -162,26 +99,8 @@ def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(
     assert math.isfinite(good.nll)
 
 
-def test_other_errors_of_a_forecast_are_errors(made_up_images: None) -> None:
-    source = omniglot.tasks_of(Path("nowhere"), "test", shots=1, k_query=4, seed=2)
+def test_other_errors_of_a_forecast_are_errors(made_up_data: Path) -> None:
+    source = omniglot.tasks_of(made_up_data, "test", shots=1, k_query=4, seed=2)
     learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
     with pytest.raises(ValueError, match="samples"):
         omniglot.score_tasks(lambda _: learner.prior, [source[0]], 0)
-
-
-def test_absent_images_are_said_with_the_place_where_they_were_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"omniglot_28_uint8\.npz is not there.*METAPRIOR_DATA"):
-        omniglot.run(tmp_path)
-
-
-def test_the_command_line_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, object] = {}
-
-    def run(folder: Path, **options: object) -> BenchResult:
-        asked.update(folder=folder, **options)
-        return BenchResult({}, [{"method": "x"}], {})
-
-    monkeypatch.setattr(omniglot, "run", run)
-    arguments = ["omniglot", "--quick", "--data", str(tmp_path), "--workers", "2"]
-    assert CliRunner().invoke(app, arguments).exit_code == 0
-    assert asked == {"folder": tmp_path, "quick": True, "workers": 2}

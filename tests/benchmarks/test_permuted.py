@@ -1,52 +1,12 @@
-"""Digits under permutations: what a task is, and that every method runs, on made-up digits."""
+"""Tasks of digits under permutations, on made-up digits."""
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pytest
 import torch
 
 from benchmarks import permuted
-from benchmarks.data import MNIST_FILES, DataMissing
-from benchmarks.permuted import ALONE, HIERARCHICAL, LABELS, METHODS, PIXELS, SCRATCH, WARM, Job, Permuted
-
-IMAGES = {"train": 120, "test": 40}
-TINY = replace(
-    permuted.QUICK[PIXELS],
-    train_images=40,
-    images=30,
-    test_images=20,
-    test_tasks=2,
-    test_samples=2,
-    width=8,
-    first_steps=2,
-    plain_epochs=1,
-    epochs=1,
-    local_steps=1,
-    adapt_steps=2,
-    alone_epochs=1,
-    amortised_seconds=0.01,
-    amortised_images=10,
-    inner_steps=1,
-)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Made-up digits in the files of MNIST: the digit d is 25 d everywhere, but for one pixel that counts."""
-    for part, (images, labels) in MNIST_FILES.items():
-        count = IMAGES[part]
-        digits = (np.arange(count) % 10).astype(np.uint8)
-        pixels = np.repeat(25 * digits, 784).reshape(count, 28, 28)
-        pixels[:, 0, 0] = np.arange(count) % 256
-        for name, values, magic in ((images, pixels, 0x0803), (labels, digits, 0x0801)):
-            path = tmp_path / name
-            path.parent.mkdir(exist_ok=True)
-            header = np.array([magic, *values.shape], ">i4").tobytes()
-            path.write_bytes(gzip.compress(header + values.tobytes()))
-    return tmp_path
+from benchmarks.permuted import ALONE, HIERARCHICAL, LABELS, METHODS, PIXELS, SCRATCH, Job, Permuted
 
 
 def digit_of(images: torch.Tensor) -> torch.Tensor:
@@ -54,8 +14,8 @@ def digit_of(images: torch.Tensor) -> torch.Tensor:
     return ((images.flatten(1).median(1).values + 0.26) * 2 * 126 / 25).round().long()
 
 
-def test_permuted_labels_rename_digits_alike_in_support_and_query(folder: Path) -> None:
-    task = Permuted(folder, LABELS, 60, 30)[3]
+def test_permuted_labels_rename_digits_alike_in_support_and_query(made_up_data: Path) -> None:
+    task = Permuted(made_up_data, LABELS, 60, 30)[3]
     assert task.support.x.shape == (60, 1, 28, 28)
     names = {}
     for part in (task.support, task.query):
@@ -65,8 +25,8 @@ def test_permuted_labels_rename_digits_alike_in_support_and_query(folder: Path) 
     assert names != {digit: digit for digit in range(10)}
 
 
-def test_permuted_pixels_change_places_alike_in_all_images(folder: Path) -> None:
-    task, other = (Permuted(folder, PIXELS, 60, 30)[index] for index in (0, 1))
+def test_permuted_pixels_change_places_alike_in_all_images(made_up_data: Path) -> None:
+    task, other = (Permuted(made_up_data, PIXELS, 60, 30)[index] for index in (0, 1))
     odd = [(part.x != part.x.median(1, keepdim=True).values).sum(0) for part in (task.support, task.query)]
     places = [counts.nonzero().flatten().tolist() for counts in odd]
     assert places[0] == places[1]  # the pixel that counts went to one place
@@ -76,18 +36,18 @@ def test_permuted_pixels_change_places_alike_in_all_images(folder: Path) -> None
     assert order.abs().sum() > 0
 
 
-def test_a_pixel_permutation_swaps_pairs_and_leaves_many_where_they_were(folder: Path) -> None:
-    change = Permuted(folder, PIXELS, 1, 1)._change(7)
+def test_a_pixel_permutation_swaps_pairs_and_leaves_many_where_they_were(made_up_data: Path) -> None:
+    change = Permuted(made_up_data, PIXELS, 1, 1)._change(7)
     place = torch.arange(784.0).unsqueeze(0)
     moved = change(permuted.Examples(place, torch.zeros(1, dtype=torch.long))).x[0]
     assert sorted(moved.tolist()) == place[0].tolist()
     assert 250 < int((moved != place[0]).sum()) <= 2 * permuted.SWAPS
 
 
-def test_the_same_index_is_the_same_task_and_same_limits_the_permutations(folder: Path) -> None:
-    tasks = Permuted(folder, LABELS, 20, 10)
+def test_the_same_index_is_the_same_task_and_same_limits_the_permutations(made_up_data: Path) -> None:
+    tasks = Permuted(made_up_data, LABELS, 20, 10)
     assert all(a.equal(b) for a, b in zip(tasks[5].support, tasks[5].support, strict=True))
-    few = Permuted(folder, LABELS, 60, 10, same=2)
+    few = Permuted(made_up_data, LABELS, 60, 10, same=2)
 
     def names(index: int) -> dict[int, int]:
         support = few[index].support
@@ -98,20 +58,9 @@ def test_the_same_index_is_the_same_task_and_same_limits_the_permutations(folder
     assert not few[0].support.x.equal(few[2].support.x)  # but other images
 
 
-@pytest.mark.usefixtures("short_search")
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_runs_on_both_kinds(folder: Path, method: str) -> None:
-    for kind in (LABELS, PIXELS):
-        row = permuted.measure(Job(folder, kind, method, TINY))
-        assert row["method"] == method
-        assert 0 <= row["error_percent"] <= 100
-        assert row["new_tasks"] == 2
-        assert row["training_tasks"] == {SCRATCH: 0, ALONE: 0, WARM: 1}.get(method, 2)
-
-
-def test_a_plain_network_learns_the_made_up_digits(folder: Path) -> None:
-    settings = replace(TINY, images=100, plain_epochs=60, plain_lr=3e-3, width=50, test_tasks=1)
-    assert permuted.measure(Job(folder, PIXELS, SCRATCH, settings))["error_percent"] < 50  # chance is 90
+def test_a_plain_network_learns_the_made_up_digits(made_up_data: Path) -> None:
+    settings = replace(permuted.QUICK, images=100, test_images=20, plain_epochs=60, plain_lr=3e-3, test_tasks=1)
+    assert permuted.measure_method(Job(made_up_data, PIXELS, SCRATCH, settings))["error_percent"] < 50  # chance is 90
 
 
 def test_headline_compares_with_the_better_of_those_alone() -> None:
@@ -121,8 +70,3 @@ def test_headline_compares_with_the_better_of_those_alone() -> None:
     assert headline["gain_labels"] == 2.0
     assert headline["gain_pixels"] == 1.0
     assert headline["error_labels_hierarchical"] == 1.5
-
-
-def test_missing_data_are_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="mnist"):
-        permuted.run(tmp_path, quick=True, workers=1)

@@ -4,32 +4,9 @@ import pytest
 import torch
 
 from benchmarks import robustness
-from benchmarks.result import Row
+from benchmarks.common.result import Row
 
-TINY = robustness.Settings(
-    sinusoid_steps=2,
-    unet_warm_start=1,
-    unet_steps=2,
-    meta_batch=2,
-    inner_steps=1,
-    outer_samples=2,
-    frame=8,
-    width=2,
-    test_tasks=2,
-    test_samples=2,
-    sweep=(1e-2, 1.0),
-)
-
-
-def test_every_step_size_is_trained_with_the_nets_and_without(short_search: None) -> None:
-    result = robustness.run(settings=TINY)
-    runs = {(row["problem"], row["nets"], row["inner_lr"]) for row in result.rows}
-    assert runs == {(p, n, lr) for p in ("sinusoid", "unet") for n in ("on", "off") for lr in (1e-2, 1.0)}
-    for problem in ("sinusoid", "unet"):
-        errors = [row["rmse"] for row in result.rows if (row["problem"], row["nets"]) == (problem, "on")]
-        assert result.headline[f"worst_over_best_{problem}"] == max(errors) / min(errors)
-    assert result.headline["non_finite_theta"] == 0
-    assert result.settings["sweep"] == (1e-2, 1.0)
+TINY = robustness.Settings(inner_steps=1, outer_samples=2, frame=8, width=2, test_tasks=2, test_samples=2)
 
 
 def _row(**changes: object) -> Row:

@@ -1,4 +1,3 @@
-import json
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -7,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from benchmarks import scaling
-from benchmarks.__main__ import app
-from benchmarks.result import BenchResult, Row
-from benchmarks.scaling_model import (
+from benchmarks.common.result import BenchmarkResult
+from benchmarks.scaling import BENCHMARK
+from benchmarks.scaling import comparison as scaling
+from benchmarks.scaling.comparison import by_torchrun
+from benchmarks.scaling.model import (
     FAST_GPUS,
     GPUS,
     RANKS,
@@ -26,7 +25,7 @@ from benchmarks.scaling_model import (
     paper_rows,
     step_parts,
 )
-from benchmarks.scaling_worker import (
+from benchmarks.scaling.worker import (
     ALONE,
     CONSTANTS,
     COUNT,
@@ -36,21 +35,15 @@ from benchmarks.scaling_worker import (
     WATCHED,
     Job,
     Watched,
-    by_torchrun,
     constants,
     count,
     held_bytes,
-    parse,
     steps_of_a_team,
 )
 from metaprior.team import Team
+from tests.benchmarks.pretended import CROWDING, EXCHANGE, LINK, NUMBERS, REST, SLOWNESS, TASK, Machine
 
 TINY = Job(TEAM, width=2, frame=16, k_shot=1, k_query=1, inner_steps=1, meta_batch=2, steps=1)
-TASK, REST, NUMBERS, CROWDING = 0.5, 0.25, 2**22, 1.25
-LINK = Link(0.001, 2e9)
-EXCHANGE, MORE = 0.01, 0.003
-SLOWNESS = (1.0, 3.0, 2.0)
-"""Of the machine, by round: ratios within a round do not see it."""
 
 
 def test_a_ring_passes_every_number_nearly_twice() -> None:
@@ -122,53 +115,14 @@ def test_the_tables_on_paper_are_the_model() -> None:
     assert limits["both"]["efficiency"] > limits["as it is"]["efficiency"]
 
 
-class Machine:
-    """Answers as the model says, on a machine that is slower in some rounds than in others."""
-
-    def __init__(self, meta_batch: int) -> None:
-        self.meta_batch, self.asked = meta_batch, list[tuple[int, Job]]()
-        self.network = Network(TASK, REST, NUMBERS)
-        self.machines = Machines(LINK, EXCHANGE, MORE, crowding=CROWDING)
-
-    def __call__(self, processes: int, job: Job) -> Row:
-        self.asked.append((processes, job))
-        if job.what == CONSTANTS:
-            sums = {str(size): LINK.all_reduce(2, 4 * size) for size in SIZES if size <= job.largest}
-            sums["1"] = LINK.all_reduce(2, 0)
-            return {"exchange": EXCHANGE + MORE * (processes - 2), "sums": sums}
-        if job.what == COUNT:
-            return {"flops": 1e9 * job.width, "operations": 100, "numbers": NUMBERS}
-        return self._steps(processes, job)
-
-    def _steps(self, processes: int, job: Job) -> Row:
-        if job.what == ALONE:
-            times = [CROWDING * step_parts(1, self.meta_batch, self.network, self.machines).total] * processes
-        else:
-            times = [step_parts(processes, self.meta_batch, self.network, self.machines).total] * processes
-        round_ = [(n, j.what) for n, j in self.asked].count((1, WATCHED)) - 1
-        slow = SLOWNESS[round_ % 3]
-        parts = {"work": TASK * self.meta_batch / processes, "waiting": 0.1, "exchange": 0.02, "sum": 0.03}
-        if processes == 1:
-            parts |= {"waiting": 0.0, "exchange": 0.0, "sum": 0.0}
-        return {
-            "seconds": [[slow * seconds] * job.steps for seconds in times],
-            "on_cpu": 0.9,
-            "parts": [{name: job.steps * slow * value for name, value in parts.items()}] * processes,
-            "weights": NUMBERS // 2,
-            "numbers": NUMBERS,
-            "moments_bytes": 2**21 // (processes if job.shard else 1),
-            "peak_gib": 0.5,
-            "gradients": "by hand",
-        }
-
-
 @pytest.fixture
-def by_the_model() -> BenchResult:
+def by_the_model(monkeypatch: pytest.MonkeyPatch) -> BenchmarkResult:
     settings = scaling.Settings(rounds=3, other_widths=(8,), other_rounds=3)
-    return scaling.run(settings=settings, runner=Machine(settings.meta_batch))
+    monkeypatch.setattr(scaling, "by_torchrun", Machine(settings.meta_batch))
+    return BENCHMARK.run(settings=settings)
 
 
-def test_a_machine_that_is_like_the_model_is_recognised(by_the_model: BenchResult) -> None:
+def test_a_machine_that_is_like_the_model_is_recognised(by_the_model: BenchmarkResult) -> None:
     headline = by_the_model.headline
     one = 8 * TASK + REST
     two = CROWDING * (4 * TASK + REST) + EXCHANGE + LINK.all_reduce(2, 4 * NUMBERS)
@@ -184,7 +138,7 @@ def test_a_machine_that_is_like_the_model_is_recognised(by_the_model: BenchResul
     assert headline["sending_share"] == pytest.approx(0.05 / two)
 
 
-def test_the_prediction_is_beside_the_measurement(by_the_model: BenchResult) -> None:
+def test_the_prediction_is_beside_the_measurement(by_the_model: BenchmarkResult) -> None:
     """The machine was twice as slow in the median round, but while small things were measured: compute is, they not."""
     rows = [row for row in by_the_model.rows if row["part"].startswith("the model")]
     assert [row["width"] for row in rows] == [16, 8]
@@ -199,7 +153,7 @@ def test_the_prediction_is_beside_the_measurement(by_the_model: BenchResult) -> 
         assert row["error"] == pytest.approx(-sent / row["measured_ms"])
 
 
-def test_every_round_is_told(by_the_model: BenchResult) -> None:
+def test_every_round_is_told(by_the_model: BenchmarkResult) -> None:
     rows = [row for row in by_the_model.rows if row["part"].startswith("seconds of a step")]
     assert [(row["width"], row["round"]) for row in rows] == [(width, n) for width in (16, 8) for n in (1, 2, 3)]
     one = 8 * TASK + REST
@@ -219,10 +173,11 @@ def test_parts_add_up_within_a_round() -> None:
     assert (parts["work"], parts["rest"], parts["step"]) == (12.0, 3.0, 21.0)
 
 
-def test_every_kind_has_its_rounds_in_turn() -> None:
+def test_every_kind_has_its_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = scaling.Settings(rounds=2, other_widths=(8,), other_rounds=1)
     machine = Machine(settings.meta_batch)
-    result = scaling.run(settings=settings, runner=machine)
+    monkeypatch.setattr(scaling, "by_torchrun", machine)
+    result = BENCHMARK.run(settings=settings)
     steps = [
         (n, j.what, j.shard, j.width) for n, j in machine.asked if j.frame == 32 and j.what not in (COUNT, CONSTANTS)
     ]
@@ -232,22 +187,17 @@ def test_every_kind_has_its_rounds_in_turn() -> None:
     assert memory == [(1, "no", 2.0), (2, "no", 2.0), (2, "yes", 1.0)]
 
 
-def test_arithmetic_on_paper_is_by_the_pixel(by_the_model: BenchResult) -> None:
+def test_arithmetic_on_paper_is_by_the_pixel(by_the_model: BenchmarkResult) -> None:
     counted = {row["network"]: row["gflop"] for row in by_the_model.rows if "gflop" in row}
     assert counted == {"width 16": 16 * 16.0, "width 64": 64 * 16.0}  # 64 x 64 has 16 times the pixels of 16 x 16
 
 
-def test_a_table_for_each_kind_of_row(by_the_model: BenchResult) -> None:
+def test_a_table_for_each_kind_of_row(by_the_model: BenchmarkResult) -> None:
     tables = by_the_model.table().split("\n\n")
     assert len(tables) == 10  # nine kinds of rows, and the notes
     assert tables[0].splitlines()[0] == "steps"
     assert "gb_per_s" not in tables[0]
     assert tables[-1].startswith("- meta-steps of the trainer")
-
-
-def test_the_command_line_of_a_job_says_all_of_it() -> None:
-    job = Job(ALONE, 3, 17, 2, 4, 1, 5, 7, 1, 2, 99)
-    assert parse(job.arguments()) == job
 
 
 class Slow(Team):
@@ -272,7 +222,7 @@ class Slow(Team):
 
 def test_clocks_tell_work_waiting_and_sending_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("benchmarks.scaling_worker.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("benchmarks.scaling.worker.time.perf_counter", lambda: clock[0])
     watched = Watched(Slow(clock))
 
     def work() -> str:
@@ -338,21 +288,7 @@ def test_the_last_line_counts_and_threads_are_those_of_the_job(tmp_path: Path, m
     assert by_torchrun(1, replace(TINY, threads=2)) == {"threads": 2, "processes": 1}
 
 
-def test_processes_that_fail_say_what_they_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", fake_python(tmp_path, "echo no space left >&2; exit 3"))
-    with pytest.raises(RuntimeError, match=r"--what team --width 2 .* failed \(3\):\nno space left"):
-        by_torchrun(2, TINY)
-
-
 def test_a_bad_task_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.scaling_worker.LR", 1e6)
+    monkeypatch.setattr("benchmarks.scaling.worker.LR", 1e6)
     with pytest.raises(ValueError, match="drifting blobs"):
         steps_of_a_team(Job(TEAM, 2, 16, 1, 1, 3, 2, 1), Team())
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_the_model: BenchResult) -> None:
-    monkeypatch.setattr(scaling, "run", lambda **_: by_the_model)
-    done = CliRunner().invoke(app, ["scaling", "--json", str(tmp_path / "out.json")])
-    assert done.exit_code == 0, done.output
-    assert json.loads((tmp_path / "out.json").read_text())["headline"] == by_the_model.headline
-    assert "efficiency_2 = T1 / (2 T2)" in done.output

@@ -1,35 +1,32 @@
 """The comparison of forecast maps, on the simulator at a small scale; where Himawari-9 frames are there, their days."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import solar, solar_methods
-from benchmarks.data import DataMissing, data_folder
-from benchmarks.solar_archives import HIMAWARI, Archive, himawari, simulated
-from benchmarks.solar_methods import Found, Settings
+from benchmarks.common.data import HIMAWARI
+from benchmarks.solar import comparison as solar
+from benchmarks.solar import methods as solar_methods
+from benchmarks.solar.archives import Archive, himawari, simulated
+from benchmarks.solar.methods import Found
+from benchmarks.solar.settings import Settings
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
+from metaprior.solar.maps.plain_network import PlainNetwork
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Examples, Task
+from tests.conftest import folder_with
 
 TINY = Settings(
-    seconds=0.6,
-    meta_share=0.5,
     width=2,
     levels=2,
     patch=16,
     k_shot=2,
     k_query=3,
     presets=("head", "head, all adapted"),
-    abml_steps=(1,),
-    members=2,
-    tunings=(Tuning(0, 0.0), Tuning(1, 1e-4)),
     validation_tasks=1,
     test_tasks=2,
     samples=2,
@@ -47,23 +44,6 @@ def test_simulated_places_and_days_of_the_test_are_unseen(archive: Archive) -> N
     assert not set(train["longitude"].values) & set(test["longitude"].values)
     assert archive.days["validation"].first - archive.days["train"].stop >= np.timedelta64(1, "D")
     assert archive.days["test"].first - archive.days["validation"].stop >= np.timedelta64(1, "D")
-
-
-@pytest.mark.parametrize("methods", ["meta", "pooled", "ensemble", "references"])
-def test_methods_are_scored_on_the_same_tasks(archive: Archive, methods: str, short_search: None) -> None:
-    found = solar_methods.METHODS[methods](archive, TINY)
-    expected = {
-        "meta": {"ABML (head)", "ABML (head, all adapted)", "MAML"},
-        "pooled": {"pooled", "pooled, fine-tuned", "pooled, corrected in hindsight"},
-        "ensemble": {"ensemble of 2", "ensemble of 2, fine-tuned"},
-        "references": {"persistence", "smart persistence", "optical flow"},
-    }[methods]
-    assert expected <= set(found)
-    tasks = archive.tasks("test", seed=solar_methods.TEST_SEED, **TINY.tasks)
-    assert {tuple(one.scores.tasks) for one in found.values()} == {(tasks[0].name, tasks[1].name)}
-    if methods == "meta":
-        (before,) = found.keys() - expected
-        assert before == "ABML (head), not adapted"
 
 
 def test_the_true_distribution_beats_persistence(archive: Archive) -> None:
@@ -159,14 +139,7 @@ def test_the_headline_is_about_the_default_preset() -> None:
 
 
 def test_days_of_himawari() -> None:
-    if not (data_folder() / HIMAWARI).exists():
-        pytest.skip("no Himawari-9 frames in the data folder")
-    archive = himawari(data_folder())
+    archive = himawari(folder_with(*HIMAWARI.files))
     assert str(archive.days["train"]) == "2026-01-28 to 2026-02-06"
     assert str(archive.days["test"]) == "2026-02-11 to 2026-02-15"
     assert archive.tasks("test", seed=0)[0].query.x.shape == (10, 4, 32, 32)
-
-
-def test_missing_data_are_said(tmp_path: Path) -> None:
-    with pytest.raises(DataMissing, match="Himawari-9"):
-        himawari(tmp_path)

@@ -1,29 +1,10 @@
-import math
 import os
 
 import pytest
-import torch
 
 from benchmarks import speed
 
-TINY = speed.Settings(width=2, frame=16, k_shot=2, k_query=2, unet_rounds=1, mlp_tasks=3, mlp_rounds=1)
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-
-
-def test_headline_and_the_same_loss_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("higher")
-    pytest.importorskip("torchopt")
-    monkeypatch.setattr(speed, "run_all", lambda function, jobs, **_: [function(job) for job in jobs])
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    threads = torch.get_num_threads()
-    result = speed.run(settings=TINY)
-    assert torch.get_num_threads() == threads
-    assert {"head_speedup", "head_speedup_learned_trunk", "mlp_speedup"} <= set(result.headline)
-    assert all(math.isfinite(value) for value in result.headline.values())
-    for what in (speed.EVERYTHING, speed.HEAD_LEARNED, speed.MLP_TASKS):
-        losses = [row["loss"] for row in result.rows if row["what"] == what]
-        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-4)
+TINY = speed.Settings(width=2)
 
 
 def test_only_the_head_moves_and_the_trunk_is_learned_or_frozen() -> None:

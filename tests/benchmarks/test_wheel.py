@@ -1,27 +1,17 @@
-from dataclasses import replace
 from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import bandit
-from benchmarks import wheel as bench
-from benchmarks.bandit import Bandits, Game, Outcome, Rule, play
+from benchmarks.wheel import bandit
+from benchmarks.wheel import comparison as bench
+from benchmarks.wheel.bandit import Bandits, Game, Outcome, Rule, play
+from benchmarks.wheel.exact_posterior import WORTH_A_TRY, play_with_exact_posterior
+from metaprior import Gaussian, InnerLoop, MetaLearner
 from metaprior.noise import Noise
 from metaprior.tasks import wheel
 from metaprior.weights import WeightDistribution
-
-SHORT = {"seconds": 0.3}
-TINY = replace(
-    bench.QUICK,
-    lessons=(replace(bench.RANGE, **SHORT, trainings=2), replace(bench.PAPER, **SHORT)),
-    meta_batch=2,
-    hidden=8,
-    contexts=12,
-    trials=2,
-    steps=2,
-)
 
 
 def test_regret_is_in_percent_of_uniform_play() -> None:
@@ -58,10 +48,10 @@ def test_a_row_of_several_trainings_has_the_error_between_them() -> None:
         regret = torch.tensor([level - 1, level + 1]).expand(len(bench.DELTAS), 2)
         return Outcome(regret, regret.round(), regret.round(), 0, 7)
 
-    several = bench._row("", [outcome(2.0), outcome(4.0)], TINY)
+    several = bench._row("", [outcome(2.0), outcome(4.0)], bench.Settings())
     assert (several["delta 0.9"], several["se 0.9"]) == (3.0, pytest.approx(1.0))
     assert (several["missed"], several["wasted"]) == (3.0, 3.0)
-    alone = bench._row("", [outcome(2.0)], TINY)
+    alone = bench._row("", [outcome(2.0)], bench.Settings())
     assert (alone["delta 0.9"], alone["se 0.9"]) == (2.0, pytest.approx(1.0))
 
 
@@ -89,12 +79,15 @@ class Oracle(torch.nn.Module):
         return (jackpot * 3.9 + (arm == 4).float() * 0.18).unsqueeze(1) + self.bias
 
 
+def oracle(relative_sigma: float) -> MetaLearner:
+    inner = InnerLoop(1, 1e-3)
+    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=inner, relative_sigma=relative_sigma)
+    return learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+
+
 @pytest.mark.parametrize("rule", ["thompson", "optimistic", "greedy"])
 def test_a_network_that_knows_the_wheel_has_no_regret(rule: Rule) -> None:
-    from metaprior import Gaussian, InnerLoop, MetaLearner
-
-    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
-    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    learner = oracle(0.01)
     outcome = play(learner, (0.9,), Game(contexts=60, trials=2, rule=rule))
     assert outcome.regret.shape == (1, 2)
     assert outcome.regret.abs().max() == 0
@@ -102,10 +95,7 @@ def test_a_network_that_knows_the_wheel_has_no_regret(rule: Rule) -> None:
 
 
 def test_a_failed_adaptation_is_counted_and_the_posterior_before_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metaprior import Gaussian, InnerLoop, MetaLearner
-
-    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=0.01)
-    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    learner = oracle(0.01)
     real = bandit._adapted
 
     def second_fails(*arguments: object) -> WeightDistribution:
@@ -120,28 +110,46 @@ def test_a_failed_adaptation_is_counted_and_the_posterior_before_stays(monkeypat
 
 
 def test_optimism_never_goes_below_the_means() -> None:
-    from metaprior import Gaussian, InnerLoop, MetaLearner
-
-    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=InnerLoop(1, 1e-3), relative_sigma=1.0)
-    learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
+    learner = oracle(1.0)
     posterior, options = bandit._stacked(learner, 3), Bandits((0.9,), Game(contexts=2, trials=3)).options(0)
     by_rule = {rule: bandit._values(learner, posterior, options, Noise(1), rule) for rule in get_args(Rule)}
     assert torch.equal(by_rule["optimistic"], torch.maximum(by_rule["thompson"], by_rule["greedy"]))
     assert not torch.equal(by_rule["thompson"], by_rule["greedy"])
 
 
-def test_the_headline_is_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "QUICK", TINY)
-    monkeypatch.setattr(bench, "run_all", lambda function, jobs, **_: list(map(function, jobs)))
-    result = bench.run(quick=True)
-    rows = {row["what"]: row for row in result.rows}
-    for delta in bench.DELTAS:
-        assert result.headline[f"wheel_{delta}"] == rows["ABML, Thompson"][f"delta {delta}"]
-        assert result.headline[f"wheel_{delta}_maml"] == rows["MAML, greedy"][f"delta {delta}"]
-        assert rows["ABML, Thompson"][f"delta {delta}"] >= 0
-        assert result.headline[f"wheel_{delta}_optimistic"] == rows["ABML, optimistic Thompson"][f"delta {delta}"]
-    assert rows["published: ABML, Thompson (n = 2,000)"]["delta 0.99"] == 35.04
-    assert {"ABML, Thompson, support sets of 512", "MAML, greedy, support sets of 512"} < set(rows)
-    assert (rows["ABML, Thompson"]["trainings"], rows["MAML, greedy, support sets of 512"]["trainings"]) == (2, 1)
-    assert {"exact posterior, Thompson", "exact posterior, highest expected reward"} < set(rows)
-    assert sum("meta-steps" in note for note in result.notes) == 6, "one for each training"
+def test_a_try_is_worth_it_where_its_expected_reward_is_above_the_safe_one() -> None:
+    chance = WORTH_A_TRY
+    expected = 50 * chance + 1 * (1 - chance)
+    assert expected == pytest.approx(1.2)
+
+
+def test_the_first_context_is_tried_wherever_it_may_pay() -> None:
+    game = Game(contexts=1, trials=200, rule="greedy")
+    radius = Bandits((0.5,), game).contexts.norm(dim=2)[:, 0]
+    regret = play_with_exact_posterior((0.5,), game).regret[0]
+    inside = radius <= 0.5
+    assert 0 < inside.sum() < len(inside)
+    assert regret[~inside].abs().max() == 0  # the jackpot is found
+    # Inside, the try costs 0.2, and uniform play 1.2 - (4 * 1 + 1.2) / 5 = 0.16.
+    torch.testing.assert_close(regret[inside], torch.full_like(regret[inside], 125.0), rtol=1e-4, atol=0)
+
+
+def test_thompson_sampling_tries_with_the_probability_of_a_jackpot() -> None:
+    game = Game(contexts=1, trials=4000, rule="thompson")
+    radius = Bandits((0.5,), game).contexts.norm(dim=2)[:, 0]
+    missed = (
+        play_with_exact_posterior((0.5,), game).regret[0] > 100
+    )  # of 38.6 by chance 48.8 are lost; 125 % also inside
+    outside = radius > 0.5
+    assert float(missed[outside].double().mean()) == pytest.approx(1 - float(radius[outside].mean()), abs=0.02)
+
+
+def test_what_was_tried_is_not_asked_again() -> None:
+    game = Game(contexts=2000, trials=10, rule="greedy")
+    few = play_with_exact_posterior((0.99,), Game(contexts=200, trials=10, rule="greedy")).regret.mean()
+    assert play_with_exact_posterior((0.99,), game).regret.mean() < few / 2
+
+
+def test_other_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="'optimistic'"):
+        play_with_exact_posterior((0.5,), Game(rule="optimistic"))

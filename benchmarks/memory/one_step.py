@@ -1,0 +1,132 @@
+"""One meta-step (or many tasks, one after the other), measured in a process of its own."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from benchmarks.common.peers import PEERS
+from benchmarks.common.result import Row
+from benchmarks.common.worker import GIB, peak_gib
+from metaprior.likelihoods import Gaussian
+from metaprior.metagrad import (
+    InnerLoop,
+    NonFinite,
+    Problem,
+    QueryLoss,
+    checkpointed,
+    mixed,
+    twice_reverse,
+    unrolled,
+)
+from metaprior.models.unet import UNet
+from metaprior.network import BayesianNetwork
+from metaprior.noise import Noise
+from metaprior.tasks.task import Examples, Task
+
+ENGINES: dict[str, Callable[..., Any]] = {
+    "twice_reverse": twice_reverse,
+    "mixed": mixed,
+    "checkpointed": checkpointed,
+    "unrolled": unrolled,
+    **PEERS,
+}
+PLANNED, PREDICT = "planned", "predict"
+CHANNELS = 4
+SMALL = 2**14
+"""Feature maps of at most so many numbers are computed by one thread: several would wait for each other."""
+LR = 1e-7  # the likelihood sums over thousands of pixels
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the process does: an engine or peer (or ``PLANNED``, ``PREDICT``), and the size of the problem."""
+
+    what: str
+    steps: int
+    width: int = 64
+    frame: int = 64
+    k_shot: int = 5
+    k_query: int = 10
+    micro_batch: int | None = None
+    memory: str | None = None
+    tasks: int = 1
+
+    def problem(self) -> Problem:
+        """Return the problem of a U-Net with all weights random."""
+        torch.manual_seed(0)
+        network = BayesianNetwork(UNet(CHANNELS, CHANNELS, width=self.width))
+        inner = InnerLoop(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
+        return Problem(network, Gaussian(noise=1.0), inner, QueryLoss(), micro_batch=self.micro_batch)
+
+    def task(self, number: int) -> Task:
+        """Return a task of random frames, other ones for every number."""
+        generator = torch.Generator().manual_seed(number)
+
+        def frames(count: int) -> torch.Tensor:
+            return torch.randn(count, CHANNELS, self.frame, self.frame, generator=generator)
+
+        support, query = (Examples(frames(count), frames(count)) for count in (self.k_shot, self.k_query))
+        return Task(support, query, f"task {number}")
+
+
+def planned(problem: Problem, task: Task, memory: str) -> tuple[Problem, Callable[..., Any], Row]:
+    """Return the problem and the engine that fit into ``memory``, and what the planner predicts."""
+    from metaprior.metagrad.planner import plan
+
+    chosen = plan(problem, problem.initial(task.support.y), task, memory)
+    about = {"micro_batch": chosen.choice.micro_batch, "predicted_gib": chosen.choice.peak / GIB}
+    return chosen.problem, chosen.engine, about
+
+
+def predictions(step: Step) -> Row:
+    """Return the peaks (GiB) that the planner predicts for every engine and micro-batch, without running them."""
+    from metaprior.metagrad.planner import predict
+
+    problem, task = step.problem(), step.task(0)
+    choices = predict(problem, problem.initial(task.support.y), task)
+    peaks = {prediction_name(c.engine.name, c.micro_batch): c.peak / GIB for c in choices}
+    return {"predicted_gib": peaks, "status": "ok"}
+
+
+def prediction_name(engine: str, micro_batch: int | None) -> str:
+    """Return the key of a prediction."""
+    return f"{engine}/{micro_batch or 'all'}"
+
+
+def run_step(step: Step) -> Row:
+    """Compute the tasks, and return seconds and the peak after each task."""
+    if step.width * step.frame**2 <= SMALL:
+        torch.set_num_threads(1)
+    problem, about = step.problem(), Row()
+    if step.memory is not None:
+        problem, engine, about = planned(problem, step.task(0), step.memory)
+    else:
+        engine = ENGINES[step.what]
+    if step.what in PEERS:
+        import_module(step.what)  # importing it is not part of the step
+    theta = problem.initial(step.task(0).support.y)
+    peaks, cpu, wall, status = [], time.process_time(), time.perf_counter(), "ok"
+    for number in range(step.tasks):
+        outcome = engine(problem, theta, step.task(number), Noise(0, task=number))
+        peaks.append(peak_gib())
+        if isinstance(outcome, NonFinite):
+            status = str(outcome)
+            break
+        del outcome
+    seconds = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
+    weights = problem.network.layout.dimension
+    return {"peak_gib": peaks[-1], "peaks_gib": peaks, **seconds, "weights": weights, **about, "status": status}
+
+
+def measure_step(step: Step) -> Row:
+    """Return the row of a step, or only a status where the memory was not enough."""
+    try:
+        return predictions(step) if step.what == PREDICT else run_step(step)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "allocate memory" not in str(error):  # torch has no type for the CPU
+            raise
+        return {"status": f"out of memory at {peak_gib():.1f} GiB"}
