@@ -29,7 +29,7 @@ from metaprior.solar.maps.comparison import (
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
-from metaprior.solar.maps.windows import has_coordinates
+from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
 from metaprior.training.settings import MetaTraining

@@ -15,7 +15,7 @@ from metaprior.solar.maps import sources
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.omniglot import IMAGES
 from tests.conftest import folder_with
-from tests.runs.tiny_solar import NIGHTS
+from tests.solar.maps.tiny_run import NIGHTS
 
 pytestmark = NIGHTS
 

@@ -210,15 +210,13 @@ def test_a_network_and_frames_that_do_not_fit_are_refused_by_both_keys(tmp_path:
     path.write_text(SOLAR)
     assert isinstance(read_config(path).task_settings, SimulatedTasks)
     assert refused(path, "model.known=0") == [
-        'model.known is 0, but with tasks.units "clear_sky" and tasks.target_len 4 it has to be 4 (one channel for '
+        'model.known is 0, but with tasks.units "clear_sky" and tasks.target_len 4 it must be 4 (one channel for '
         "each target frame)"
     ]
     assert refused(path, "tasks.units=scaled")[0].startswith('model.known is 4, but with tasks.units "scaled"')
-    assert refused(path, "tasks.input_len=3") == [
-        "model.input_len is 4, tasks.input_len is 3; they have to be the same"
-    ]
+    assert refused(path, "tasks.input_len=3") == ["model.input_len is 4, tasks.input_len is 3; they must be equal"]
     assert refused(path, "model.target_len=4", "tasks.target_len=2", "model.known=2") == [
-        "model.target_len is 4, tasks.target_len is 2; they have to be the same"
+        "model.target_len is 4, tasks.target_len is 2; they must be equal"
     ]
     assert refused(path, "tasks.patch=8") == ["tasks.patch is 8 pixels, but model.levels 4 needs at least 16"]
     assert read_config(path, ["tasks.patch=0"]).tasks.arguments["patch"] == 0
@@ -235,6 +233,6 @@ def test_a_day_may_be_written_as_toml_writes_it(tmp_path: Path) -> None:
     path.write_text(SOLAR + "train_before = 2025-04-01\n")
     assert read_config(path).tasks.arguments["train_before"] == "2025-04-01"
     (line,) = refused(path, "tasks.test_from=soon")
-    assert line == "tasks.test_from has to be a day such as 2026-02-10, got 'soon'"
+    assert line == "tasks.test_from must be a day such as 2026-02-10, got 'soon'"
     (line,) = refused(path, "tasks.path=x.nc")
     assert line.startswith("tasks.path is not known (did you mean 'patch'?)")

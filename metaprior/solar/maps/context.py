@@ -10,7 +10,8 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar import sun
 from metaprior.solar.maps import baselines
 from metaprior.solar.maps.archives.archive import Times
-from metaprior.solar.maps.windows import Window, WindowReader, has_coordinates
+from metaprior.solar.maps.units import has_coordinates
+from metaprior.solar.maps.windows import Window, WindowReader
 
 PERSISTENCE, SMART_PERSISTENCE = "persistence", "smart_persistence"
 

@@ -16,8 +16,8 @@ from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Values
 from metaprior.solar.maps.daylight import MIN_ELEVATION, UnusableWindow, read_in_daylight
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days
-from metaprior.solar.maps.units import ScaledValues, Units
-from metaprior.solar.maps.windows import Window, WindowReader, has_coordinates
+from metaprior.solar.maps.units import ScaledValues, Units, has_coordinates
+from metaprior.solar.maps.windows import Window, WindowReader
 from metaprior.tasks.arguments import check_counts, check_index, generator_of
 from metaprior.tasks.task import Examples, Task
 

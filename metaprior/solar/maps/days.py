@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from metaprior.solar.maps.archives.archive import Times
 
 ONE_DAY = np.timedelta64(1, "D")
+VALIDATION_SHARE = 0.15
+"""Share of the days before ``train_before`` that validation has."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,25 @@ class Days:
         """Return the starts of those windows of ``length`` frames that lie entirely within these days."""
         inside = (times[starts] >= self.first) & (times[starts + length - 1] < self.stop)
         return starts[inside]
+
+
+def divide_days(days: Days, train_before: str | None, test_from: str | None) -> dict[str, Days]:
+    """Return the days for "train", "val" and "test", with at least one day between any two.
+
+    Without dates the shares are 70, 15 and 15 %. Otherwise ``train_before`` ends training and validation, which has the
+    last VALIDATION_SHARE of those days, and ``test_from`` begins testing; either date follows from the other.
+    """
+    if train_before is None and test_from is None:
+        return dict(zip(("train", "val", "test"), split_days(days), strict=True))
+    stop = np.datetime64(train_before) if train_before else np.datetime64(test_from, "D") - ONE_DAY
+    start = np.datetime64(test_from) if test_from else stop + ONE_DAY
+    if not (days.first < stop and start < days.stop):
+        raise ValueError(
+            f"train_before {stop} and test_from {start} leave nothing to train on or nothing to test on: the frames "
+            f"are of {days}"
+        )
+    train, val = split_days(Days(days.first, stop), (1 - VALIDATION_SHARE, VALIDATION_SHARE))
+    return {"train": train, "val": val, "test": Days(start, days.stop)}
 
 
 def all_days(times: Times) -> Days:

@@ -16,9 +16,8 @@ from metaprior.runs.config import Config
 from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.daylight import UnusableWindow, read_in_daylight, utc
-from metaprior.solar.maps.sources import check_irradiance, units_from_json
 from metaprior.solar.maps.task_settings import least_pixels
-from metaprior.solar.maps.units import ClearSkyIndex, Units
+from metaprior.solar.maps.units import ClearSkyIndex, Units, check_clear_sky, units_from_json
 from metaprior.solar.maps.windows import Window, WindowReader
 
 MOST_EARLIER_FRAMES = 500
@@ -110,7 +109,7 @@ def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, 
             progress=progress,
         )
         if isinstance(units, ClearSkyIndex):
-            check_irradiance(frames)
+            check_clear_sky(frames)
         if frames.attrs["units"] != run.trained_on["value_units"]:
             raise ValueError(
                 f"{path}: values must be in {run.trained_on['value_units']!r}, on which the run was trained, got "

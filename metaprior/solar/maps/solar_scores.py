@@ -1,50 +1,55 @@
-"""The end of a solar run: forecasts of unseen days by lead time, beside what is known without learning.
+"""Scores of a run on frames: forecasts of unseen days by lead time, beside persistence.
 
-``scores.json`` has, for each method, ``LeadTimeScores.as_json``; "shots" are adapted forecasts from fewer windows.
+``scores.json`` holds ``LeadTimeScores.as_json`` for each method, and for adaptation to fewer windows.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 from metaprior.evaluation import map_tasks
-from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.solar.maps.comparison import Forecaster, PointForecaster, empty_scores, of_learner, reference, with_shots
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
+from metaprior.solar.maps.comparison import (
+    Forecaster,
+    PointForecaster,
+    add_case,
+    case_of,
+    empty_scores,
+    of_learner,
+    reference,
+    with_shots,
+)
+from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.sources import SolarSource
-from metaprior.solar.maps.windows import has_coordinates
+from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.value_units import units_or_words
-from metaprior.tasks.task import Task
 from metaprior.text_table import Row, text_table
 
 SCORES = "scores.json"
 PRIOR, ADAPTED = "prior (not adapted)", "adapted"
 FEW_SHOTS = (1, 2)
-"""Beside zero and all shots, for the learning curve."""
+"""Numbers of shots in the learning curve, besides zero and all."""
 SHOWN = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "coverage_90")
 
 
 @dataclass
 class SolarScores:
-    """Scores by method; and by number of shots, for numbers between zero and all."""
+    """Scores by method, and by number of shots between zero and all."""
 
     units: str
     shots: int
-    """All there are."""
+    """Number of support windows of a task."""
     methods: dict[str, LeadTimeScores]
     fewer: dict[int, LeadTimeScores]
     failures: list[str] = field(default_factory=list)
-    """Tasks that are in no score, because a forecast was not finite."""
+    """Tasks that are left out of all scores because a forecast was not finite."""
 
     def table(self) -> str:
-        """Every method at every lead time, and under it the tasks that failed."""
+        """Return a table of each method at each lead time, followed by the tasks that failed."""
         rows = [
             {"method": name, "lead": str(row["lead"]), **{measure: row[measure] for measure in SHOWN if measure in row}}
             for name, scores in self.methods.items()
@@ -54,12 +59,12 @@ class SolarScores:
         return "\n".join([f"lead times in minutes, values in {units_or_words(self.units)}", text_table(rows), *failed])
 
     def learning_curve(self) -> list[Row]:
-        """Scores of all lead times together, by shots."""
+        """Return a row of scores over all lead times for each number of shots."""
         by_shots = {0: self.methods[PRIOR], **self.fewer, self.shots: self.methods[ADAPTED]}
         return [{"method": ADAPTED, "shots": shots, **scores.row()} for shots, scores in sorted(by_shots.items())]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists and numbers; ``from_json`` reads it."""
+        """Return everything as plain lists and numbers, for ``from_json``."""
         return {
             "units": self.units,
             "shots": self.shots,
@@ -70,13 +75,13 @@ class SolarScores:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "SolarScores":
-        """What ``as_json`` wrote; of anything else KeyError, TypeError, AttributeError or ValueError."""
+        """Return the scores that ``as_json`` wrote; raises KeyError, TypeError, AttributeError or ValueError else."""
         if not isinstance(content["units"], str) or not isinstance(content["shots"], int):
             raise TypeError(
-                f"units and shots are {content['units']!r} and {content['shots']!r}, not a text and a number"
+                f"units and shots must be a text and an integer, got {content['units']!r} and {content['shots']!r}"
             )
         if missing := {PRIOR, ADAPTED} - set(content["methods"]):
-            raise ValueError(f"methods have no scores of {' and '.join(sorted(missing))}")
+            raise ValueError(f"methods must have scores of {' and '.join(sorted(missing))}")
         return cls(
             content["units"],
             content["shots"],
@@ -87,21 +92,21 @@ class SolarScores:
 
 
 def read_scores(run: RunFolder) -> SolarScores:
-    """The scores of a run's folder, or RunFolderError."""
+    """Return the scores of a run's folder; raises RunFolderError if they are missing or damaged."""
     path = run.path / SCORES
     remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run anew from its checkpoint"
     if not path.exists() and not run.finished:
         raise RunFolderError(
-            f"{run.path} has no scores yet: the run has not finished; metaprior train --resume goes on"
+            f"{run.path} has no scores yet: the run has not finished. Continue it with metaprior train --resume"
         )
     if not path.exists():
-        raise RunFolderError(f"{path} is not there, although the run has finished; {remedy}")
+        raise RunFolderError(f"{path} does not exist, although the run has finished; {remedy}")
     content = run.read_json(SCORES)
     try:
         return SolarScores.from_json(content)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:  # nothing but the content can cause them
-        found = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise RunFolderError(f"{path} is damaged: it does not hold scores by lead time ({found}); {remedy}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise RunFolderError(f"{path} is damaged: it must hold scores by lead time ({problem}); {remedy}") from None
 
 
 def score_run(
@@ -112,7 +117,7 @@ def score_run(
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> SolarScores:
-    """Score the learned prior on the test tasks, before and after adaptation, and by shots.
+    """Score the learned prior on the test tasks, before and after adaptation, and by number of shots.
 
     The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
     """
@@ -121,46 +126,26 @@ def score_run(
 
     def scored(index: int) -> dict[str, LeadTimeScores] | str:
         poll()
-        task = dataset[index]
+        scores, case = {name: empty_scores(dataset) for name in (*points, *methods)}, case_of(dataset, index)
         try:
-            return _scores_of_task(points, methods, dataset, task, index)
+            add_case(scores, case, methods, points)
         except FloatingPointError as error:
-            return f"{task.name}: {error}"
+            return f"{case.task.name}: {error}"
+        return scores
 
-    found = {name: empty_scores(dataset) for name in (*points, *methods)}
+    total = {name: empty_scores(dataset) for name in (*points, *methods)}
     failures: list[str] = []
-    for one in map_tasks(scored, count, label="scores", progress=progress):
-        if isinstance(one, str):
-            failures.append(one)
+    for result in map_tasks(scored, count, label="scores", progress=progress):
+        if isinstance(result, str):
+            failures.append(result)
         else:
-            for name, scores in one.items():
-                found[name].merge(scores)
+            for name, scores in result.items():
+                total[name].merge(scores)
     if len(failures) == count:
         raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
-    fewer = {shots: found.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in found}
+    fewer = {shots: total.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in total}
     units = str(dataset.frames.attrs.get("units", "1"))
-    return SolarScores(units, dataset.k_shot, found, fewer, failures)
-
-
-def _scores_of_task(
-    points: Mapping[str, PointForecaster],
-    methods: Mapping[str, Forecaster],
-    dataset: MetaSolarPredictionDataset,
-    task: Task,
-    index: int,
-) -> dict[str, LeadTimeScores]:
-    """By method: of all, or FloatingPointError. So a task is in the scores of all methods or of none."""
-    context = context_of(dataset.reader, dataset.windows(index).query)
-    forecasts: dict[str, GaussianForecast | Tensor] = {
-        **{name: point(context) for name, point in points.items()},
-        **{name: context.decoded(method(task, index)) for name, method in methods.items()},
-    }
-    found = {name: empty_scores(dataset) for name in forecasts}
-    for name, forecast in forecasts.items():
-        found[name].add(
-            forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
-        )
-    return found
+    return SolarScores(units, dataset.k_shot, total, fewer, failures)
 
 
 def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:

@@ -1,4 +1,4 @@
-"""What a configuration says about tasks from frames. Nothing is opened here: these are the words, checked."""
+"""Settings of tasks from frames: the keys of ``[tasks]``, checked without opening anything."""
 
 import math
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
 
 @dataclass(frozen=True, kw_only=True)
 class SolarTasks(TaskSettings):
-    """What tasks from frames have in common, wherever the frames come from (see ``MetaSolarPredictionDataset``).
+    """Settings that do not depend on where frames come from; the others are those of ``MetaSolarPredictionDataset``.
 
     Args:
-        patch: pixels along each side; 0 is the whole frame.
-        min_elevation: of the sun in degrees, for a window of daylight, where coordinates are known.
-        units: what the network sees: "scaled" values, or the "clear_sky" index (irradiance with coordinates).
-        data_min, data_max: what is scaled to -1 and 1; left out, the range of the training days.
-        train_before, test_from: days (UTC) that end training and begin testing, with at least one day between that
-            belongs to neither; of one of them the other follows. Validation has the last 15 % of the days before
-            ``train_before``. Both left out: 70 % of the days to train, 15 % to validate, 15 % to test.
+        patch: Pixels along each side; 0 is the whole frame.
+        min_elevation: Lowest sun, in degrees, of a window in daylight, where coordinates are known.
+        units: What the network sees: "scaled" values, or the "clear_sky" index (irradiance with coordinates).
+        data_min, data_max: Values that are scaled to -1 and 1; the default is the range of the training days.
+        train_before, test_from: Days (UTC) that end training and begin testing, with at least one day between that
+            belongs to neither; either follows from the other. Validation has the last 15 % of the days before
+            ``train_before``. Without both, 70 % of the days are for training, 15 % for validation, 15 % for testing.
     """
 
     input_len: int = 4
@@ -53,9 +53,9 @@ class SolarTasks(TaskSettings):
         counts = ("input_len", "target_len", "k_shot", "k_query", "period_days")
         check_counts(**{name: getattr(self, name) for name in counts})
         if self.patch < 0:
-            raise ValueError(f"patch has to be a number of pixels, or 0 for the whole frame; got {self.patch}")
+            raise ValueError(f"patch must be a number of pixels, or 0 for the whole frame, got {self.patch}")
         if not 0 <= self.min_elevation < 90:
-            raise ValueError(f"min_elevation has to be 0 to 90 degrees, got {self.min_elevation}")
+            raise ValueError(f"min_elevation must be 0 to 90 degrees, got {self.min_elevation}")
         self._check_range()
         self._check_dates()
 
@@ -63,63 +63,62 @@ class SolarTasks(TaskSettings):
         given = {name: getattr(self, name) for name in ("data_min", "data_max") if getattr(self, name) is not None}
         for name, value in given.items():
             if self.units == "clear_sky":
-                raise ValueError(f'{name} is for units = "scaled"; the clear-sky index needs no range')
+                raise ValueError(f'{name} must be left out unless units = "scaled"; the clear-sky index needs no range')
             if not math.isfinite(value):
-                raise ValueError(f"{name} has to be a finite number, got {value}")
+                raise ValueError(f"{name} must be a finite number, got {value}")
         if len(given) == 2 and not given["data_min"] < given["data_max"]:
-            raise ValueError(f"data_min has to be less than data_max, got {self.data_min} and {self.data_max}")
+            raise ValueError(f"data_min must be less than data_max, got {self.data_min} and {self.data_max}")
 
     def _check_dates(self) -> None:
         for name in ("train_before", "test_from"):
             value = getattr(self, name)
             if value is not None and not _is_day(value):
-                raise ValueError(f"{name} has to be a day such as 2026-02-10, got {value!r}")
+                raise ValueError(f"{name} must be a day such as 2026-02-10, got {value!r}")
         if self.train_before and self.test_from and not self.train_before < self.test_from:
             raise ValueError(
-                f"test_from has to be at least a day after train_before, so that no window of one is near to the "
-                f"other's; got {self.test_from} and {self.train_before}"
+                "test_from must be at least a day after train_before, so that no windows of the two are close, got "
+                f"{self.test_from} and {self.train_before}"
             )
 
     @property
     def known(self) -> int:
-        """Input channels behind the frames: what is known about the target times."""
+        """Number of input channels after the frames, which state what is known about the target times."""
         return self.target_len if self.units == "clear_sky" else 0
 
     def open(self, *, progress: bool) -> "SolarSource":
-        """See ``TaskSettings``. Frames are opened or simulated, which needs the extra ``solar``."""
+        """Open or simulate the frames, which needs the extra ``solar``."""
         from metaprior.solar.maps.sources import open_source
 
         return open_source(self, progress=progress)
 
     def misfits(self, model: Choice, likelihood: Choice) -> list[str]:
-        """See ``TaskSettings``; both keys are named."""
+        """Return what does not fit network and likelihood, one line each, naming both keys."""
         if model.kind not in NETWORKS:
             return [f"model.kind is {model.kind!r}; these tasks are maps, for {' or '.join(NETWORKS)}"]
         return [*self._lengths(model), *self._sizes(model), *_scales(model, likelihood)]
 
     def _lengths(self, model: Choice) -> list[str]:
         lines = [
-            f"model.{key} is {model.arguments[key]}, tasks.{key} is {getattr(self, key)}; they have to be the same"
+            f"model.{key} is {model.arguments[key]}, tasks.{key} is {getattr(self, key)}; they must be equal"
             for key in ("input_len", "target_len")
             if model.arguments[key] != getattr(self, key)
         ]
         if model.arguments["known"] != self.known:
-            why = "one channel for each target frame" if self.known else "nothing is known beforehand"
+            why = "one channel for each target frame" if self.known else "nothing is known in advance"
             lines.append(
                 f'model.known is {model.arguments["known"]}, but with tasks.units "{self.units}" and tasks.target_len '
-                f"{self.target_len} it has to be {self.known} ({why})"
+                f"{self.target_len} it must be {self.known} ({why})"
             )
         return lines
 
     def _sizes(self, model: Choice) -> list[str]:
         least, levels = least_pixels(model), model.arguments["levels"]
-        too_small = self.patch and self.patch < least
-        return [f"tasks.patch is {self.patch} pixels, but model.levels {levels} needs at least {least}"] * bool(
-            too_small
-        )
+        if not self.patch or self.patch >= least:
+            return []
+        return [f"tasks.patch is {self.patch} pixels, but model.levels {levels} needs at least {least}"]
 
     def task_of_the_size(self, model: Choice) -> Task | None:
-        """See ``TaskSettings``: noise, as nothing is opened or simulated; None for whole frames of an archive."""
+        """Return a task of noise with the shapes of the real ones; None for whole frames, whose size is not known."""
         size = self.patch or getattr(self, "size", 0)
         if not size:
             return None
@@ -134,28 +133,26 @@ class SolarTasks(TaskSettings):
 
 
 def least_pixels(model: Choice) -> int:
-    """Pixels along each side that the network needs: it halves them at every level."""
+    """Return the least pixels along each side for a network that halves them at every level."""
     return int(2 ** model.arguments["levels"])
 
 
 def _scales(model: Choice, likelihood: Choice) -> list[str]:
-    """Whether the network gives the scales that the likelihood expects."""
+    """Return a line if the network does not output the scales that the likelihood needs."""
     if likelihood.kind not in (*WITH_SCALES, *WITHOUT_SCALES):
         return [
             f"likelihood.kind is {likelihood.kind!r}; frames are real numbers, for "
             f"{', '.join((*WITHOUT_SCALES, *WITH_SCALES))}"
         ]
-    wanted = likelihood.kind in WITH_SCALES
-    if model.arguments["scales"] is not wanted:
-        given, needed = (str(value).lower() for value in (model.arguments["scales"], wanted))
-        return [f"model.scales is {given}, but likelihood.kind {likelihood.kind!r} needs {needed}"]
+    scales, needed = model.arguments["scales"], likelihood.kind in WITH_SCALES
+    if scales is not needed:
+        return [f"model.scales is {scales}, but likelihood.kind {likelihood.kind!r} needs {needed}".lower()]
     return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameTasks(SolarTasks):
-    """Tasks from an archive of frames: ``path``, ``variable``, ``cadence``, ``on_bad``, ``value_units`` and
-    ``long_name`` are those of ``open_frames``."""
+    """Tasks from an archive of frames, which is opened by ``open_frames`` with the six settings below."""
 
     path: str
     variable: str | None = None
@@ -169,14 +166,16 @@ class FrameTasks(SolarTasks):
         for name, example in (("value_units", "W m-2"), ("long_name", "brightness of the sky")):
             value = getattr(self, name)
             if value is not None and not value.strip():
-                raise ValueError(f'{name} has to say something, such as "{example}", got {value!r}; or leave it out')
+                raise ValueError(
+                    f'{name} must be a text such as "{example}", got {value!r}. Leave it out if it is not known'
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTasks(SolarTasks):
-    """Tasks from the simulator: ``days`` of maps of ``size`` x ``size`` pixels, from ``start`` on.
+    """Tasks from the simulator: ``days`` of maps of ``size`` x ``size`` pixels, beginning with the day ``start``.
 
-    The seed is that of the weather and of the tasks. Frames are made in memory when the run begins.
+    The seed is that of the weather and of the tasks. Frames are simulated in memory when the run begins.
     """
 
     days: int = 60
@@ -188,9 +187,9 @@ class SimulatedTasks(SolarTasks):
         super().__post_init__()
         check_counts(days=self.days, size=self.size)
         if not _is_day(self.start):
-            raise ValueError(f"start has to be a day such as 2025-03-01, got {self.start!r}")
+            raise ValueError(f"start must be a day such as 2025-03-01, got {self.start!r}")
         if self.patch > self.size:
-            raise ValueError(f"patch is {self.patch} pixels, but size is {self.size}; 0 is the whole frame")
+            raise ValueError(f"patch must be at most size ({self.size}), or 0 for the whole frame, got {self.patch}")
 
 
 def _is_day(text: str) -> bool:
@@ -201,4 +200,4 @@ def _is_day(text: str) -> bool:
 
 
 KINDS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}
-"""What a configuration calls these tasks."""
+"""Settings by their name in a configuration, ``tasks.kind``."""

@@ -9,14 +9,17 @@ sun's course from the forecast: holding the last $k$ is smart persistence. Both 
 and place, so a Gaussian forecast remains Gaussian when it is decoded.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Times, Values
+from metaprior.solar.value_units import IRRADIANCE
 
 
 class Place(NamedTuple):
@@ -114,6 +117,45 @@ class ClearSkyIndex:
     def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
         """Return the sine of the sun's elevation at each pixel."""
         return np.sin(np.deg2rad(sun.elevation(times, *_coordinates(place)))).astype(np.float32)
+
+
+KINDS: dict[str, type[ClearSkyIndex] | type[ScaledValues]] = {"clear_sky": ClearSkyIndex, "scaled": ScaledValues}
+"""Units by their name in files and configurations."""
+
+
+def units_to_json(units: Units) -> dict[str, Any]:
+    """Return the units as plain values, for ``units_from_json``."""
+    for kind, cls in KINDS.items():
+        if isinstance(units, cls):
+            return {"kind": kind, **asdict(units)}
+    raise TypeError(f"units must be ClearSkyIndex or ScaledValues, got {type(units).__name__}")
+
+
+def units_from_json(content: Mapping[str, Any]) -> Units:
+    """Return the units that ``units_to_json`` wrote."""
+    if content.get("kind") not in KINDS:
+        raise ValueError(f"kind of units must be one of {', '.join(KINDS)}, got {content.get('kind')!r}")
+    return KINDS[content["kind"]](**{name: value for name, value in content.items() if name != "kind"})
+
+
+def has_coordinates(frames: xr.DataArray) -> bool:
+    """Return whether latitude and longitude of the frames are known."""
+    return {"latitude", "longitude"} <= set(frames.coords)
+
+
+def check_clear_sky(frames: xr.DataArray) -> None:
+    """Raise unless the clear-sky index of these frames exists."""
+    source, units = frames.attrs.get("source", "the frames"), frames.attrs.get("units", "unknown units")
+    if not has_coordinates(frames):
+        raise ValueError(
+            f'{source}: tasks.units = "clear_sky" needs latitude and longitude, which these frames do not have. Use '
+            'NetCDF or Zarr with CF coordinates, or units = "scaled"'
+        )
+    if units != IRRADIANCE:
+        raise ValueError(
+            f'{source}: values must be irradiance in {IRRADIANCE} for tasks.units = "clear_sky", got {units!r}. Use '
+            'units = "scaled"'
+        )
 
 
 def _coordinates(place: Place) -> tuple[NDArray[np.floating], NDArray[np.floating]]:

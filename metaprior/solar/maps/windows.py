@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metaprior.solar.maps.archives.archive import Times, Values
 from metaprior.solar.maps.archives.frame_times import cadence_of
-from metaprior.solar.maps.units import Place, Units
+from metaprior.solar.maps.units import Place, Units, has_coordinates
 
 
 class Window(NamedTuple):
@@ -33,11 +33,6 @@ def gapless_starts(times: Times, cadence: np.timedelta64, length: int) -> NDArra
     run = np.concatenate([[0], np.cumsum(follows)])  # frames i to j are gapless where run[j] - run[i] = j - i
     gapless = run[length - 1 :] - run[: len(run) - length + 1] == length - 1
     return np.flatnonzero(gapless)
-
-
-def has_coordinates(frames: xr.DataArray) -> bool:
-    """Return whether latitude and longitude of the frames are known."""
-    return {"latitude", "longitude"} <= set(frames.coords)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,10 +10,10 @@ import xarray as xr
 from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.dataset import By
 from metaprior.solar.maps.daylight import MIN_ELEVATION
-from metaprior.solar.maps.days import Days
-from metaprior.solar.maps.sources import divided_days, open_source, range_of, units_from_json, units_json
+from metaprior.solar.maps.days import Days, divide_days
+from metaprior.solar.maps.sources import open_source, range_of
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
-from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
+from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, units_from_json, units_to_json
 from metaprior.solar.simulator import write_frames
 
 SMALL: dict[str, Any] = {"input_len": 2, "target_len": 2, "k_shot": 2, "k_query": 2, "patch": 4}
@@ -45,8 +45,8 @@ def source_of(path: Path, **changes: Any) -> Any:
         return open_source(FrameTasks(path=str(path), **{**SMALL, **changes}), progress=False)
 
 
-def test_the_words_are_those_of_the_tasks_and_of_the_door() -> None:
-    """The settings are read where what opens frames need not be installed, so they say it again."""
+def test_settings_repeat_the_choices_of_dataset_and_loader() -> None:
+    """Settings are read without the extra that opens frames, so they repeat these choices."""
     assert get_args(get_type_hints(SolarTasks)["by"]) == get_args(By)
     assert get_args(get_type_hints(FrameTasks)["on_bad"]) == get_args(OnBad)
     assert SolarTasks().min_elevation == MIN_ELEVATION
@@ -81,17 +81,16 @@ def test_no_frame_is_in_two_purposes_and_a_day_lies_between(archive: Path) -> No
 
 def test_given_dates_are_kept_and_validation_is_the_last_of_the_days_before() -> None:
     days = Days("2026-01-30", "2026-02-18")  # type: ignore[arg-type]
-    found = divided_days(SolarTasks(train_before="2026-02-10", test_from="2026-02-11"), days)
+    found = divide_days(days, "2026-02-10", "2026-02-11")
     texts = {purpose: str(part) for purpose, part in found.items()}
     assert texts == {
         "train": "2026-01-30 to 2026-02-06",
         "val": "2026-02-08 to 2026-02-09",
         "test": "2026-02-11 to 2026-02-17",
     }
-    assert divided_days(SolarTasks(train_before="2026-02-10"), days) == found
-    assert divided_days(SolarTasks(test_from="2026-02-11"), days) == found
+    assert divide_days(days, "2026-02-10", None) == divide_days(days, None, "2026-02-11") == found
     with pytest.raises(ValueError, match="leave nothing to train on or nothing to test on"):
-        divided_days(SolarTasks(train_before="2026-03-10"), days)
+        divide_days(days, "2026-03-10", None)
 
 
 def test_the_warm_starts_windows_are_about_32_together_from_everywhere(archive: Path) -> None:
@@ -122,33 +121,33 @@ def test_simulated_frames_are_seen_as_clear_sky_index_and_described() -> None:
 
 def test_units_survive_a_file() -> None:
     for units in (ClearSkyIndex(1.3), ScaledValues(-1.0, 2.5)):
-        assert units_from_json(units_json(units)) == units
+        assert units_from_json(units_to_json(units)) == units
     with pytest.raises(ValueError, match="got 'kelvin'"):
         units_from_json({"kind": "kelvin"})
 
 
 def test_a_clear_sky_index_needs_coordinates_and_irradiance(archive: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r'no latitude and longitude, which tasks.units = "clear_sky" needs'):
+    with pytest.raises(ValueError, match=r'tasks.units = "clear_sky" needs latitude and longitude'):
         _ = source_of(archive, units="clear_sky").units
     placed = frames_of_days(5).assign_coords(
         latitude=("y", np.linspace(0, 1, 8)), longitude=("x", np.linspace(0, 1, 8))
     )
     write_frames(placed, tmp_path / "placed.nc")
-    with pytest.raises(ValueError, match=r"values are in '1', .* for irradiance in W m-2"):
+    with pytest.raises(ValueError, match=r"values must be irradiance in W m-2 .*, got '1'"):
         _ = source_of(tmp_path / "placed.nc", units="clear_sky").units
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch": -1}, "patch has to be"),
-        ({"k_shot": 0}, "k_shot has to be at least 1"),
-        ({"min_elevation": 90.0}, "min_elevation has to be 0 to 90"),
-        ({"data_min": 2.0, "data_max": 1.0}, "data_min has to be less"),
-        ({"data_min": 2.0, "units": "clear_sky"}, 'data_min is for units = "scaled"'),
-        ({"data_max": float("nan")}, "data_max has to be a finite number"),
-        ({"train_before": "February"}, "train_before has to be a day such as"),
-        ({"train_before": "20260210"}, "train_before has to be a day such as"),
+        ({"patch": -1}, "patch must be"),
+        ({"k_shot": 0}, "k_shot .* at least 1"),
+        ({"min_elevation": 90.0}, "min_elevation must be 0 to 90"),
+        ({"data_min": 2.0, "data_max": 1.0}, "data_min must be less"),
+        ({"data_min": 2.0, "units": "clear_sky"}, 'data_min must be left out unless units = "scaled"'),
+        ({"data_max": float("nan")}, "data_max must be a finite number"),
+        ({"train_before": "February"}, "train_before must be a day such as"),
+        ({"train_before": "20260210"}, "train_before must be a day such as"),
         ({"train_before": "2026-02-10", "test_from": "2026-02-10"}, "at least a day after train_before"),
     ],
 )
@@ -158,8 +157,8 @@ def test_settings_that_mean_nothing_are_refused(changes: dict[str, Any], message
 
 
 @pytest.mark.parametrize("name", ["value_units", "long_name"])
-def test_words_about_the_values_have_to_say_something(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name} has to say something, such as .*, got ' '; or leave it out"):
+def test_a_blank_description_of_the_values_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be a text such as .*, got ' '\. Leave it out"):
         FrameTasks(path="frames", **{name: " "})  # type: ignore[arg-type]
 
 
@@ -173,7 +172,7 @@ def test_what_is_said_of_the_values_is_in_the_description(tmp_path: Path) -> Non
 
 
 def test_a_patch_larger_than_the_map_and_a_start_that_is_no_day_are_refused() -> None:
-    with pytest.raises(ValueError, match="patch is 32 pixels, but size is 16"):
+    with pytest.raises(ValueError, match=r"patch must be at most size \(16\), .* got 32"):
         SimulatedTasks(size=16)
-    with pytest.raises(ValueError, match="start has to be a day"):
+    with pytest.raises(ValueError, match="start must be a day"):
         SimulatedTasks(start="spring")

@@ -7,8 +7,8 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from metaprior import cli
-from tests.runs.conftest import SolarRun
-from tests.runs.tiny_solar import NIGHTS
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS
 from tests.team.torchrun import torchrun
 
 pytestmark = NIGHTS

@@ -7,7 +7,7 @@ import pytest
 
 from metaprior.runs import finish
 from metaprior.solar.simulator import simulate, write_frames
-from tests.runs.tiny_solar import run
+from tests.solar.maps.tiny_run import run
 
 
 class SolarRun(NamedTuple):

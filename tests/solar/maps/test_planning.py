@@ -8,7 +8,7 @@ from metaprior.runs.build import choices_of
 from metaprior.runs.reading import read_config
 from metaprior.solar.maps import sources
 from tests.runs.test_configs import CONFIGS as ALL
-from tests.runs.tiny_solar import NIGHTS, request
+from tests.solar.maps.tiny_run import NIGHTS, request
 
 pytestmark = NIGHTS
 

@@ -15,8 +15,8 @@ from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_scores import PRIOR
 from metaprior.solar.maps.sources import described_frames
-from tests.runs.conftest import SolarRun
-from tests.runs.tiny_solar import NIGHTS, run
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS, run
 
 pytestmark = NIGHTS
 
@@ -46,12 +46,15 @@ def with_a_text_for_a_number(content: Content) -> Content:
         (lambda _: {}, "'units' is missing"),
         (lambda _: [], "list indices"),
         (lambda _: None, "NoneType"),
-        (lambda content: {**content, "shots": "3"}, "units and shots are 'W m-2' and '3', not a text and a number"),
-        (lambda content: {**content, "methods": {}}, "methods have no scores of adapted and prior (not adapted)"),
+        (
+            lambda content: {**content, "shots": "3"},
+            "units and shots must be a text and an integer, got 'W m-2' and '3'",
+        ),
+        (lambda content: {**content, "methods": {}}, "methods must have scores of adapted and prior (not adapted)"),
         (lambda content: {**content, "methods": list(content["methods"])}, "no attribute 'items'"),
         (lambda content: {**content, "methods": dict.fromkeys(content["methods"], 1)}, "not iterable"),
         (lambda content: {**content, "fewer": {"few": {}}}, "'few'"),
-        (without_a_column, "columns of sums are not those of this version"),
+        (without_a_column, "columns of sums must be those of this version"),
         (with_a_text_for_a_number, "str"),
     ],
 )
@@ -63,7 +66,7 @@ def test_scores_that_are_none_are_named_and_what_to_do_is_said(
     with pytest.raises(RunFolderError) as error:
         report_run(folder)
     message = str(error.value)
-    assert message.startswith(f"{path} is damaged: it does not hold scores by lead time (")
+    assert message.startswith(f"{path} is damaged: it must hold scores by lead time (")
     assert found in message
     assert "restore it from a copy" in message
     assert not (folder / "report.html").exists()
@@ -75,12 +78,12 @@ def test_scores_that_are_missing_are_not_taken_for_a_run_under_way(folder: Path)
     with pytest.raises(RunFolderError) as error:
         report_run(folder)
     assert str(error.value) == (
-        f"{path} is not there, although the run has finished; restore it from a copy. Without one: write "
+        f"{path} does not exist, although the run has finished; restore it from a copy. Without one: write "
         f'"finished": false into {folder / "run.json"} and give the command of metaprior train again with --resume, '
         "which scores the run anew from its checkpoint"
     )
     (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
-    with pytest.raises(RunFolderError, match="has no scores yet: the run has not finished; metaprior train --resume"):
+    with pytest.raises(RunFolderError, match=r"the run has not finished\. Continue it with metaprior train --resume"):
         report_run(folder)
 
 
@@ -102,7 +105,7 @@ def test_a_description_of_frames_that_is_none_is_named_and_what_to_do_is_said(
     with pytest.raises(RunFolderError) as error:
         report_run(folder)
     assert str(error.value) == (
-        f"{path} is damaged: it does not tell the frames of the run (missing, or of another kind: {wrong}); restore "
+        f"{path} is damaged: it must describe the frames of the run (missing or invalid: {wrong}). Restore "
         f'it from a copy. Without one: remove it, write "finished": false into {folder / "run.json"} and give the '
         "command of metaprior train again with --resume, which writes it"
     )
@@ -119,7 +122,7 @@ def test_predict_evaluate_and_train_name_a_damaged_description_too(folder: Path,
         lambda: finish.evaluate_run(folder),
         lambda: run(folder, june, resume=True),
     ):
-        with pytest.raises(RunFolderError, match="does not tell the frames of the run") as error:
+        with pytest.raises(RunFolderError, match="must describe the frames of the run") as error:
             use()
         assert "remove it, give the command of metaprior train again with --resume" in str(error.value)
 

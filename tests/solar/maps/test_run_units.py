@@ -18,7 +18,7 @@ from metaprior.solar.maps.report.example import ExampleForecast
 from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.simulator import simulate, write_frames
-from tests.runs.tiny_solar import NIGHTS, run
+from tests.solar.maps.tiny_run import NIGHTS, run
 
 pytestmark = NIGHTS
 
@@ -100,10 +100,10 @@ def test_examples_of_earlier_versions_without_a_word_get_the_same(silent: Told, 
 
 def test_the_numbers_of_a_scaled_network_are_said_with_their_range(stated: Told) -> None:
     units = json.loads((stated.folder / "solar.json").read_text())["units"]
-    (table,) = [text for text in stated.said if "network's numbers" in text]
+    (table,) = [text for text in stated.said if "network's units" in text]
     heading, columns, *_ = table.splitlines()
     low, high = (f"{units[name]:.6g}" for name in ("data_min", "data_max"))
-    assert heading == f"unseen tasks, in the network's numbers (values from {low} to {high} as -1 to 1)"
+    assert heading == f"unseen tasks, in the network's units (values from {low} to {high} as -1 to 1)"
     assert columns.split()[:2] == ["shots", "steps"]
 
 

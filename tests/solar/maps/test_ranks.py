@@ -29,8 +29,8 @@ from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.agreement import Disagreement
-from tests.runs.conftest import SolarRun
-from tests.runs.tiny_solar import NIGHTS
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS
 from tests.team.fake import outcomes, together
 
 pytestmark = NIGHTS

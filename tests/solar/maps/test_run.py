@@ -25,15 +25,15 @@ from metaprior.solar.maps.solar_examples import example_maps, read_examples, wri
 from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task
-from tests.runs.conftest import SolarRun
 from tests.runs.test_resume import PowerFailure, at_step, fail
 from tests.runs.tiny import assert_same_run
-from tests.runs.tiny_solar import NIGHTS, TEXT, request, run
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS, TEXT, request, run
 
 pytestmark = NIGHTS
 
 
-NUMBERS_HEADING = "unseen tasks, in the network's numbers (clear-sky index from 0 to 1.2 as -1 to 1)"
+NUMBERS_HEADING = "unseen tasks, in the network's units (clear-sky index from 0 to 1.2 as -1 to 1)"
 
 
 def scores_of(folder: Path) -> SolarScores:

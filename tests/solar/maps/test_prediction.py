@@ -23,8 +23,8 @@ from metaprior.solar.maps.units import ClearSkyIndex, Place
 from metaprior.solar.maps.windows import WindowReader
 from metaprior.solar.simulator import simulate, write_frames
 from tests.conftest import folder_with
-from tests.runs.conftest import SolarRun
-from tests.runs.tiny_solar import NIGHTS
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS
 
 pytestmark = NIGHTS
 
@@ -168,7 +168,7 @@ def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames
     write_frames(frames[:, :3, :], small)
     refused(trained, small, out, "3 x 16 pixels are too small; .*needs 4 or more")
     write_frames(frames[:40], bare)
-    refused(trained, bare, out, "no latitude and longitude")
+    refused(trained, bare, out, "needs latitude and longitude")
     shifted = tmp_path / "elsewhere.nc"
     write_frames(frames.assign_coords(latitude=("y", frames["latitude"].values + 1)), shifted)
     refused(trained, archive, out, "must be of the same place", support=shifted)
