@@ -25,7 +25,7 @@ from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.source import Tasks, length_of
 from metaprior.tasks.task import Examples, Task, as_task
 from metaprior.team import current_team
-from metaprior.text_table import Row, known, text_table
+from metaprior.text_table import Row, finite_or_none, text_table
 
 Adapt = Callable[[Examples | None, int], Posterior]
 """(support, or None for zero shots; adaptation steps) -> posterior. Raises FloatingPointError when it leaves the finite
@@ -106,7 +106,7 @@ class Evaluation:
                 for failure in self.failures
             ],
         }
-        plain: dict[str, Any] = known(content)
+        plain: dict[str, Any] = finite_or_none(content)
         return plain
 
 

@@ -7,17 +7,17 @@ from typing import Any
 Row = dict[str, Any]
 
 
-def known(value: Any) -> Any:
-    """For JSON, which has no NaN: numbers that are not finite become None, at any depth."""
+def finite_or_none(value: Any) -> Any:
+    """Return a value for JSON, which has no NaN: numbers that are not finite become None, at any depth."""
     if isinstance(value, dict):
-        return {key: known(entry) for key, entry in value.items()}
+        return {key: finite_or_none(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [known(entry) for entry in value]
+        return [finite_or_none(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def text_table(rows: Sequence[Row]) -> str:
-    """Columns in the order in which the rows first name them; numbers to four digits, right-aligned."""
+    """Return rows as a table: columns in the order of their first mention, numbers with four digits, right-aligned."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(line[i]) for line in [columns, *cells]) for i in range(len(columns))]

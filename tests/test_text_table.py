@@ -1,6 +1,6 @@
 import math
 
-from metaprior.text_table import known, text_table
+from metaprior.text_table import finite_or_none, text_table
 
 
 def test_columns_in_order_numbers_to_the_right() -> None:
@@ -14,4 +14,4 @@ def test_columns_in_order_numbers_to_the_right() -> None:
 
 
 def test_what_is_not_known_becomes_none_at_any_depth() -> None:
-    assert known({"a": [1.0, math.nan], "b": ({"c": math.inf},)}) == {"a": [1.0, None], "b": [{"c": None}]}
+    assert finite_or_none({"a": [1.0, math.nan], "b": ({"c": math.inf},)}) == {"a": [1.0, None], "b": [{"c": None}]}

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from metaprior.scores import standard_error
-from metaprior.text_table import Row, known, text_table
+from metaprior.text_table import Row, finite_or_none, text_table
 
 __all__ = ["BenchmarkResult", "Row", "mean_row", "text_table", "versions"]
 
@@ -60,7 +60,7 @@ class BenchmarkResult:
             "versions": versions(),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(known(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(finite_or_none(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
         if self.picture is None:
             return [path]
         self.picture(path.with_suffix(".png"))

@@ -5,6 +5,7 @@ Theta is both where adaptation starts and the prior it is held to (Ravi & Beatso
 al. 2017).
 """
 
+import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -237,6 +238,12 @@ class MetaLearner:
         self.theta_ = movable_copy(self.problem(1).initial(targets, self.relative_sigma))
         self.history_ = []
         return self
+
+    def with_theta(self, theta: WeightDistribution) -> Self:
+        """Return a copy of this learner, with the same network and units, that has another theta."""
+        other = copy.copy(self)
+        other.theta_ = theta
+        return other
 
     def parameters(self) -> Iterator[Tensor]:
         """Theta's tensors, for an optimiser."""

@@ -11,8 +11,8 @@ from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.runs.sources import FirstTasks, LearnedRun, TaskSource, open_tasks
-from metaprior.runs.tensorboard import TensorBoard
-from metaprior.runs.validation import Polled
+from metaprior.runs.tensorboard import EventFiles
+from metaprior.runs.validation import PolledTasks
 from metaprior.scores import Reliability
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest
@@ -20,53 +20,39 @@ from metaprior.team.agreement import refuse_disagreement, task_digest
 Say = Callable[[str], None]
 
 
-def finish(
-    config: Config,
-    learner: MetaLearner,
-    source: TaskSource,
-    run: RunFolder,
-    board: TensorBoard | None,
-    step: int,
-    *,
-    poll: Callable[[], None],
-    say: Say,
-) -> None:
+def finish(end: LearnedRun, source: TaskSource, events: EventFiles, step: int) -> None:
     """Save the prior, evaluate it on test tasks, draw, and let the source add what it has to say.
 
     The ranks of the current team share what is computed. Only rank 0 looks at the folder, which others may not see.
     """
     team = current_team()
-    best = team.on_first(lambda: save_prior(learner, run, step))
-    found = evaluate_learner(config, learner, source, poll=poll)
-    pictures = team.on_first(lambda: _write_evaluation(found, source, run, say))
-    pictures += source.finish(LearnedRun(config, learner, run, best, poll, say))
-    team.on_first(lambda: _end(run, board, pictures, step))
+    team.on_first(lambda: save_prior(end.learner, end.run, end.step))
+    found = evaluate_learner(end.config, end.learner, source, poll=end.poll)
+    pictures = team.on_first(lambda: _write_evaluation(found, source, end))
+    pictures += source.finish(end)
+
+    def close() -> None:
+        for path in pictures:
+            events.add_picture(path.stem, path, step)
+        end.run.note_finished()
+
+    team.on_first(close)
 
 
-def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> int:
-    """The learner's theta as the run's prior; returns the steps before the best validation, which it is of."""
-    best = run.best_step(step)
+def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> None:
+    """Save a learner as the prior of a run; its theta is that after ``step`` steps."""
     learner.save(run.prior)
-    run.note_saved("prior", best)
-    return best
+    run.note_saved("prior", step)
 
 
-def _write_evaluation(found: Evaluation, source: TaskSource, run: RunFolder, say: Say) -> list[Path]:
-    run.write_json("evaluation.json", found.as_json())
-    say(_table(found, source))
-    return draw(found, run, say)
+def _write_evaluation(found: Evaluation, source: TaskSource, end: LearnedRun) -> list[Path]:
+    end.run.write_json("evaluation.json", found.as_json())
+    end.say(_table(found, source))
+    return draw(found, end.run, end.say)
 
 
 def _table(found: Evaluation, source: TaskSource) -> str:
-    """An evaluation for reading."""
     return "\n".join([*([source.heading] if source.heading else []), found.table()])
-
-
-def _end(run: RunFolder, board: TensorBoard | None, pictures: Sequence[Path], step: int) -> None:
-    if board is not None:
-        for path in pictures:
-            board.add_picture(path.stem, path, step)
-    run.note_finished()
 
 
 def evaluate_run(
@@ -77,9 +63,17 @@ def evaluate_run(
     tasks: int | None = None,
     say: Say = lambda _: None,
 ) -> Evaluation:
-    """The prior that a run has saved, on test tasks; what is not given is as configured. The table is said.
+    """Evaluate the prior that a run has saved on test tasks, and print the table.
 
     The ranks of the current team share the tasks. All of them have to see the folder.
+
+    Args:
+        folder: the folder of the run.
+        shots, steps, tasks: as in ``evaluate_learner``.
+        say: prints a line.
+
+    Returns:
+        The evaluation, the same on all ranks.
     """
     run = RunFolder(folder)
     config, learner = learned(run, options={"--shots": shots, "--steps": steps, "--tasks": tasks})
@@ -108,11 +102,22 @@ def evaluate_learner(
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
 ) -> Evaluation:
-    """By shots and by steps, on test tasks."""
+    """Evaluate a prior on test tasks.
+
+    Args:
+        config: says what is not given.
+        learner: the prior.
+        source: the tasks.
+        shots: numbers of support examples (for classes: of each class) to adapt to.
+        steps: numbers of adaptation steps.
+        tasks: how many tasks.
+        poll: called before every task; may raise KeyboardInterrupt.
+        progress: show a bar.
+    """
     team, count, each = current_team(), tasks or config.evaluate.tasks, source.examples_per_shot
     unseen, _ = team.attempt(lambda: FirstTasks(source.tasks("test", count), count), lambda _: None)
     return learner.evaluate(
-        Polled(unseen, poll),
+        PolledTasks(unseen, poll),
         shots=shots or possible_shots(config.evaluate.shots, team.on_first(lambda: unseen[0].support.size), each),
         steps=steps or sorted({*config.evaluate.adaptation_steps, config.inner.steps}),
         samples=config.evaluate.samples,
@@ -122,13 +127,13 @@ def evaluate_learner(
 
 
 def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | None]:
-    """Those for which a support set has examples, and all that it has (None, unless it is one of the others)."""
+    """Return the shots that a support set has examples for, and None (all of them) if no other number says it."""
     possible: list[int | None] = [count for count in shots if count * each <= support]
     return possible if support % each == 0 and support // each in possible else [*possible, None]
 
 
 def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
-    """Learning curve and calibration; where what draws is not installed, a note."""
+    """Draw a learning curve and a calibration diagram; where matplotlib is not installed, print a note."""
     from metaprior.report.canvas import has_matplotlib
     from metaprior.report.learning_curve import learning_curve
     from metaprior.report.reliability import interval_diagram, reliability_diagram

@@ -29,7 +29,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Line = dict[str, Any]
+EpochLine = dict[str, Any]
+"""A line of ``metrics.jsonl``."""
 Sections = dict[str, dict[str, Any]]
 """A configuration: sections, keys and values, every default filled in."""
 LEFTOVER = re.compile(r"\w+\.\w+\.\d+\.tmp")
@@ -110,7 +111,7 @@ class RunFolder:
             )
         return content
 
-    def note_start(self, command: str, step: int, *, seed: int, threads: int, processes: int = 1) -> None:
+    def note_start(self, command: str, step: int, seed: int, threads: int, processes: int) -> None:
         """Add a start to ``run.json``."""
         before = self._story() if (self.path / "run.json").exists() else {}
         start = {
@@ -154,7 +155,7 @@ class RunFolder:
         again = "give the command of metaprior train again with --resume"
         return f'write "finished": false into {self.path / "run.json"} and {again}' if self.finished else again
 
-    def metrics(self) -> list[Line]:
+    def metrics(self) -> list[EpochLine]:
         """What is known of every epoch so far."""
         path = self.path / "metrics.jsonl"
         if not path.exists():
@@ -169,7 +170,7 @@ class RunFolder:
         best = [line["step"] for line in self.metrics() if line["validation"] and line["validation"]["best"]]
         return int(best[-1]) if best else latest
 
-    def write_metrics(self, lines: list[Line]) -> None:
+    def write_metrics(self, lines: list[EpochLine]) -> None:
         """All lines anew: an epoch is long, the file is small, and half a line can never stand in it."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
         checkpoint.write_file(self.path / "metrics.jsonl", text.encode())

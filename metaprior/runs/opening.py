@@ -7,10 +7,10 @@ from metaprior.checkpoint import DESCRIPTION
 from metaprior.evaluation import check_task
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import learner_of
+from metaprior.runs.checkpoints import NAMES, CheckpointName, CheckpointWriter, Position, gradients
 from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import FirstTasks, TaskSource, open_tasks
-from metaprior.runs.state import WHICH, Keeper, Position, Which, gradients
 from metaprior.tasks.source import Tasks, task_at
 from metaprior.tasks.task import Task
 from metaprior.team import current_team
@@ -20,8 +20,8 @@ Say = Callable[[str], None]
 MAY_GROW = "meta.epochs"
 
 
-def is_to_do(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
-    """Look at the folder, and refuse it if need be, before anything is computed or written; false if all is done."""
+def has_work(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
+    """Return False if the run in the folder has finished; raise if the folder cannot be used. Nothing is written."""
     if run.is_new():
         if resume:
             say(f"nothing to resume in {run.path}: starting")
@@ -39,21 +39,19 @@ def is_to_do(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
 
 
 def _refuse_differences(run: RunFolder, config: Config, say: Say) -> bool:
-    """Raise if the run would become another one; true if it only becomes longer."""
+    """Raise if the run would become another one; return whether it only becomes longer."""
     found = differences(run.config(), config.resolved())
-    refused = [entry for entry in found if not _is_longer(entry, config)]
+    refused = [entry for entry in found if not _is_longer(*entry, config)]
     if refused:
         lines = [f"  {key}: the run has {old!r}, now {new!r}" for key, old, new in refused]
         hint = f"Only {MAY_GROW} may become larger, and not with meta.schedule 'cosine', which depends on it."
         raise RunFolderError("\n".join([f"{run.path} is a run with another configuration:", *lines, hint]))
-    if found:
-        (_, old, new) = found[0]
+    for _, old, new in found:
         say(f"note: {new} epochs in place of {old}; what is a share of all steps (scales_first, kl_warmup) grows, too")
     return bool(found)
 
 
-def _is_longer(entry: tuple[str, object, object], config: Config) -> bool:
-    key, old, new = entry
+def _is_longer(key: str, old: object, new: object, config: Config) -> bool:
     grown = isinstance(old, int) and isinstance(new, int) and new > old
     return key == MAY_GROW and grown and config.meta.schedule != "cosine"
 
@@ -71,7 +69,7 @@ class OpenedRun:
     """The first task of every purpose."""
 
 
-def opened(config: Config, options: Mapping[str, object], *, progress: bool) -> OpenedRun:
+def open_run(config: Config, options: Mapping[str, object], *, progress: bool) -> OpenedRun:
     """Open everything on every rank, and raise if they do not all see the same configuration, code and data."""
 
     def open_all() -> OpenedRun:
@@ -85,9 +83,9 @@ def opened(config: Config, options: Mapping[str, object], *, progress: bool) -> 
         return OpenedRun(learner, source, training, pooled, validation, first)
 
     team = current_team()
-    found, facts = team.attempt(open_all, lambda found: _facts(config, options, found) if team.size > 1 else {})
+    opened, facts = team.attempt(open_all, lambda opened: _facts(config, options, opened) if team.size > 1 else {})
     team.on_first(lambda: refuse_disagreement(facts))
-    return found
+    return opened
 
 
 def _facts(config: Config, options: Mapping[str, object], opened: OpenedRun) -> dict[str, object]:
@@ -97,23 +95,24 @@ def _facts(config: Config, options: Mapping[str, object], opened: OpenedRun) -> 
     return {**flat(config.resolved()), **options, **code_facts(), **described, **tasks}
 
 
-def restored(run: RunFolder, keeper: Keeper, which: Which, say: Say) -> Position:
-    """Where the run stands: at its beginning, or where a checkpoint was made. Nothing is written yet."""
-    if not keeper.team.on_first(lambda: _has_checkpoints(run)):
+def restored_position(run: RunFolder, checkpoints: CheckpointWriter, name: CheckpointName, say: Say) -> Position:
+    """Restore the trainer from a checkpoint, if the run has any, and return the run's position. Writes nothing."""
+    if not current_team().on_first(lambda: _has_checkpoints(run)):
         return Position()
-    position, computed = keeper.restore(which)
-    say(f"resuming from checkpoints/{which}, step {keeper.trainer.progress.step}")
-    if computed != str(gradients(keeper.trainer)):
+    position, before = checkpoints.restore(name)
+    say(f"resuming from checkpoints/{name}, step {checkpoints.trainer.progress.step}")
+    now = gradients(checkpoints.trainer)
+    if now != before:
         say(
-            f"note: gradients are now computed another way ({gradients(keeper.trainer)}; before: {computed}): the "
-            "same up to rounding, but not to the last bit"
+            f"note: gradients are now computed another way ({now}; before: {before}): the same up to rounding, but not "
+            "bitwise identical"
         )
     return position
 
 
 def _has_checkpoints(run: RunFolder) -> bool:
-    """False at the very beginning of a run; where something was learned, they have to be there."""
-    if any((run.checkpoints / name / DESCRIPTION).exists() for name in WHICH):
+    """Return False at the very beginning of a run; where something was learned, checkpoints have to be there."""
+    if any((run.checkpoints / name / DESCRIPTION).exists() for name in NAMES):
         return True
     if lines := run.metrics():
         raise RunFolderError(
@@ -123,14 +122,14 @@ def _has_checkpoints(run: RunFolder) -> bool:
     return False
 
 
-def begin(run: RunFolder, keeper: Keeper, which: Which, position: Position) -> None:
-    """Bring the folder to where the run stands: later metrics are cut off, and there is a ``last`` checkpoint of it."""
+def bring_folder_to(position: Position, run: RunFolder, checkpoints: CheckpointWriter, name: CheckpointName) -> None:
+    """Cut off metrics that are later than the position, and make sure that ``last`` is a checkpoint of it."""
 
-    def is_to_be_saved() -> bool:
-        if which != "last":
-            keeper.put_aside_damaged_last()
+    def has_to_be_saved() -> bool:
+        if name != "last":
+            checkpoints.put_aside_damaged_last()
         run.write_metrics(run.metrics()[: position.epochs])
-        return which != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists()
+        return name != "last" or not (run.checkpoints / "last" / DESCRIPTION).exists()
 
-    if keeper.team.on_first(is_to_be_saved):
-        keeper.save(position)
+    if current_team().on_first(has_to_be_saved):
+        checkpoints.save(position)

@@ -1,7 +1,6 @@
-"""``metaprior train``: the whole loop on one screen. What it stands on is in the other files of this room."""
+"""``metaprior train``: ``train`` and the loop over epochs; what they stand on is in the other files of this folder."""
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,40 +8,49 @@ from pathlib import Path
 import torch
 
 from metaprior.errors import TrainingDiverged
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.checkpoints import CheckpointName, CheckpointWriter, Position, way_of_checkpoint
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
-from metaprior.runs.folder import Line, RunFolder
+from metaprior.runs.folder import EpochLine, RunFolder
 from metaprior.runs.interrupt import Interrupt
-from metaprior.runs.opening import begin, is_to_do, opened, restored
-from metaprior.runs.sources import TaskSource
-from metaprior.runs.state import Keeper, Position, Which, way_before
-from metaprior.runs.tensorboard import TensorBoard
+from metaprior.runs.opening import Say, bring_folder_to, has_work, open_run, restored_position
+from metaprior.runs.sources import LearnedRun, TaskSource
+from metaprior.runs.tensorboard import EventFiles, event_files
 from metaprior.runs.validation import Validation, Validator
 from metaprior.team import current_team
-from metaprior.text_table import known
+from metaprior.text_table import finite_or_none
 from metaprior.training.epoch import Summary, peak_memory, step_bar
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
-Say = Callable[[str], None]
 STARTED, SAVED = "started", "saved"
-"""For processes that are started again: whether the folder is theirs, and whether ``last`` is where they were."""
+"""Notes for processes that torchrun starts again: whether the folder is theirs, and whether ``last`` is up to date."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for on the command line."""
+    """What is asked for on the command line.
+
+    Args:
+        config: the configuration.
+        text: its file as it was given.
+        folder: the folder of the run.
+        command: the command line, for the run's records.
+        resume: go on with the run in the folder.
+        resume_from: the checkpoint to go on from.
+        progress: show progress bars.
+        shard: of several processes each holds a part of the optimiser's state.
+    """
 
     config: Config
     text: str
-    """The configuration file as it was given."""
     folder: Path
     command: str
     resume: bool = False
-    resume_from: Which = "last"
+    resume_from: CheckpointName = "last"
     progress: bool = True
     shard: bool = False
-    """Of several processes each holds a part of the optimiser's state."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -51,51 +59,44 @@ class Request:
 
 
 def train(request: Request, say: Say) -> None:
-    """Learn a prior as configured, in a folder that tells everything; or go on where a stopped run was.
+    """Learn a prior as configured, in a folder that records everything; or go on where a stopped run was.
 
     Every process of the current team calls this. The first one has the folder and the user (``say`` and ``progress``
     of the others are silent); what is computed is divided.
     """
-    team = current_team()
-    config, run, interrupt = request.config, RunFolder(request.folder), Interrupt()
+    team, config, run, interrupt = current_team(), request.config, RunFolder(request.folder), Interrupt()
     torch.set_num_threads(config.run.threads)
     before = team.kept()  # by processes that ended, and that torchrun started again as these
-    if not team.on_first(lambda: is_to_do(run, config, resume=request.resume or bool(before), say=say)):
+    if not team.on_first(lambda: has_work(run, config, resume=request.resume or bool(before), say=say)):
         return
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
-    sources = opened(config, request.options, progress=request.progress)
-    team.on_first(lambda: sources.source.check_description(run))
-    learner, which = sources.learner, "last" if before == SAVED else request.resume_from
-    trainer = learner.trainer(
-        sources.training,
-        config.meta,
-        sources.pooled,
-        shard=request.shard,
-        before=team.on_first(lambda: way_before(run.checkpoints, which)),
-    )
-    validate = Validator(learner, sources.validation, config.evaluate, interrupt.poll)
-    keeper = Keeper(run.checkpoints, trainer, config.digest)
+    opened = open_run(config, request.options, progress=request.progress)
+    team.on_first(lambda: opened.source.check_description(run))
+    learner, name = opened.learner, "last" if before == SAVED else request.resume_from
+    way = team.on_first(lambda: way_of_checkpoint(run.checkpoints, name))
+    trainer = learner.trainer(opened.training, config.meta, opened.pooled, shard=request.shard, before=way)
+    validate = Validator(learner, opened.validation, config.evaluate, interrupt.poll)
+    checkpoints = CheckpointWriter(run.checkpoints, trainer, config.digest)
     with ExitStack() as open_things, interrupt:
         team.on_first(lambda: open_things.enter_context(run.locked()))
-        position = restored(run, keeper, which, say)
+        position = restored_position(run, checkpoints, name, say)
         team.keep(STARTED)
-        team.on_first(lambda: note_beginning(request, run, trainer, sources.source, say))
-        begin(run, keeper, which, position)
+        team.on_first(lambda: record_start(request, run, trainer, opened.source, say))
+        bring_folder_to(position, run, checkpoints, name)
         team.keep(SAVED)
-        board = open_things.enter_context(TensorBoard(run.tensorboard, trainer.progress.step)) if team.first else None
-        loop = Loop(config, run, trainer, keeper, position, validate, interrupt, request.progress, say)
+        events = open_things.enter_context(event_files(run.tensorboard, trainer.progress.step, say))
+        loop = Loop(request, say, learner, run, trainer, checkpoints, position, validate, interrupt, events)
         try:
             while not loop.over:
                 loop.take_steps()
-                line = loop.end_epoch()
-                if board is not None:
-                    board.add_epoch(line)
-            learner.theta_ = keeper.best_theta()
-            finish(config, learner, sources.source, run, board, trainer.progress.step, poll=interrupt.poll, say=say)
+                loop.end_epoch()
+            best = learner.with_theta(checkpoints.best_theta())
+            step = team.on_first(lambda: run.best_step(trainer.progress.step))
+            end = LearnedRun(config, best, run, step, interrupt.poll, say)
+            finish(end, opened.source, events, trainer.progress.step)
         except (KeyboardInterrupt, TrainingDiverged) as reason:
-            between_steps = isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps)
-            if between_steps:  # else in the middle of one
-                keeper.save(position)
+            if isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps):  # else in the middle of one
+                checkpoints.save(position)
             say(f"stopped at step {trainer.progress.step}; to go on, give the same command with --resume")
             raise
         except OSError as error:
@@ -107,17 +108,15 @@ def train(request: Request, say: Say) -> None:
     say(f"done: {run.path}")
 
 
-def note_beginning(request: Request, run: RunFolder, trainer: Trainer, source: TaskSource, say: Say) -> None:
-    """Write down what is begun, or gone on with."""
-    config, size, tasks = request.config, trainer.team.size, trainer.settings.meta_batch
-    run.write_config(request.text, config.resolved())
+def record_start(request: Request, run: RunFolder, trainer: Trainer, source: TaskSource, say: Say) -> None:
+    """Write down what is begun or resumed, and tell the user what is unusual about it."""
+    config, size, tasks = request.config.run, trainer.team.size, trainer.settings.meta_batch
+    run.write_config(request.text, request.config.resolved())
     if described := source.describe():
         run.write_json(source.file, described)
     if source.summary:
         say(source.summary)
-    run.note_start(
-        request.command, trainer.progress.step, seed=config.run.seed, threads=config.run.threads, processes=size
-    )
+    run.note_start(request.command, trainer.progress.step, config.seed, config.threads, size)
     if request.shard and size == 1:
         say("note: there is one process, so --shard divides nothing")
     if size > 1:
@@ -128,122 +127,109 @@ def note_beginning(request: Request, run: RunFolder, trainer: Trainer, source: T
 class Loop:
     """Epochs, one after the other. ``position`` and the trainer are at every moment what a checkpoint has to hold."""
 
-    config: Config
+    request: Request
+    say: Say
+    learner: MetaLearner
     run: RunFolder
     trainer: Trainer
-    keeper: Keeper
+    checkpoints: CheckpointWriter
     position: Position
     validate: Validator
     interrupt: Interrupt
-    progress: bool
-    say: Say
+    events: EventFiles
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.request.config
 
     @property
     def over(self) -> bool:
         """Whether all steps are taken, or validations have not become better for long enough."""
         patience = self.config.evaluate.patience
-        tired = patience > 0 and self.trainer.progress.since_best >= patience
-        return tired or self.position.epochs >= epochs_of(self.config.meta)
+        stale = patience > 0 and self.trainer.progress.since_best >= patience
+        return stale or self.position.epochs >= len(epochs_of(self.config.meta))
+
+    @property
+    def epoch(self) -> tuple[int, range]:
+        """Number and steps of the present epoch; the warm start is number 0."""
+        return epochs_of(self.config.meta)[self.position.epochs]
 
     def take_steps(self) -> None:
-        """Up to the end of the epoch, with a checkpoint now and then."""
-        trainer, position = self.trainer, self.position
-        start, stop = epoch_range(self.config.meta, position.epochs)
-        skill = self._last_skill() if self.progress else {}
-        with step_bar(trainer, range(start, stop), self._label(), progress=self.progress, shown=skill) as tell:
-            while trainer.progress.step < stop:
+        """Take the steps up to the end of the epoch, with a checkpoint every ``run.checkpoint_every`` of them."""
+        trainer, position, (number, steps) = self.trainer, self.position, self.epoch
+        label = f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
+        lines = self.run.metrics() if self.request.progress else []
+        skills = [line["validation"]["skill"] for line in lines if line["validation"]]
+        shown = {"skill": _number(skills[-1])} if skills else {}
+        with step_bar(trainer, steps, label, progress=self.request.progress, shown=shown) as show:
+            while trainer.progress.step < steps.stop:
                 self.interrupt.check()
                 began = time.perf_counter()
                 position.summary.add(trainer.step())
                 position.seconds += time.perf_counter() - began
-                tell(position.summary)
-                if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < stop:
-                    self.keeper.save(position)
+                show(position.summary)
+                if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < steps.stop:
+                    self.checkpoints.save(position)
 
-    def end_epoch(self) -> Line:
-        """Validate, write the line, the best theta so far (also as the prior, for use at once), and a checkpoint; in
-        this order.
+    def end_epoch(self) -> None:
+        """Validate; write the metrics, the best theta so far (also as the prior, for use at once), and a checkpoint.
 
         A run that is killed in between goes on from the checkpoint before, and does the same again.
         """
+        team, position, theta, (number, _) = current_team(), self.position, self.trainer.theta.detached(), self.epoch
         began = time.perf_counter()
-        found = self.validate(self.trainer.theta.detached()) if self._is_validated() else None
+        validated = number > 0 and (number % self.config.evaluate.every == 0 or number == self.config.meta.epochs)
+        found = self.validate(theta) if validated else None
         is_best = found is not None and self.trainer.note_score(found.score, found.failed)
-        self.position.seconds += time.perf_counter() - began
+        position.seconds += time.perf_counter() - began
         line = self._line(found, is_best)
-        self.trainer.team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
-        self.position.epochs, self.position.summary, self.position.seconds = self.position.epochs + 1, Summary(), 0.0
+        team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
+        position.epochs, position.summary, position.seconds = position.epochs + 1, Summary(), 0.0
         if is_best:
-            self.keeper.save_best(self.position)
-            self.trainer.team.on_first(lambda: save_prior(self.validate.learner, self.run, line["step"]))
-        self.keeper.save(self.position)
-        self.say(self._text(line))
+            self.checkpoints.save_best(position)
+            team.on_first(lambda: save_prior(self.learner.with_theta(theta), self.run, line["step"]))
+        self.checkpoints.save(position)
+        self.say(epoch_text(line, self.config.meta.epochs))
+        self.events.add_epoch(line)
+
+    def _line(self, found: Validation | None, is_best: bool) -> EpochLine:
+        progress, summary = self.trainer.progress, self.position.summary
+        line: EpochLine = finite_or_none(
+            {
+                "epoch": self.epoch[0],
+                "step": progress.step,
+                "phase": summary.phase,
+                "tasks": summary.tasks,
+                "bad_tasks": summary.bad_tasks,
+                "bad": summary.failures,
+                "halvings": progress.halvings,
+                **summary.means,
+                "validation": found and {"score": found.score, "skill": found.skill, "best": is_best, **found.measures},
+                "seconds": round(self.position.seconds, 3),
+            }
+        )
         return line
 
-    def _is_validated(self) -> bool:
-        number, meta = epoch_number(self.config.meta, self.position.epochs), self.config.meta
-        return number > 0 and (number % self.config.evaluate.every == 0 or number == meta.epochs)
 
-    def _line(self, found: Validation | None, is_best: bool) -> Line:
-        progress, summary = self.trainer.progress, self.position.summary
-        line = {
-            "epoch": epoch_number(self.config.meta, self.position.epochs),
-            "step": progress.step,
-            "phase": summary.phase,
-            "tasks": summary.tasks,
-            "bad_tasks": summary.bad_tasks,
-            "bad": summary.failures,
-            "halvings": progress.halvings,
-            **summary.means,
-            "validation": found and {"score": found.score, "skill": found.skill, "best": is_best, **found.measures},
-            "seconds": round(self.position.seconds, 3),
-        }
-        plain: Line = known(line)
-        return plain
-
-    def _label(self) -> str:
-        number = epoch_number(self.config.meta, self.position.epochs)
-        return f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
-
-    def _last_skill(self) -> dict[str, str]:
-        """For the bar: how much better than a constant the last validation was."""
-        skills = [line["validation"]["skill"] for line in self.run.metrics() if line["validation"]]
-        return {"skill": _number(skills[-1])} if skills else {}
-
-    def _text(self, line: Line) -> str:
-        """A line of ``metrics.jsonl``, for reading."""
-        parts = [f"{self._epoch_text(line)}  step {line['step']}", f"loss {_number(line.get('loss'))}"]
-        if line["validation"]:
-            before, after = (line["validation"][when] or {} for when in ("before", "after"))
-            parts.append(f"validation nll {_number(before.get('nll'))} -> {_number(after.get('nll'))}")
-            parts.append(
-                f"skill {_number(line['validation']['skill'])}{' (best)' if line['validation']['best'] else ''}"
-            )
-        if line["bad_tasks"]:
-            parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")
-        return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
-
-    def _epoch_text(self, line: Line) -> str:
-        return f"epoch {line['epoch']}/{self.config.meta.epochs}" if line["epoch"] else "warm start"
+def epochs_of(settings: MetaTraining) -> list[tuple[int, range]]:
+    """Return number and steps of every epoch; the warm start, if there is one, is number 0."""
+    size, warm = settings.steps_per_epoch, settings.warm_start
+    epochs = [(n + 1, range(warm + n * size, warm + (n + 1) * size)) for n in range(settings.epochs)]
+    return [(0, range(warm)), *epochs] if warm else epochs
 
 
-def epochs_of(settings: MetaTraining) -> int:
-    """Epochs in all, the warm start counted as one."""
-    return settings.epochs + bool(settings.warm_start)
-
-
-def epoch_number(settings: MetaTraining, before: int) -> int:
-    """What an epoch is called when so many are over: 0 for the warm start, then 1, 2, ..."""
-    return before + (not settings.warm_start)
-
-
-def epoch_range(settings: MetaTraining, before: int) -> tuple[int, int]:
-    """First step of the epoch after so many, and the first one behind it."""
-    number = epoch_number(settings, before)
-    if number == 0:
-        return 0, settings.warm_start
-    start = settings.warm_start + (number - 1) * settings.steps_per_epoch
-    return start, start + settings.steps_per_epoch
+def epoch_text(line: EpochLine, epochs: int) -> str:
+    """Return a line of ``metrics.jsonl`` for the user."""
+    parts = [f"epoch {line['epoch']}/{epochs}" if line["epoch"] else "warm start", f"step {line['step']}"]
+    parts.append(f"loss {_number(line.get('loss'))}")
+    if found := line["validation"]:
+        before, after = (_number((found[when] or {}).get("nll")) for when in ("before", "after"))
+        parts.append(f"validation nll {before} -> {after}")
+        parts.append(f"skill {_number(found['skill'])}{' (best)' if found['best'] else ''}")
+    if line["bad_tasks"]:
+        parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")
+    return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
 
 
 def _number(value: float | None) -> str:

@@ -1,33 +1,65 @@
-"""The same numbers for TensorBoard: ``tensorboard --logdir RUN/tensorboard``."""
+"""The numbers of a run for TensorBoard, where it is installed: ``tensorboard --logdir RUN/tensorboard``."""
 
 import math
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from metaprior.team import current_team
 from metaprior.training.epoch import peak_memory
 
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 
 
-class TensorBoard:
-    """Event files in a folder. After a resumption, what lies beyond ``step`` is not shown."""
-
-    def __init__(self, folder: Path, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # seconds to import, so only where it is needed
-
-        self._writer: Any = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
+class EventFiles:
+    """Writes nothing; ``TensorBoard`` does."""
 
     def add_epoch(self, line: dict[str, Any]) -> None:
-        """All numbers of a line of ``metrics.jsonl``, and the memory."""
+        """Add all numbers of a line of ``metrics.jsonl``, and the peak memory."""
+
+    def add_picture(self, name: str, path: Path, step: int) -> None:
+        """Add a PNG file."""
+
+
+@contextmanager
+def event_files(folder: Path, step: int, say: Callable[[str], None]) -> Iterator[EventFiles]:
+    """Write event files in a folder; without TensorBoard, and on all ranks but the first, nothing is written.
+
+    After a resumption TensorBoard hides what lies beyond ``step``.
+    """
+    if not current_team().first:
+        yield EventFiles()
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+    except ModuleNotFoundError:
+        say("note: no event files, because TensorBoard is not installed: pip install 'metaprior[tensorboard]'")
+        yield EventFiles()
+        return
+    writer = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
+    try:
+        yield TensorBoard(writer)
+    finally:
+        writer.close()
+
+
+class TensorBoard(EventFiles):
+    """Writes with a ``SummaryWriter``."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def add_epoch(self, line: dict[str, Any]) -> None:
+        """See ``EventFiles``."""
         for name, value in [*_numbers(line), ("peak_memory_bytes", peak_memory())]:
             if math.isfinite(value):
                 self._writer.add_scalar(name, value, line["step"])
         self._writer.flush()
 
     def add_picture(self, name: str, path: Path, step: int) -> None:
-        """A PNG file as it is; nothing needs to be decoded."""
+        """See ``EventFiles``. The file is not decoded."""
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         content = path.read_bytes()
@@ -37,17 +69,9 @@ class TensorBoard:
         image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=content)
         self._writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
 
-    def __enter__(self) -> "TensorBoard":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.close()
-
 
 def _numbers(line: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """Numbers at any depth, by their path."""
+    """Return numbers at any depth, by their path."""
     found: list[tuple[str, float]] = []
     for key, value in line.items():
         if isinstance(value, dict):

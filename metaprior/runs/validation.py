@@ -15,79 +15,81 @@ from metaprior.runs.config import Evaluate
 from metaprior.runs.sources import FirstTasks
 from metaprior.tasks import Task
 from metaprior.team import current_team
-from metaprior.text_table import Row, known
+from metaprior.text_table import Row, finite_or_none
 from metaprior.weights import WeightDistribution
 
 
 @dataclass(frozen=True)
 class Validation:
-    """One look at theta. ``score`` is the mean nll after adaptation of the tasks that did not fail (lower is better);
-    ``skill`` is for reading, and NaN where targets never change: a constant is perfect then."""
+    """The result of a validation."""
 
     score: float
+    """Mean nll after adaptation of the tasks that did not fail; lower is better."""
     skill: float
+    """1 - error / error of the best constant, for the user; NaN where a constant is perfect."""
     failed: int
-    """Tasks that have no score, because a number was not finite."""
+    """Number of tasks without a score, because a number was not finite."""
     measures: dict[str, Any]
     """JSON: "before" and "after" adaptation, each with all measures of ``Evaluation.rows``."""
 
 
 @dataclass(frozen=True)
-class Polled:
-    """Tasks that let somebody know whenever one is asked for, which is a good moment to stop."""
+class PolledTasks:
+    """Tasks that call ``poll`` whenever one is asked for, which is a good moment to stop."""
 
     tasks: FirstTasks
     poll: Callable[[], None]
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the number of tasks."""
         return len(self.tasks)
 
     def __getitem__(self, index: int) -> Task:
-        """One of them."""
+        """Return one of them."""
         self.poll()
         return self.tasks[index]
 
 
 class Validator:
-    """Fixed tasks to judge every theta by. The ranks of a team share them, and come to the same judgement."""
+    """Judges every theta by the same tasks, which the ranks of the current team share.
 
-    def __init__(
-        self,
-        learner: MetaLearner,
-        tasks: FirstTasks,
-        settings: Evaluate,
-        poll: Callable[[], None],
-    ) -> None:
-        self.learner, self.settings, self.tasks = learner, settings, Polled(tasks, poll)
+    Args:
+        learner: what adapts theta.
+        tasks: unseen tasks.
+        settings: ``[evaluate]`` of the configuration.
+        poll: called before every task; may raise KeyboardInterrupt.
+    """
+
+    def __init__(self, learner: MetaLearner, tasks: FirstTasks, settings: Evaluate, poll: Callable[[], None]) -> None:
+        self.learner, self.settings, self.tasks = learner, settings, PolledTasks(tasks, poll)
         self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
         """Adapt theta to every task with ``inner.steps`` steps, and score the forecasts of its query set."""
-        self.learner.theta_ = theta
         try:
-            found = self.learner.evaluate(self.tasks, samples=self.settings.samples, progress=False)
+            found = self.learner.with_theta(theta).evaluate(self.tasks, samples=self.settings.samples, progress=False)
         except FloatingPointError as error:  # nothing could be scored at all
             unknown = {"before": None, "after": None, "failed": str(error)}
             return Validation(math.inf, -math.inf, len(self.tasks), unknown)
         before, after = found.row(shots=0), found.row()
         skill = 1 - _error(after) / self.constant if self.constant else math.nan
-        return Validation(_score(found), skill, int(after["failed"]), known({"before": before, "after": after}))
+        measures = finite_or_none({"before": before, "after": after})
+        return Validation(_score(found), skill, int(after["failed"]), measures)
 
 
 def _error(row: Row) -> float:
-    """In the units of ``error_of_a_constant``; unknown (NaN) where every task failed."""
+    """Return the error in the units of ``error_of_a_constant``; NaN where every task failed."""
     return float(row["error"]) if "error" in row else math.sqrt(row.get("mse", math.nan))
 
 
 def _score(found: Evaluation) -> float:
-    """Mean nll after adaptation, of the tasks that have one."""
+    """Return the mean nll after adaptation of the tasks that have one."""
     nll = [row["nll"] for row in found.per_task if row["shots"] is None]
     return math.fsum(nll) / len(nll) if nll else math.inf
 
 
 class _Spread(NamedTuple):
-    """Of some values: how many, their mean, and the sum of squared deviations from it."""
+    """Number of some values, their mean, and the sum of squared deviations from it."""
 
     number: int
     mean: float
@@ -100,7 +102,7 @@ class _Spread(NamedTuple):
         return cls(values.numel(), float(mean), float((values - mean).square().sum()))
 
     def with_(self, other: "_Spread") -> "_Spread":
-        """Of both together (Chan et al. 1983)."""
+        """Return that of both together (Chan et al. 1983)."""
         number, apart = self.number + other.number, other.mean - self.mean
         part = other.number / number
         squares = self.squares + other.squares + apart**2 * self.number * part
@@ -112,14 +114,14 @@ def error_of_a_constant(
     *,
     continuous: bool,
 ) -> float:
-    """Error of the best forecast that never changes: standard deviation of all targets, or rate of the rarer labels."""
+    """Return the error of the best constant: the standard deviation of all targets, or the rate of the rarer labels."""
 
     def targets(index: int) -> Tensor:
         # Damaged tasks are refused here, before training, and not after an epoch of it.
         return check_task(tasks[index]).query.y.flatten()
 
     if continuous:
-        # Put together in the order of the tasks: the same for any number of ranks, to the last bit.
+        # Put together in the order of the tasks: bitwise identical for any number of ranks.
         spread = reduce(_Spread.with_, current_team().map(lambda index: _Spread.of(targets(index)), len(tasks)))
         return math.sqrt(spread.squares / spread.number)
     counts = current_team().map(lambda index: targets(index).long().bincount().tolist(), len(tasks))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from metaprior.runs import finish
+from metaprior.runs.checkpoints import CheckpointName
 from metaprior.runs.finish import evaluate_run
 from metaprior.runs.folder import RunFolderError
 from metaprior.runs.program import SAVED, STARTED, train
-from metaprior.runs.state import Which
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.agreement import Disagreement
 from metaprior.training.trainer import StepReport, Trainer
@@ -24,7 +24,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finish, "draw", lambda *_: [])
 
 
-def start(folder: Path, kept: str = "", resume_from: Which = "last") -> tuple[Sequence[object], list[str]]:
+def start(folder: Path, kept: str = "", resume_from: CheckpointName = "last") -> tuple[Sequence[object], list[str]]:
     """Two ranks; what became of them, and what was said."""
     said: list[str] = []
     asked = replace(request(folder, resume=resume_from != "last"), resume_from=resume_from)

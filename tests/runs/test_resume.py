@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from metaprior import checkpoint, cli
 from metaprior.errors import CheckpointError, TrainingDiverged
 from metaprior.runs import finish
+from metaprior.runs.checkpoints import KIND
 from metaprior.runs.folder import RunFolderError
 from metaprior.runs.learned import unfinished_note
 from metaprior.runs.program import train
-from metaprior.runs.state import KIND
 from metaprior.training.trainer import StepReport, Trainer
 from tests.runs.tiny import STEPS, assert_readable, assert_same_run, metrics, request, run, without_seconds
 

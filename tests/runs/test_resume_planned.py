@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from metaprior import checkpoint
 from metaprior.metagrad import planner
 from metaprior.runs import finish
 from metaprior.runs.build import choices_of
-from metaprior.runs.state import KIND, way_before
+from metaprior.runs.checkpoints import way_of_checkpoint
 from tests.runs.test_resume import PowerFailure, at_step, fail
 from tests.runs.tiny import assert_same_run, request, run
 
@@ -49,13 +48,13 @@ def test_more_free_memory_at_the_next_start_changes_nothing(
     free(monkeypatch, little)
     run(tmp_path / "undisturbed")
     folder = stopped(tmp_path / "run", monkeypatch)
-    before = way_before(folder / "checkpoints", "last")
+    before = way_of_checkpoint(folder / "checkpoints", "last")
     free(monkeypatch, PLENTY)
     fresh = stopped(tmp_path / "fresh", monkeypatch)
-    assert way_before(fresh / "checkpoints", "last") != before, "it would be planned differently"
+    assert way_of_checkpoint(fresh / "checkpoints", "last") != before, "it would be planned differently"
     said = run(folder, resume=True)
     assert not any(ANOTHER_WAY in line for line in said)
-    assert way_before(folder / "checkpoints", "last") == before
+    assert way_of_checkpoint(folder / "checkpoints", "last") == before
     assert_same_run(folder, tmp_path / "undisturbed")
 
 
@@ -64,34 +63,17 @@ def test_what_no_longer_fits_is_planned_anew_and_said(
 ) -> None:
     free(monkeypatch, PLENTY)
     folder = stopped(tmp_path / "run", monkeypatch)
-    before = way_before(folder / "checkpoints", "last")
+    before = way_of_checkpoint(folder / "checkpoints", "last")
     free(monkeypatch, little)
     said = run(folder, resume=True)
     assert before is not None
     assert f"before: {before.engine}, one by one, micro-batch {before.micro_batch})" in said[1]
     assert said[1].startswith(ANOTHER_WAY)
-    assert way_before(folder / "checkpoints", "last") != before
-
-
-def test_checkpoints_that_have_their_way_in_words_alone_are_read_and_planned_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: float
-) -> None:
-    free(monkeypatch, little)
-    folder = stopped(tmp_path / "run", monkeypatch)
-    last = folder / "checkpoints" / "last"
-    tensors, description = checkpoint.read(last, KIND)
-    words = {**description, "gradients": "mixed, one by one, micro-batch 1"}
-    checkpoint.write(last, KIND, tensors, words)
-    assert way_before(folder / "checkpoints", "last") is None
-    free(monkeypatch, PLENTY)
-    said = run(folder, resume=True)
-    assert said[0] == "resuming from checkpoints/last, step 10"
-    assert said[1].startswith(ANOTHER_WAY)
-    assert "before: mixed, one by one, micro-batch 1)" in said[1]
+    assert way_of_checkpoint(folder / "checkpoints", "last") != before
 
 
 def test_no_checkpoint_tells_no_way(tmp_path: Path) -> None:
-    assert way_before(tmp_path, "last") is None
+    assert way_of_checkpoint(tmp_path, "last") is None
     (tmp_path / "last").mkdir()
     (tmp_path / "last" / "checkpoint.json").write_text(json.dumps({"format": "other"}))
-    assert way_before(tmp_path, "last") is None
+    assert way_of_checkpoint(tmp_path, "last") is None

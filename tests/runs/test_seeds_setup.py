@@ -47,7 +47,7 @@ from pathlib import Path
 import torch
 from metaprior.runs.build import learner_of
 from metaprior.runs.reading import read_config
-from metaprior.runs.state import gradients
+from metaprior.runs.checkpoints import gradients
 
 def peak_gib():  # not ru_maxrss, which a new process inherits from the one that started it
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**20

@@ -9,7 +9,7 @@ import pytest
 
 from metaprior import checkpoint
 from metaprior.runs import finish
-from metaprior.runs.state import KIND
+from metaprior.runs.checkpoints import KIND
 from tests.runs.tiny import TEXT, assert_readable, assert_same_run, run
 from tests.team.test_equality import assert_same_run_to_rounding
 from tests.team.torchrun import Ended, torchrun, two_machines

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from metaprior import checkpoint
+from metaprior.runs.checkpoints import KIND, CheckpointName
 from metaprior.runs.program import Request, train
 from metaprior.runs.reading import read_config
-from metaprior.runs.state import KIND, Which
 
 TEXT = """
 [model]
@@ -49,14 +49,14 @@ checkpoint_every = 2
 STEPS = 15  # 3 of the warm start, then 4 epochs of 3 steps: 5 for the scales alone, 7 for everything
 
 
-def request(folder: Path, *changes: str, resume: bool = False, resume_from: Which = "last") -> Request:
+def request(folder: Path, *changes: str, resume: bool = False, resume_from: CheckpointName = "last") -> Request:
     source = folder.parent / f"{folder.name}.toml"
     source.write_text(TEXT)
     config = read_config(source, changes)
     return Request(config, TEXT, folder, "metaprior train", resume=resume, resume_from=resume_from, progress=False)
 
 
-def run(folder: Path, *changes: str, resume: bool = False, resume_from: Which = "last") -> list[str]:
+def run(folder: Path, *changes: str, resume: bool = False, resume_from: CheckpointName = "last") -> list[str]:
     """Train; what was said."""
     said: list[str] = []
     train(request(folder, *changes, resume=resume, resume_from=resume_from), said.append)

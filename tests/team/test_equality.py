@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metaprior import checkpoint
 from metaprior.runs import finish
-from metaprior.runs.state import KIND
+from metaprior.runs.checkpoints import KIND
 from metaprior.training import trainer as trainer_module
 from metaprior.training.shards import ALIGNED, SMALLEST
 from tests.runs.test_resume import PowerFailure, at_step, fail

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-from metaprior.text_table import known
+from metaprior.text_table import finite_or_none
 
 
 def note(text: str) -> str:
@@ -26,7 +26,7 @@ def unit_span(unit: str) -> str:
 
 def json_element(name: str, value: object) -> str:
     """Return a script element with this id that holds JSON: NaN becomes null, and no text can end the element."""
-    text = json.dumps(known(value), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(finite_or_none(value), allow_nan=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="{name}">{text}</script>'
 

@@ -20,7 +20,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar.scores import lead_sums
 from metaprior.solar.scores.scored_frame import ScoredFrame
 from metaprior.solar.scores.task_bootstrap import draws_of_tasks, percentiles
-from metaprior.text_table import Row, known
+from metaprior.text_table import Row, finite_or_none
 
 RATIOS = ("rmse", "mae", "crps", "width_50", "width_90", "spread")
 """Measures that are never negative and have a unit, so that a ratio of two of them is meaningful."""
@@ -135,7 +135,7 @@ class LeadTimeScores:
                 row |= {name: float(values[number])}
                 row |= {f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
             rows.append(row)
-        plain: list[Row] = known(rows)
+        plain: list[Row] = finite_or_none(rows)
         return plain
 
     def row(self, *, lead: Lead = "all", seed: int = 0) -> Row:
@@ -152,7 +152,7 @@ class LeadTimeScores:
             for t, task in enumerate(self.tasks)
             for number, lead in enumerate(self._leads)
         ]
-        plain: list[Row] = known(rows)
+        plain: list[Row] = finite_or_none(rows)
         return plain
 
     def reliability(self, *, lead: Lead = "all") -> list[tuple[float, float]]:
@@ -276,7 +276,7 @@ def compare(
     ratios = one._measure(draws @ sums, measure) / other._measure(draws @ against, measure)
     ratio = one._measure(sums.sum(0), measure) / other._measure(against.sum(0), measure)
     low, high = percentiles(ratios).tolist() if len(sums) > 1 else (torch.nan, torch.nan)
-    plain: Row = known({"ratio": float(ratio), "ratio_low": low, "ratio_high": high})
+    plain: Row = finite_or_none({"ratio": float(ratio), "ratio_low": low, "ratio_high": high})
     return plain
 
 

@@ -20,6 +20,8 @@ from metaprior.runs.config import Config
 from metaprior.runs.finish import evaluate_run
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
+from metaprior.runs.sources import LearnedRun
+from metaprior.runs.tensorboard import EventFiles
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
@@ -111,7 +113,7 @@ def _supports(source: SolarSource) -> list[torch.Tensor]:
     return [dataset[index].support.x for index in range(2)]
 
 
-class Board:
+class Board(EventFiles):
     """In place of TensorBoard."""
 
     def __init__(self) -> None:
@@ -134,17 +136,16 @@ def test_the_first_rank_alone_writes_the_end_of_a_run_and_has_its_folder(
     written = ("prior", "evaluation.json", "scores.json", "examples.nc", "forecast.png")
     for name in written:
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
-    boards, said = [Board(), None], ([], [])
+    boards, said = [Board(), Board()], ([], [])
 
     def work(team: Team) -> None:
         run = RunFolder(folder if team.first else tmp_path / "elsewhere")
-        board: Any = boards[team.rank]
-        finish.finish(*prior, source, run, board, 5, poll=lambda: None, say=said[team.rank].append)
+        end = LearnedRun(*prior, run, 5, lambda: None, said[team.rank].append)
+        finish.finish(end, source, boards[team.rank], 5)
 
     together(2, work)
     assert not (tmp_path / "elsewhere").exists()
-    assert boards[0] is not None
-    assert boards[0].pictures == ["forecast"]
+    assert [board.pictures for board in boards] == [["forecast"], []]
     assert RunFolder(folder).finished
     assert json.loads((folder / "run.json").read_text())["saved"] == {"prior": 5, "scores": 5}
     for name in ("evaluation.json", "scores.json"):
@@ -165,7 +166,8 @@ def test_a_full_disk_of_the_first_rank_stops_all(
     monkeypatch.setattr(RunFolder, "note_saved", lambda *_: None)
 
     def work(team: Team) -> None:
-        finish.finish(*prior, source, RunFolder(tmp_path), None, 5, poll=lambda: None, say=lambda _: None)
+        end = LearnedRun(*prior, RunFolder(tmp_path), 5, lambda: None, lambda _: None)
+        finish.finish(end, source, EventFiles(), 5)
 
     first, second = outcomes(2, work)
     assert isinstance(first, OSError)
