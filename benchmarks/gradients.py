@@ -9,58 +9,36 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import one_thread
 from benchmarks.common.peers import PeerGradient, higher_unroll, peer_versions
 from benchmarks.common.result import BenchmarkResult, Row
-from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
-from metaprior.metagrad import (
-    AmortizedELBO,
-    InnerLoop,
-    MetaGradient,
-    NonFinite,
-    Problem,
-    QueryLoss,
-    checkpointed,
-    finite_difference,
-    first_order,
-    implicit,
-    keeping,
-    mixed,
-    truncated,
-    twice_reverse,
-    unrolled,
-)
 from metaprior.metagrad.problem import Engine
-from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
-from metaprior.network import BayesianNetwork
-from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
-from metaprior.weights import Parameters, WeightDistribution
+from metaprior.weights import Parameters
 
 STEPS = 4
 K_SHOT, K_QUERY = 5, 6
 FRAME = 8
 
 EXACT: dict[str, Engine] = {
-    "checkpointed": checkpointed,
-    "mixed": mixed,
-    "twice_reverse": twice_reverse,
-    "keeping_all": keeping(STEPS),
+    "checkpointed": mp.metagrad.checkpointed,
+    "mixed": mp.metagrad.mixed,
+    "twice_reverse": mp.metagrad.twice_reverse,
+    "keeping_all": mp.metagrad.keeping(STEPS),
 }
 APPROXIMATE: dict[str, Engine] = {
-    "first_order": first_order,
-    "truncated_1": truncated(1),
-    "truncated_2": truncated(2),
-    "finite_difference": finite_difference,
-    "implicit": implicit,
+    "first_order": mp.metagrad.first_order,
+    "truncated_1": mp.metagrad.truncated(1),
+    "truncated_2": mp.metagrad.truncated(2),
+    "finite_difference": mp.metagrad.finite_difference,
+    "implicit": mp.metagrad.implicit,
 }
 
 
 def small_mlp(outputs: int) -> nn.Module:
     """Return a network 2-16-16-outputs with tanh."""
-    return MLP(2, [16, 16], outputs, activation="tanh")
+    return mp.MLP(2, [16, 16], outputs, activation="tanh")
 
 
 def conv_with_groupnorm(outputs: int) -> nn.Module:
@@ -79,7 +57,7 @@ def conv_with_groupnorm(outputs: int) -> nn.Module:
 
 def small_unet(outputs: int) -> nn.Module:
     """Return a network of frames (N, 2, H, W) -> (N, outputs, H, W) with skip connections."""
-    return UNet(2, outputs, width=4, levels=2)
+    return mp.UNet(2, outputs, width=4, levels=2)
 
 
 def conv_transpose(outputs: int) -> nn.Module:
@@ -94,9 +72,9 @@ class Case:
     """One problem: a network, a likelihood, an inner loop and an objective."""
 
     network: Callable[[int], nn.Module]
-    likelihood: Likelihood
-    inner: InnerLoop
-    objective: QueryLoss | AmortizedELBO
+    likelihood: mp.Likelihood
+    inner: mp.InnerLoop
+    objective: mp.QueryLoss | mp.AmortizedELBO
     targets: tuple[int, ...]
     """The shape of one observation's target."""
     outputs: int
@@ -119,49 +97,58 @@ class Case:
             "setting": ", ".join(special),
         }
 
-    def build(self, dtype: torch.dtype) -> tuple[Problem, WeightDistribution, Task]:
+    def build(self, dtype: torch.dtype) -> tuple[mp.Problem, mp.WeightDistribution, mp.Task]:
         """Return the problem, theta and a random task in a given precision."""
         torch.manual_seed(0)
-        network = BayesianNetwork(self.network(self.outputs).to(dtype), self.stochastic)
-        problem = Problem(network, self.likelihood, self.inner, self.objective)
-        task = problem.check(Task(self._examples(K_SHOT, 1), self._examples(K_QUERY, 2)))
+        network = mp.BayesianNetwork(self.network(self.outputs).to(dtype), self.stochastic)
+        problem = mp.Problem(network, self.likelihood, self.inner, self.objective)
+        task = problem.check(mp.Task(self._examples(K_SHOT, 1), self._examples(K_QUERY, 2)))
         return problem, problem.initial(task.support.y, relative_sigma=0.3), task
 
-    def _examples(self, count: int, seed: int) -> Examples:
+    def _examples(self, count: int, seed: int) -> mp.Examples:
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(count, *self.inputs, generator=generator, dtype=torch.float64)
         if self.likelihood.continuous:
-            return Examples(x, torch.randn(count, *self.targets, generator=generator, dtype=torch.float64))
-        return Examples(x, torch.randint(self.outputs, (count, *self.targets), generator=generator))
+            return mp.Examples(x, torch.randn(count, *self.targets, generator=generator, dtype=torch.float64))
+        return mp.Examples(x, torch.randint(self.outputs, (count, *self.targets), generator=generator))
 
 
-def _loop(lr: float, **options: object) -> InnerLoop:
-    return InnerLoop(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
+def _loop(lr: float, **options: object) -> mp.InnerLoop:
+    return mp.InnerLoop(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
 
 
-def _elbo(samples: int = 1) -> AmortizedELBO:
-    return AmortizedELBO(num_tasks=20, samples=samples)
+def _elbo(samples: int = 1) -> mp.AmortizedELBO:
+    return mp.AmortizedELBO(num_tasks=20, samples=samples)
 
 
 CASES: Sequence[Case] = (
-    Case(small_mlp, Gaussian(), _loop(0.01), QueryLoss(), (1,), 1, inputs=(2,)),
-    Case(small_mlp, HeteroscedasticGaussian(), _loop(3e-3, samples=3, learn_lr="one"), _elbo(3), (1,), 2, inputs=(2,)),
-    Case(small_mlp, Categorical(), _loop(3e-3, momentum=0.9), QueryLoss(3), (), 3, inputs=(2,)),
-    Case(conv_with_groupnorm, Categorical(), _loop(3e-3, samples=3, learn_lr="per_tensor"), _elbo(), (), 3),
-    Case(conv_with_groupnorm, Gaussian(), _loop(3e-3, adapt="likelihood.*"), QueryLoss(), (1,), 1, r"7\..*"),
-    Case(small_unet, Gaussian(), _loop(1e-3), QueryLoss(), (2, FRAME, FRAME), 2),
-    Case(small_unet, HeteroscedasticGaussian(), _loop(1e-5, momentum=0.5), _elbo(3), (1, FRAME, FRAME), 2),
+    Case(small_mlp, mp.Gaussian(), _loop(0.01), mp.QueryLoss(), (1,), 1, inputs=(2,)),
+    Case(
+        small_mlp, mp.HeteroscedasticGaussian(), _loop(3e-3, samples=3, learn_lr="one"), _elbo(3), (1,), 2, inputs=(2,)
+    ),
+    Case(small_mlp, mp.Categorical(), _loop(3e-3, momentum=0.9), mp.QueryLoss(3), (), 3, inputs=(2,)),
+    Case(conv_with_groupnorm, mp.Categorical(), _loop(3e-3, samples=3, learn_lr="per_tensor"), _elbo(), (), 3),
+    Case(conv_with_groupnorm, mp.Gaussian(), _loop(3e-3, adapt="likelihood.*"), mp.QueryLoss(), (1,), 1, r"7\..*"),
+    Case(small_unet, mp.Gaussian(), _loop(1e-3), mp.QueryLoss(), (2, FRAME, FRAME), 2),
+    Case(small_unet, mp.HeteroscedasticGaussian(), _loop(1e-5, momentum=0.5), _elbo(3), (1, FRAME, FRAME), 2),
     Case(
         small_unet,
-        Gaussian(per_channel=True),
+        mp.Gaussian(per_channel=True),
         _loop(1e-3, samples=3, learn_lr="one", adapt="likelihood.*"),
         _elbo(),
         (2, FRAME, FRAME),
         2,
         r"(decoder2|output)\..*",
     ),
-    Case(conv_transpose, Gaussian(), _loop(1e-3, samples=3, learn_lr="per_tensor"), QueryLoss(3), (1, FRAME, FRAME), 1),
-    Case(conv_transpose, Categorical(), _loop(1e-3), _elbo(), (FRAME, FRAME), 3),
+    Case(
+        conv_transpose,
+        mp.Gaussian(),
+        _loop(1e-3, samples=3, learn_lr="per_tensor"),
+        mp.QueryLoss(3),
+        (1, FRAME, FRAME),
+        1,
+    ),
+    Case(conv_transpose, mp.Categorical(), _loop(1e-3), _elbo(), (FRAME, FRAME), 3),
 )
 
 
@@ -183,9 +170,9 @@ def _parts(gradient: Parameters, names: Sequence[str]) -> list[Tensor]:
     return [mu, rho, *([torch.cat(rest)] if rest else [])]
 
 
-def _finite(result: MetaGradient | PeerGradient | NonFinite) -> Parameters:
+def _finite(result: mp.metagrad.MetaGradient | PeerGradient | mp.NonFinite) -> Parameters:
     """Return the gradient; a problem of this benchmark that diverges is a mistake in its settings."""
-    if isinstance(result, NonFinite):
+    if isinstance(result, mp.NonFinite):
         raise ValueError(str(result))
     return result.grads
 
@@ -193,8 +180,8 @@ def _finite(result: MetaGradient | PeerGradient | NonFinite) -> Parameters:
 def differences(case: Case, engines: Mapping[str, Callable[..., Any]], dtype: torch.dtype) -> dict[str, float]:
     """Return the difference of each engine's gradient from that of ``unrolled`` in the same precision."""
     problem, theta, task = case.build(dtype)
-    noise = Noise(7)
-    reference = _finite(unrolled(problem, theta, task, noise))
+    noise = mp.Noise(7)
+    reference = _finite(mp.metagrad.unrolled(problem, theta, task, noise))
     return {
         name: relative_difference(_finite(engine(problem, theta, task, noise)), reference)
         for name, engine in engines.items()

@@ -2,21 +2,15 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.data import MNIST, mnist
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior import scores
 from metaprior.forecasts import CategoricalForecast
-from metaprior.likelihoods import Categorical
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.models.mlp import MLP
-from metaprior.posterior import Posterior
-from metaprior.priors import NormalPrior
 
 WIDTHS = (1200, 400)  # the longest fits first, so that no core waits at the end
 TEMPERATURES = (0.1, 0.5, 1.0)
@@ -44,25 +38,16 @@ class Settings:
     test_samples: int = 20
 
 
-class Job(NamedTuple):
-    """One fit of a network at one temperature."""
-
-    folder: Path
-    width: int
-    temperature: float
-    settings: Settings
-
-
-def fit_network(job: Job) -> list[Row]:
+def fit_network(context: Context[Settings], width: int, temperature: float) -> list[Row]:
     """Fit one network, and return a row for each share of its weights pruned."""
-    settings, started = job.settings, time.perf_counter()
-    images, labels = mnist(job.folder, "train")
+    settings, started = context.settings, time.perf_counter()
+    images, labels = mnist(context.data, "train")
     torch.manual_seed(0)
-    bnn = BayesByBackprop(
-        MLP(784, [job.width, job.width], 10),
-        Categorical(),
-        prior=NormalPrior(settings.prior_std),
-        temperature=job.temperature,
+    bnn = mp.BayesByBackprop(
+        mp.MLP(784, [width, width], 10),
+        mp.Categorical(),
+        prior=mp.NormalPrior(settings.prior_std),
+        temperature=temperature,
     ).fit(
         images[: settings.train_images],
         labels[: settings.train_images],
@@ -73,21 +58,21 @@ def fit_network(job: Job) -> list[Row]:
         progress=False,
     )
     seconds = time.perf_counter() - started
-    about = {"network": f"2x{job.width}", "T": job.temperature, "epochs": settings.epochs}
+    about = {"network": f"2x{width}", "T": temperature, "epochs": settings.epochs}
     return [
         {
             "what": f"metaprior{f', {share:.0%} pruned' if share else ''}",
             **about,
-            **_scores(bnn.posterior_.pruned(share), job),
+            **_scores(bnn.posterior_.pruned(share), context),
             "seconds": seconds,
         }
         for share in PRUNED
     ]
 
 
-def _scores(posterior: Posterior, job: Job) -> Row:
-    images, labels = mnist(job.folder, "test")
-    forecast, truth = posterior.predict(images, samples=job.settings.test_samples), torch.as_tensor(labels)
+def _scores(posterior: mp.Posterior, context: Context[Settings]) -> Row:
+    images, labels = mnist(context.data, "test")
+    forecast, truth = posterior.predict(images, samples=context.settings.test_samples), torch.as_tensor(labels)
     if not isinstance(forecast, CategoricalForecast):
         raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
     return {
@@ -99,13 +84,12 @@ def _scores(posterior: Posterior, job: Job) -> Row:
 
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Fit both networks at every temperature, and put the published figures beside them."""
-    settings = context.settings
-    jobs = [Job(context.data, width, temperature, settings) for width in WIDTHS for temperature in TEMPERATURES]
+    jobs = [(width, temperature) for width in WIDTHS for temperature in TEMPERATURES]
     fitted = context.map(fit_network, jobs)
     headline = {}
-    for job, (whole, *_) in zip(jobs, fitted, strict=True):
+    for (width, temperature), (whole, *_) in zip(jobs, fitted, strict=True):
         for score in ("error_percent", "ece"):
-            headline[f"{score}_{job.width}_T{job.temperature:g}"] = whole[score]
+            headline[f"{score}_{width}_T{temperature:g}"] = whole[score]
     headline["error_percent_1200_best_T"] = min(headline[f"error_percent_1200_T{t:g}"] for t in TEMPERATURES)
     rows = [row for network in fitted for row in network]
     rows += [{"what": f"published: {name}", "network": "2x1200", "error_percent": e} for name, e in PUBLISHED.items()]

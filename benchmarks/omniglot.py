@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within
 from benchmarks.common.data import OMNIGLOT
@@ -24,19 +25,10 @@ from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
 from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import CategoricalForecast
-from metaprior.likelihoods import Categorical
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.conv4 import Conv4
-from metaprior.noise import Noise
-from metaprior.posterior import Posterior
-from metaprior.priors import NormalPrior
 from metaprior.scores import Reliability
 from metaprior.tasks.few_shot import FewShotClasses
 from metaprior.tasks.omniglot import Part, omniglot
-from metaprior.tasks.task import Examples, Task
-from metaprior.training.settings import MetaTraining
 
 ABML, MAML, ANIL, ALONE = "ABML", "MAML", "ANIL (MAML of the last layer)", "Bayes by Backprop, task alone"
 WAYS = 5
@@ -86,15 +78,6 @@ class Settings:
     alone_prior_std: float = 1.0
 
 
-class Job(NamedTuple):
-    """One method at one number of shots."""
-
-    folder: Path
-    method: str
-    shots: int
-    settings: Settings
-
-
 class TaskScore(NamedTuple):
     """One test task. ``counts`` (3, bins): confidence, right answers and labels, summed over each bin of confidence."""
 
@@ -129,9 +112,9 @@ def tasks_of(folder: Path, part: Part, *, shots: int, k_query: int, seed: int) -
     return FewShotClasses(*omniglot(folder, part), ways=WAYS, k_shot=shots, k_query=k_query, seed=seed)
 
 
-def learner(method: str, settings: Settings) -> MetaLearner:
+def learner(method: str, settings: Settings) -> mp.MetaLearner:
     """Return ABML, or MAML or ANIL (a point prior, no KL, one sample). Each tensor's step size is learned."""
-    inner = InnerLoop(
+    inner = mp.InnerLoop(
         steps=settings.inner_steps,
         lr=settings.inner_lr,
         learn_lr="per_tensor",
@@ -143,12 +126,12 @@ def learner(method: str, settings: Settings) -> MetaLearner:
         inner = replace(inner, kl_weight=0.0, samples=1)
         if method == MAML:
             inner = replace(inner, steps=settings.maml_steps, lr=settings.maml_lr, adapt=".*")
-        return MetaLearner(
-            network(settings), Categorical(), inner=inner, objective="query", stochastic=HEAD, relative_sigma=0.0
+        return mp.MetaLearner(
+            network(settings), mp.Categorical(), inner=inner, objective="query", stochastic=HEAD, relative_sigma=0.0
         )
-    return MetaLearner(
+    return mp.MetaLearner(
         network(settings),
-        Categorical(),
+        mp.Categorical(),
         inner=inner,
         objective="predictive",
         outer_samples=settings.outer_samples,
@@ -157,25 +140,23 @@ def learner(method: str, settings: Settings) -> MetaLearner:
     )
 
 
-def measure_method(job: Job) -> Measured:
+def measure_method(context: Context[Settings], method: str, shots: int) -> Measured:
     """Train a method that learns from tasks, then adapt to every test task and score its query set."""
-    settings = job.settings
-    source = tasks_of(job.folder, "test", shots=job.shots, k_query=settings.test_query, seed=TEST_SEED)
+    settings = context.settings
+    source = tasks_of(context.data, "test", shots=shots, k_query=settings.test_query, seed=TEST_SEED)
     tasks = first_tasks(source, settings.test_tasks)
-    return _alone(tasks, settings) if job.method == ALONE else _meta_learned(job, tasks)
-
-
-def _meta_learned(job: Job, tasks: Sequence[Task]) -> Measured:
-    settings, trained = job.settings, learner(job.method, job.settings)
+    if method == ALONE:
+        return _alone(tasks, settings)
+    trained = learner(method, settings)
     # The features are of no use at first, so scales cannot be learned, or step sizes searched, before the means.
-    training = MetaTraining(
+    training = mp.MetaTraining(
         meta_batch=settings.meta_batch,
         lr=settings.lr,
         scale_lr=settings.scale_lr,
         scales_first=0.0,
         search_step_size=False,
     )
-    source = tasks_of(job.folder, "train", shots=job.shots, k_query=settings.train_query, seed=TRAINING_SEED)
+    source = tasks_of(context.data, "train", shots=shots, k_query=settings.train_query, seed=TRAINING_SEED)
     fitted = fit_within(trained, source, training, seconds=settings.seconds, progress=False)
     found = score_tasks(trained.adapt, tasks, settings.test_samples)
     return Measured(
@@ -183,15 +164,17 @@ def _meta_learned(job: Job, tasks: Sequence[Task]) -> Measured:
     )
 
 
-def _alone(tasks: Sequence[Task], settings: Settings) -> Measured:
+def _alone(tasks: Sequence[mp.Task], settings: Settings) -> Measured:
     """Fit Bayes by Backprop to each test task for its share of the time, with a random last layer.
 
     With all 28,000 weights random their KL outweighs 25 images, the fit stays at the prior, and accuracy is chance.
     """
     module = network(settings)
 
-    def fit(support: Examples, steps: int) -> Posterior:
-        method = BayesByBackprop(module, Categorical(), prior=NormalPrior(settings.alone_prior_std), stochastic=HEAD)
+    def fit(support: mp.Examples, steps: int) -> mp.Posterior:
+        method = mp.BayesByBackprop(
+            module, mp.Categorical(), prior=mp.NormalPrior(settings.alone_prior_std), stochastic=HEAD
+        )
         return method.fit(*support, epochs=steps, lr=settings.alone_lr, samples=1, progress=False).posterior_
 
     steps = _steps_within(settings.seconds / len(tasks), lambda count: fit(tasks[0].support, count))
@@ -207,12 +190,14 @@ def _steps_within(seconds: float, run_steps: Callable[[int], object], trial: int
     return max(1, round(seconds * trial / (time.process_time() - started)))
 
 
-def score_tasks(adapt: Callable[[Examples], Posterior], tasks: Sequence[Task], samples: int) -> list[TaskScore | None]:
+def score_tasks(
+    adapt: Callable[[mp.Examples], mp.Posterior], tasks: Sequence[mp.Task], samples: int
+) -> list[TaskScore | None]:
     """Return the scores of every task; None where a number was not finite."""
     return [_score(adapt, task, samples, index) for index, task in enumerate(tasks)]
 
 
-def _score(adapt: Callable[[Examples], Posterior], task: Task, samples: int, seed: int) -> TaskScore | None:
+def _score(adapt: Callable[[mp.Examples], mp.Posterior], task: mp.Task, samples: int, seed: int) -> TaskScore | None:
     try:
         forecast = finite_forecast(adapt(task.support), task.query.x, samples, seed)
     except FloatingPointError:
@@ -247,7 +232,7 @@ def pooled_ece(counts: FloatArray) -> FloatArray:
 
 def resampled(counts: FloatArray) -> FloatArray:
     """Return sums (resamples, 3, bins) over tasks (T, 3, bins) that are drawn with replacement (bootstrap)."""
-    generator = Noise(0).fork("bootstrap over tasks").generator()
+    generator = mp.Noise(0).fork("bootstrap over tasks").generator()
     drawn = torch.randint(len(counts), (RESAMPLES, len(counts)), generator=generator).numpy()
     return np.stack([counts[rows].sum(0) for rows in drawn])
 
@@ -293,9 +278,8 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure every method at both numbers of shots, and put the published figures beside them."""
     settings = context.settings
-    jobs = [Job(context.data, method, shots, settings) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
-    found = context.map(measure_method, jobs)
-    measured = {(job.method, job.shots): result for job, result in zip(jobs, found, strict=True)}
+    jobs = [(method, shots) for shots in SHOTS for method in (ABML, MAML, ANIL, ALONE)]
+    measured = dict(zip(jobs, context.map(measure_method, jobs), strict=True))
     rows = [row_of(*cell, measured[cell]) for cell in sorted(measured, key=lambda cell: cell[1])]
     headline = headline_of(rows)
     rows += [

@@ -18,23 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within
 from benchmarks.common.data import MNIST, mnist
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.forecasts import CategoricalForecast
-from metaprior.hyperprior import GaussianHyperprior
-from metaprior.likelihoods import Categorical
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.methods.hierarchical_vi import HierarchicalVI
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
-from metaprior.noise import Noise
-from metaprior.posterior import Posterior
-from metaprior.priors import NormalPrior
-from metaprior.tasks.task import Examples, Task
-from metaprior.training.settings import MetaTraining
 
 LABELS, PIXELS = "labels", "pixels"
 SCRATCH, ALONE, WARM = "scratch", "Bayes by Backprop, task alone", "warm start"
@@ -116,12 +105,11 @@ QUICK = KindSettings(
 )
 
 
-class Job(NamedTuple):
-    """One method on one kind of tasks."""
+class Problem(NamedTuple):
+    """The data folder, the kind of tasks, and its settings."""
 
     folder: Path
     kind: str
-    method: str
     settings: KindSettings
 
 
@@ -132,41 +120,41 @@ class Permuted:
         self._train, self._test = _images(folder, "train"), _images(folder, "test")
         self._kind, self._support, self._query, self._same = kind, support, query, same
 
-    def __getitem__(self, index: int) -> Task:
+    def __getitem__(self, index: int) -> mp.Task:
         """Return a task; ``same`` limits the number of permutations, which then return with other images."""
         permutation = index if self._same is None else index % self._same
-        support = _drawn(self._train, self._support, Noise(0, task=index).fork("support images"))
-        query = _drawn(self._test, self._query, Noise(0, task=index).fork("query images"))
+        support = _drawn(self._train, self._support, mp.Noise(0, task=index).fork("support images"))
+        query = _drawn(self._test, self._query, mp.Noise(0, task=index).fork("query images"))
         change = self._change(permutation)
-        return Task(change(support), change(query), f"{self._kind} {index}")
+        return mp.Task(change(support), change(query), f"{self._kind} {index}")
 
-    def _change(self, permutation: int) -> Callable[[Examples], Examples]:
-        generator = Noise(0, task=permutation).fork(f"permutation of {self._kind}").generator()
+    def _change(self, permutation: int) -> Callable[[mp.Examples], mp.Examples]:
+        generator = mp.Noise(0, task=permutation).fork(f"permutation of {self._kind}").generator()
         if self._kind == LABELS:
             names = torch.randperm(10, generator=generator)
-            return lambda examples: Examples(examples.x.view(-1, 1, 28, 28), names[examples.y])
+            return lambda examples: mp.Examples(examples.x.view(-1, 1, 28, 28), names[examples.y])
         order = torch.arange(784)
         for one, two in torch.randint(784, (SWAPS, 2), generator=generator).tolist():
             order[[one, two]] = order[[two, one]]
-        return lambda examples: Examples(examples.x[:, order], examples.y)
+        return lambda examples: mp.Examples(examples.x[:, order], examples.y)
 
 
-def _images(folder: Path, part: str) -> Examples:
+def _images(folder: Path, part: str) -> mp.Examples:
     images, labels = mnist(folder, part)
     x = torch.as_tensor(images)
-    return Examples(x / 2 - 0.26, torch.as_tensor(labels))  # about mean zero
+    return mp.Examples(x / 2 - 0.26, torch.as_tensor(labels))  # about mean zero
 
 
-def _drawn(pool: Examples, count: int, noise: Noise) -> Examples:
+def _drawn(pool: mp.Examples, count: int, noise: mp.Noise) -> mp.Examples:
     rows = torch.randperm(len(pool.x), generator=noise.generator())[:count]
-    return Examples(pool.x[rows], pool.y[rows])
+    return mp.Examples(pool.x[rows], pool.y[rows])
 
 
 def network(kind: str, settings: KindSettings, seed: int = 0) -> nn.Module:
     """Return the publication's network: two convolutions and two layers for labels, three hidden layers for pixels."""
     torch.manual_seed(seed)
     if kind == PIXELS:
-        return MLP(784, [settings.width] * 3, 10)
+        return mp.MLP(784, [settings.width] * 3, 10)
     return nn.Sequential(
         nn.Conv2d(1, 10, 5),
         nn.MaxPool2d(2),
@@ -183,11 +171,11 @@ def network(kind: str, settings: KindSettings, seed: int = 0) -> nn.Module:
 
 Classifier = Callable[[Tensor], Tensor]
 """Returns the labels of images."""
-Learner = Callable[[Examples, int], Classifier]
+Learner = Callable[[mp.Examples, int], Classifier]
 """Returns a classifier for the support set of a new task and its number."""
 
 
-def _by_forecast(posterior: Posterior, samples: int) -> Classifier:
+def _by_forecast(posterior: mp.Posterior, samples: int) -> Classifier:
     def labels(x: Tensor) -> Tensor:
         forecast = posterior.predict(x, samples=samples)
         if not isinstance(forecast, CategoricalForecast):
@@ -197,21 +185,23 @@ def _by_forecast(posterior: Posterior, samples: int) -> Classifier:
     return labels
 
 
-def _training_tasks(job: Job, count: int) -> list[Task]:
-    return first_tasks(Permuted(job.folder, job.kind, job.settings.train_images, 1), count)
+def _training_tasks(problem: Problem, count: int) -> list[mp.Task]:
+    return first_tasks(Permuted(problem.folder, problem.kind, problem.settings.train_images, 1), count)
 
 
-def _trained_on(first: Examples, job: Job) -> nn.Module:
+def _trained_on(first: mp.Examples, problem: Problem) -> nn.Module:
     """Return a plain network that was trained on the first training task."""
-    settings, module = job.settings, network(job.kind, job.settings)
+    settings, module = problem.settings, network(problem.kind, problem.settings)
     _train(module, first, settings, steps=settings.first_steps)
     return module
 
 
-def hierarchical(job: Job) -> Learner:
+def hierarchical(problem: Problem) -> Learner:
     """Learn a posterior for every training task and for their prior, under which new tasks are fitted."""
-    settings, tasks = job.settings, _training_tasks(job, job.settings.train_tasks)
-    hvi = HierarchicalVI(_trained_on(tasks[0].support, job), Categorical(), hyperprior=GaussianHyperprior())
+    settings, tasks = problem.settings, _training_tasks(problem, problem.settings.train_tasks)
+    hvi = mp.HierarchicalVI(
+        _trained_on(tasks[0].support, problem), mp.Categorical(), hyperprior=mp.GaussianHyperprior()
+    )
     hvi.fit(
         {task.name: task.support for task in tasks},
         epochs=settings.epochs,
@@ -223,7 +213,7 @@ def hierarchical(job: Job) -> Learner:
         progress=False,
     )
 
-    def learn(support: Examples, number: int) -> Classifier:
+    def learn(support: mp.Examples, number: int) -> Classifier:
         steps, batch_size = settings.adapt_steps, settings.batch_size
         posterior = hvi.adapt(support, steps, lr=settings.lr, batch_size=batch_size, seed=number)
         return _by_forecast(posterior, settings.test_samples)
@@ -231,29 +221,31 @@ def hierarchical(job: Job) -> Learner:
     return learn
 
 
-def amortised(job: Job) -> Learner:
+def amortised(problem: Problem) -> Learner:
     """Learn a prior for a few inner steps: from few images in training, from all images of a new task."""
-    settings, first = job.settings, _training_tasks(job, 1)[0].support
-    inner = InnerLoop(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
-    learner = MetaLearner(_trained_on(first, job), Categorical(), inner=inner, objective="predictive", outer_samples=2)
+    settings, first = problem.settings, _training_tasks(problem, 1)[0].support
+    inner = mp.InnerLoop(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
+    learner = mp.MetaLearner(
+        _trained_on(first, problem), mp.Categorical(), inner=inner, objective="predictive", outer_samples=2
+    )
     images = settings.amortised_images
-    source = Permuted(job.folder, job.kind, images, images, same=settings.train_tasks)
-    training = MetaTraining(meta_batch=1, pretrained=True)
+    source = Permuted(problem.folder, problem.kind, images, images, same=settings.train_tasks)
+    training = mp.MetaTraining(meta_batch=1, pretrained=True)
     fit_within(learner, source, training, seconds=settings.amortised_seconds, progress=False)
 
-    def learn(support: Examples, number: int) -> Classifier:
+    def learn(support: mp.Examples, number: int) -> Classifier:
         return _by_forecast(learner.adapt(support, seed=number), settings.test_samples)
 
     return learn
 
 
-def alone(job: Job) -> Learner:
+def alone(problem: Problem) -> Learner:
     """Fit Bayes by Backprop to the new task's images, with the same prior for all weights."""
-    settings = job.settings
+    settings = problem.settings
 
-    def learn(support: Examples, number: int) -> Classifier:
-        prior = NormalPrior(settings.alone_prior_std)
-        method = BayesByBackprop(network(job.kind, settings, seed=number), Categorical(), prior=prior)
+    def learn(support: mp.Examples, number: int) -> Classifier:
+        prior = mp.NormalPrior(settings.alone_prior_std)
+        method = mp.BayesByBackprop(network(problem.kind, settings, seed=number), mp.Categorical(), prior=prior)
         method.fit(
             *support,
             epochs=settings.alone_epochs,
@@ -267,18 +259,20 @@ def alone(job: Job) -> Learner:
     return learn
 
 
-def scratch(job: Job) -> Learner:
+def scratch(problem: Problem) -> Learner:
     """Train a plain network on the new task's images."""
-    return lambda support, number: _plain(network(job.kind, job.settings, seed=number), support, job.settings)
+    return lambda support, number: _plain(
+        network(problem.kind, problem.settings, seed=number), support, problem.settings
+    )
 
 
-def warm_start(job: Job) -> Learner:
+def warm_start(problem: Problem) -> Learner:
     """Train a plain network on the first training task, and continue on the new task's images."""
-    module = _trained_on(_training_tasks(job, 1)[0].support, job)
-    return lambda support, number: _plain(copy.deepcopy(module), support, job.settings)
+    module = _trained_on(_training_tasks(problem, 1)[0].support, problem)
+    return lambda support, number: _plain(copy.deepcopy(module), support, problem.settings)
 
 
-def _plain(module: nn.Module, support: Examples, settings: KindSettings) -> Classifier:
+def _plain(module: nn.Module, support: mp.Examples, settings: KindSettings) -> Classifier:
     _train(module, support, settings, steps=settings.plain_epochs * math.ceil(support.size / settings.plain_batch))
 
     def labels(x: Tensor) -> Tensor:
@@ -288,7 +282,7 @@ def _plain(module: nn.Module, support: Examples, settings: KindSettings) -> Clas
     return labels
 
 
-def _train(module: nn.Module, examples: Examples, settings: KindSettings, *, steps: int) -> None:
+def _train(module: nn.Module, examples: mp.Examples, settings: KindSettings, *, steps: int) -> None:
     optimizer = torch.optim.Adam(module.parameters(), lr=settings.plain_lr)
     for rows in islice(_batches(examples.size, settings.plain_batch), steps):
         optimizer.zero_grad()
@@ -298,10 +292,10 @@ def _train(module: nn.Module, examples: Examples, settings: KindSettings, *, ste
 
 def _batches(size: int, batch: int) -> Iterator[Tensor]:
     for epoch in count():
-        yield from torch.randperm(size, generator=Noise(0, step=epoch).fork("order").generator()).split(batch)
+        yield from torch.randperm(size, generator=mp.Noise(0, step=epoch).fork("order").generator()).split(batch)
 
 
-LEARNERS: dict[str, Callable[[Job], Learner]] = {
+LEARNERS: dict[str, Callable[[Problem], Learner]] = {
     HIERARCHICAL: hierarchical,
     AMORTISED: amortised,
     SCRATCH: scratch,
@@ -310,23 +304,24 @@ LEARNERS: dict[str, Callable[[Job], Learner]] = {
 }
 
 
-def measure_method(job: Job) -> Row:
+def measure_method(context: Context[Settings], kind: str, method: str) -> Row:
     """Learn from the training tasks, then learn each new task; return the errors and the seconds of both."""
-    settings, started = job.settings, time.process_time()
-    learn = LEARNERS[job.method](job)
+    settings: KindSettings = getattr(context.settings, kind)
+    started = time.process_time()
+    learn = LEARNERS[method](Problem(context.data, kind, settings))
     trained, errors = time.process_time(), list[float]()
-    new = Permuted(job.folder, job.kind, settings.images, settings.test_images)
+    new = Permuted(context.data, kind, settings.images, settings.test_images)
     for number in range(settings.test_tasks):
         task = new[TEST_TASKS_FROM + number]
         labels = learn(task.support, number)(task.query.x)
         errors.append(100 * float((labels != task.query.y).double().mean()))
     error = mean_row("error", errors)
     return {
-        "tasks": f"permuted {job.kind}",
-        "method": job.method,
+        "tasks": f"permuted {kind}",
+        "method": method,
         "error_percent": error["error"],
         "error_se": error["error_se"],
-        "training_tasks": TRAINED_ON.get(job.method, settings.train_tasks),
+        "training_tasks": TRAINED_ON.get(method, settings.train_tasks),
         "new_tasks": len(errors),
         "training_seconds": trained - started,
         "seconds_a_task": (time.process_time() - trained) / len(errors),
@@ -335,14 +330,13 @@ def measure_method(job: Job) -> Row:
 
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure every method on both kinds of tasks, and put the published figures beside them."""
-    by_kind: dict[str, KindSettings] = vars(context.settings)
-    jobs = [Job(context.data, kind, method, by_kind[kind]) for method in METHODS for kind in (PIXELS, LABELS)]
+    jobs = [(kind, method) for method in METHODS for kind in (PIXELS, LABELS)]
     rows = context.map(measure_method, jobs)
-    headline = headline_of({(job.kind, job.method): row["error_percent"] for job, row in zip(jobs, rows, strict=True)})
+    headline = headline_of({job: row["error_percent"] for job, row in zip(jobs, rows, strict=True)})
     for kind, figures in PUBLISHED.items():
         known = {"tasks": f"permuted {kind}", "training_tasks": 5 if kind == LABELS else 10, "new_tasks": 20}
         rows += [{"method": f"published: {name}", **known, "error_percent": e} for name, e in figures.items()]
-    return BenchmarkResult(headline, rows, _notes(by_kind[PIXELS]))
+    return BenchmarkResult(headline, rows, _notes(context.settings.pixels))
 
 
 def headline_of(errors: dict[tuple[str, str], float]) -> dict[str, float]:

@@ -12,20 +12,15 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
-from metaprior.errors import TrainingDiverged
-from metaprior.likelihoods import NOISE, Gaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
+from metaprior.likelihoods import NOISE
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
 from metaprior.training.epoch import run_steps
-from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
 HEAD = r"(decoder2|output)\..*"
@@ -73,14 +68,14 @@ def cases(settings: Settings) -> list[Case]:
     return [
         Case(
             "sinusoid",
-            lambda: MLP(1, [40, 40], 1, activation="tanh"),
+            lambda: mp.MLP(1, [40, 40], 1, activation="tanh"),
             lambda seed: Sinusoids(seed=seed),
             settings.sinusoid_steps,
             settings.sinusoid_lr,
         ),
         Case(
             "unet",
-            lambda: UNet(4, 2, width=width, levels=2),
+            lambda: mp.UNet(4, 2, width=width, levels=2),
             lambda seed: DriftingBlobs(size=frame, seed=seed),
             settings.unet_steps,
             settings.unet_lr,
@@ -90,10 +85,10 @@ def cases(settings: Settings) -> list[Case]:
     ]
 
 
-def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> MetaLearner:
+def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> mp.MetaLearner:
     """Return ABML that starts from a given step size."""
     torch.manual_seed(0)
-    inner = InnerLoop(
+    inner = mp.InnerLoop(
         steps=settings.inner_steps,
         lr=lr,
         learn_lr="per_tensor",
@@ -101,9 +96,9 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> Met
         adapt=NOISE,
         damped=nets,
     )
-    return MetaLearner(
+    return mp.MetaLearner(
         case.module(),
-        Gaussian(),
+        mp.Gaussian(),
         inner=inner,
         objective="predictive",
         outer_samples=settings.outer_samples,
@@ -114,7 +109,7 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> Met
 def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
     """Train once, and return the scores on unseen tasks (NaN where no task could be scored)."""
     learner = learner_for(case, lr, settings, nets=nets)
-    training = MetaTraining(
+    training = mp.MetaTraining(
         epochs=1,
         tasks_per_epoch=case.meta_steps * settings.meta_batch,
         meta_batch=settings.meta_batch,
@@ -142,7 +137,7 @@ def _stops_early(trainer: Trainer) -> bool:
     """Return whether the training stopped early because of too many bad tasks in a row."""
     try:
         run_steps(trainer, trainer.settings.steps, progress=False)
-    except TrainingDiverged:
+    except mp.TrainingDiverged:
         return True
     return False
 
@@ -151,7 +146,7 @@ def _is_finite(trainer: Trainer) -> bool:
     return all(bool(tensor.isfinite().all()) for tensor in trainer.theta.tensors())
 
 
-def _scores(learner: MetaLearner, case: Case, settings: Settings) -> Row:
+def _scores(learner: mp.MetaLearner, case: Case, settings: Settings) -> Row:
     tasks = first_tasks(case.tasks(TEST_SEED), settings.test_tasks)
     try:
         found = learner.evaluate(tasks, shots=(None,), samples=settings.test_samples, progress=False).rows[0]

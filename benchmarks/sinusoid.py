@@ -10,25 +10,17 @@ from dataclasses import dataclass, replace
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.evaluation import Evaluation, evaluate
-from metaprior.likelihoods import HeteroscedasticGaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
-from metaprior.posterior import Posterior
-from metaprior.priors import NormalPrior
 from metaprior.tasks.sinusoids import Sinusoids
-from metaprior.tasks.task import Examples, Task
-from metaprior.training.settings import MetaTraining
 
 ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
 SHOTS, MOST_SHOTS = 5, 10
 MEASURES = ("mse", "nll", "crps", "coverage_90")
-LIKELIHOOD = HeteroscedasticGaussian(min_scale=0.01)
+LIKELIHOOD = mp.HeteroscedasticGaussian(min_scale=0.01)
 """A wave is known near the five points and unknown far from them: one scale for all x would cover too much."""
 TRAINING_SEED, TEST_SEED = 1, 12  # settings were chosen on tasks of seeds 2 and 77
 
@@ -61,33 +53,33 @@ class Settings:
     alone_lr: float = 1e-2
 
 
-def network(settings: Settings) -> MLP:
+def network(settings: Settings) -> mp.MLP:
     """Return a network 1-40-40-2 (mean and scale) with the same initial weights for every learner."""
     torch.manual_seed(0)
-    return MLP(1, [40, 40], 2, activation=settings.activation)
+    return mp.MLP(1, [40, 40], 2, activation=settings.activation)
 
 
-def learners(settings: Settings) -> dict[str, MetaLearner]:
+def learners(settings: Settings) -> dict[str, mp.MetaLearner]:
     """Return ABML and MAML (a point prior, no KL, one sample). Both learn their step sizes."""
-    inner = InnerLoop(
+    inner = mp.InnerLoop(
         steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.kl_weight
     )
     point = replace(inner, kl_weight=0.0)
     samples = settings.outer_samples
     return {
-        ABML: MetaLearner(network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples),
-        MAML: MetaLearner(network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0),
+        ABML: mp.MetaLearner(network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples),
+        MAML: mp.MetaLearner(network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0),
     }
 
 
-def test_tasks(settings: Settings) -> list[Task]:
+def test_tasks(settings: Settings) -> list[mp.Task]:
     """Return waves that no learner was trained on; the first five of ten support points are the five shots."""
     return first_tasks(Sinusoids(k_shot=MOST_SHOTS, k_query=settings.test_query, seed=TEST_SEED), settings.test_tasks)
 
 
-def meta_learned(name: str, learner: MetaLearner, settings: Settings) -> list[Row]:
+def meta_learned(name: str, learner: mp.MetaLearner, settings: Settings) -> list[Row]:
     """Train within the budget, adapt to every test task, and return a row for every number of shots and steps."""
-    training = MetaTraining(meta_batch=settings.meta_batch, lr=settings.lr, search_step_size=False)
+    training = mp.MetaTraining(meta_batch=settings.meta_batch, lr=settings.lr, search_step_size=False)
     tasks = Sinusoids(k_shot=SHOTS, k_query=settings.train_query, seed=TRAINING_SEED)
     fitted = fit_within(learner, tasks, training, seconds=settings.seconds)
     found = learner.evaluate(
@@ -102,10 +94,10 @@ def fitted_alone(settings: Settings) -> list[Row]:
     started = time.perf_counter()
     module = network(settings)
 
-    def fit(support: Examples | None, steps: int) -> Posterior:
+    def fit(support: mp.Examples | None, steps: int) -> mp.Posterior:
         if support is None:
             raise ValueError("Bayes by Backprop on a task alone needs at least one shot")
-        learner = BayesByBackprop(module, LIKELIHOOD, prior=NormalPrior(1.0))
+        learner = mp.BayesByBackprop(module, LIKELIHOOD, prior=mp.NormalPrior(1.0))
         learner.fit(*support, epochs=steps, lr=settings.alone_lr, progress=False)
         return learner.posterior_
 

@@ -4,32 +4,26 @@ Contenders take turns, because no machine is idle: each round runs every one of 
 is reported. Rounds run in a process whose threads wait without spinning, so that CPU seconds are work.
 """
 
-import math
 import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
+from benchmarks.common.budget import first_tasks
 from benchmarks.common.peers import higher_unroll, peer_versions
-from benchmarks.common.processes import run_all
 from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.memory.one_step import CHANNELS, Step
-from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import InnerLoop, NonFinite, Problem, keeping, mixed, twice_reverse
 from metaprior.metagrad.meta_batch import meta_gradient
-from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
-from metaprior.network import BayesianNetwork
-from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.sinusoids import Sinusoids
 
 STEPS = 5
 HEAD = r"(decoder4|output)\..*"
@@ -56,13 +50,6 @@ class Settings:
     mlp_rounds: int = 15
 
 
-class Round(NamedTuple):
-    """One turn of every contender of a group ("unet" or "mlp")."""
-
-    group: str
-    settings: Settings
-
-
 class Seconds(NamedTuple):
     """The seconds of one turn, and its loss."""
 
@@ -73,85 +60,72 @@ class Seconds(NamedTuple):
 
 Name = tuple[str, str]
 """What is adapted, and by which engine or library."""
+KEEPING = f"keeping({STEPS})"
 
 
 def unet_contenders(settings: Settings) -> dict[Name, Contender]:
     """Return one task's meta-gradient by several engines and ``higher``, of the whole network and of its head."""
-    whole, head, frozen = (
-        unet_problem(settings, pattern, frozen=frozen)
-        for pattern, frozen in ((".*", False), (HEAD, False), (HEAD, True))
-    )
     task = Step("", STEPS, settings.width, settings.frame, settings.k_shot, settings.k_query).task(0)
+    engines: dict[str, Callable[..., Any]] = {
+        "twice_reverse": mp.metagrad.twice_reverse,
+        "mixed": mp.metagrad.mixed,
+        KEEPING: mp.metagrad.keeping(STEPS),
+        "higher": higher_unroll,
+    }
+    problems = {
+        EVERYTHING: (unet_problem(settings, ".*", frozen=False), tuple(engines)),
+        HEAD_LEARNED: (unet_problem(settings, HEAD, frozen=False), ("twice_reverse", "higher", KEEPING)),
+        HEAD_FROZEN: (unet_problem(settings, HEAD, frozen=True), ("twice_reverse", KEEPING)),
+    }
     return {
-        (EVERYTHING, "twice_reverse"): one_task(twice_reverse, whole, task),
-        (EVERYTHING, "mixed"): one_task(mixed, whole, task),
-        (EVERYTHING, f"keeping({STEPS})"): one_task(keeping(STEPS), whole, task),
-        (EVERYTHING, "higher"): one_task(higher_unroll, whole, task),
-        (HEAD_LEARNED, "twice_reverse"): one_task(twice_reverse, head, task),
-        (HEAD_LEARNED, "higher"): one_task(higher_unroll, head, task),
-        (HEAD_LEARNED, f"keeping({STEPS})"): one_task(keeping(STEPS), head, task),
-        (HEAD_FROZEN, "twice_reverse"): one_task(twice_reverse, frozen, task),
-        (HEAD_FROZEN, f"keeping({STEPS})"): one_task(keeping(STEPS), frozen, task),
+        (what, name): one_task(engines[name], problem, task)
+        for what, (problem, names) in problems.items()
+        for name in names
     }
 
 
-def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> Problem:
+def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> mp.Problem:
     """Return the problem whose trunk (what does not match ``stochastic``) is meta-learned, or frozen."""
     torch.manual_seed(0)
-    module = UNet(CHANNELS, CHANNELS, width=settings.width)
+    module = mp.UNet(CHANNELS, CHANNELS, width=settings.width)
     if frozen:
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(re.fullmatch(stochastic, name) is not None)
-    inner = InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None, damped=False)  # the peer takes plain steps
-    return Problem(BayesianNetwork(module, stochastic), Gaussian(noise=1.0), inner)
+    inner = mp.InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None, damped=False)  # the peer takes plain steps
+    return mp.Problem(mp.BayesianNetwork(module, stochastic), mp.Gaussian(noise=1.0), inner)
 
 
-def one_task(engine: Callable[..., Any], problem: Problem, task: Task) -> Contender:
+def one_task(engine: Callable[..., Any], problem: mp.Problem, task: mp.Task) -> Contender:
     """Return a contender that computes one task's meta-gradient with an engine or a peer."""
     theta = problem.initial(task.support.y)
-    return lambda: _finite(engine(problem, theta, task, Noise(0)))
+    return lambda: _finite(engine(problem, theta, task, mp.Noise(0)))
 
 
 def mlp_contenders(settings: Settings) -> dict[Name, Contender]:
     """Return many tasks of a 1-40-40-1 network: in a loop, or stacked in one program."""
     torch.manual_seed(0)
-    network = BayesianNetwork(MLP(1, [40, 40], 1))
-    problem = Problem(network, Gaussian(noise=0.3), InnerLoop(steps=STEPS, lr=MLP_LR, damped=False))
-    tasks = [_sine(settings, number) for number in range(settings.mlp_tasks)]
-    theta, engine = problem.initial(tasks[0].support.y), keeping(STEPS)
+    network = mp.BayesianNetwork(mp.MLP(1, [40, 40], 1))
+    problem = mp.Problem(network, mp.Gaussian(noise=0.3), mp.InnerLoop(steps=STEPS, lr=MLP_LR, damped=False))
+    tasks = first_tasks(Sinusoids(k_shot=settings.k_shot, k_query=settings.k_query), settings.mlp_tasks)
+    theta, engine = problem.initial(tasks[0].support.y), mp.metagrad.keeping(STEPS)
 
     def loop_of_higher() -> float:
-        losses = (_finite(higher_unroll(problem, theta, t, Noise(0, task=i))) for i, t in enumerate(tasks))
+        losses = (_finite(higher_unroll(problem, theta, t, mp.Noise(0, task=i))) for i, t in enumerate(tasks))
         return sum(losses) / len(tasks)
 
-    def loop() -> float:
-        return _finite(meta_gradient(problem, theta, tasks, Noise(0), engine=engine))
-
-    def stacked() -> float:
-        return _finite(meta_gradient(problem, theta, tasks, Noise(0), engine=engine, stacked=True))
+    def ours(*, stacked: bool) -> float:
+        return _finite(meta_gradient(problem, theta, tasks, mp.Noise(0), engine=engine, stacked=stacked))
 
     return {
         (MLP_TASKS, "higher"): loop_of_higher,
-        (MLP_TASKS, f"keeping({STEPS})"): loop,
-        (MLP_TASKS, f"keeping({STEPS}), stacked"): stacked,
+        (MLP_TASKS, KEEPING): partial(ours, stacked=False),
+        (MLP_TASKS, f"{KEEPING}, stacked"): partial(ours, stacked=True),
     }
-
-
-def _sine(settings: Settings, number: int) -> Task:
-    """Return a sine wave with a random amplitude and phase (Finn et al. 2017, section 5.1)."""
-    generator = torch.Generator().manual_seed(number)
-    amplitude, phase = torch.rand(2, generator=generator) * torch.tensor([4.9, math.pi]) + torch.tensor([0.1, 0.0])
-
-    def examples(count: int) -> Examples:
-        x = torch.rand(count, 1, generator=generator) * 10 - 5
-        return Examples(x, amplitude * torch.sin(x + phase))
-
-    return Task(examples(settings.k_shot), examples(settings.k_query), f"sine {number}")
 
 
 def _finite(outcome: Any) -> float:
     """Return the loss; a problem of this benchmark that diverges is a mistake in its settings."""
-    failures = [outcome] if isinstance(outcome, NonFinite) else getattr(outcome, "failures", ())
+    failures = [outcome] if isinstance(outcome, mp.NonFinite) else getattr(outcome, "failures", ())
     if failures:
         raise ValueError(str(failures[0]))
     return float(outcome.loss)
@@ -174,12 +148,12 @@ def _warm(group: str, settings: Settings) -> dict[Name, Contender]:
     return contenders
 
 
-def take_turns(job: Round) -> dict[Name, Seconds]:
+def take_turns(context: Context[Settings], group: str) -> dict[Name, Seconds]:
     """Time every contender of the group once."""
     before = torch.get_num_threads()
-    torch.set_num_threads(threads_of(job.group))
+    torch.set_num_threads(threads_of(group))
     try:
-        return {name: _time(contender) for name, contender in _warm(*job).items()}
+        return {name: _time(contender) for name, contender in _warm(group, context.settings).items()}
     finally:
         torch.set_num_threads(before)
 
@@ -190,26 +164,12 @@ def _time(contender: Contender) -> Seconds:
     return Seconds(time.process_time() - cpu, time.perf_counter() - wall, loss)
 
 
-@contextmanager
-def waiting_without_spinning() -> Iterator[None]:
-    """Let the OpenMP threads of processes that are started inside the block wait without spinning."""
-    before = os.environ.get("OMP_WAIT_POLICY")
-    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_WAIT_POLICY"]
-        else:
-            os.environ["OMP_WAIT_POLICY"] = before
-
-
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Run all rounds in one process."""
     settings, peers = context.settings, peer_versions()
-    jobs = [Round("unet", settings)] * settings.unet_rounds + [Round("mlp", settings)] * settings.mlp_rounds
-    with waiting_without_spinning():
-        rounds = run_all(take_turns, jobs, workers=0 if context.workers == 0 else 1, label="speed")
+    jobs = [("unet",)] * settings.unet_rounds + [("mlp",)] * settings.mlp_rounds
+    with patch.dict(os.environ, OMP_WAIT_POLICY="PASSIVE"):  # OpenMP reads it when the process starts
+        rounds = replace(context, workers=0 if context.workers == 0 else 1).map(take_turns, jobs)
     times: dict[Name, list[Seconds]] = {}
     for turn in rounds:
         for name, seconds in turn.items():
@@ -238,13 +198,13 @@ def _ratio(times: Mapping[Name, Sequence[Seconds]], slow: Name, fast: Name, cloc
 
 
 def _headline(times: Mapping[Name, Sequence[Seconds]]) -> dict[str, float]:
-    whole, stacked = (EVERYTHING, "twice_reverse"), (MLP_TASKS, f"keeping({STEPS}), stacked")
-    engines = {"twice_reverse": "twice_reverse", "mixed": "mixed", "keeping": f"keeping({STEPS})"}
+    whole, stacked = (EVERYTHING, "twice_reverse"), (MLP_TASKS, f"{KEEPING}, stacked")
+    engines = {"twice_reverse": "twice_reverse", "mixed": "mixed", "keeping": KEEPING}
     return {
         "head_speedup": _ratio(times, whole, (HEAD_FROZEN, "twice_reverse")),
         "head_speedup_learned_trunk": _ratio(times, whole, (HEAD_LEARNED, "twice_reverse")),
         "mlp_speedup": _ratio(times, (MLP_TASKS, "higher"), stacked),
-        "mlp_loop_speedup": _ratio(times, (MLP_TASKS, "higher"), (MLP_TASKS, f"keeping({STEPS})")),
+        "mlp_loop_speedup": _ratio(times, (MLP_TASKS, "higher"), (MLP_TASKS, KEEPING)),
         **{
             f"unet_cpu_over_higher_{short}": _ratio(times, (EVERYTHING, engine), (EVERYTHING, "higher"), "cpu")
             for short, engine in engines.items()

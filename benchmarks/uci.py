@@ -3,18 +3,16 @@
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 from typing import NamedTuple
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.data import UCI, UCI_FOLDERS, UCI_SPLITS, uci_split
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
-from metaprior.likelihoods import Gaussian
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.models.mlp import MLP
 
 
 class Published(NamedTuple):
@@ -60,15 +58,6 @@ class Settings:
     splits: int = UCI_SPLITS
 
 
-class Job(NamedTuple):
-    """One fit to one split."""
-
-    folder: Path
-    name: str
-    split: int
-    settings: Settings
-
-
 class Fit(NamedTuple):
     """Scores on the test rows, and the wall-clock seconds of the fit."""
 
@@ -78,14 +67,14 @@ class Fit(NamedTuple):
     seconds: float
 
 
-def fit_split(job: Job) -> Fit:
+def fit_split(context: Context[Settings], name: str, number: int) -> Fit:
     """Fit on one split's training rows and score on its test rows."""
-    settings, started = job.settings, time.perf_counter()
-    split = uci_split(job.folder, job.name, job.split)
-    torch.manual_seed(job.split)  # the network's own initialisation
-    network = MLP(split.train_x.shape[1], [settings.hidden], 1)
+    settings, started = context.settings, time.perf_counter()
+    split = uci_split(context.data, name, number)
+    torch.manual_seed(number)  # for the initial weights
+    network = mp.MLP(split.train_x.shape[1], [settings.hidden], 1)
     steps_per_epoch = math.ceil(len(split.train_y) / settings.batch_size)
-    bnn = BayesByBackprop(network, Gaussian(), seed=job.split).fit(
+    bnn = mp.BayesByBackprop(network, mp.Gaussian(), seed=number).fit(
         split.train_x,
         split.train_y,
         epochs=math.ceil(settings.steps / steps_per_epoch),
@@ -106,9 +95,8 @@ def fit_split(job: Job) -> Fit:
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Fit every split of every data set."""
     settings = context.settings
-    jobs = [Job(context.data, name, split, settings) for name in UCI_FOLDERS for split in range(settings.splits)]
-    fits = context.map(fit_split, jobs)
-    rows = [_row(name, [fit for job, fit in zip(jobs, fits, strict=True) if job.name == name]) for name in UCI_FOLDERS]
+    fits = iter(context.map(fit_split, [(name, split) for name in UCI_FOLDERS for split in range(settings.splits)]))
+    rows = [_row(name, list(islice(fits, settings.splits))) for name in UCI_FOLDERS]
     headline = {f"{score}_{row['set']}": row[score] for score in ("nll", "rmse") for row in rows}
     notes = [
         f"ours: {settings.splits} of {UCI_SPLITS} splits, {settings.steps} steps each, the same settings for every "

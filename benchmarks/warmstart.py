@@ -15,19 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import Fitted, first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.evaluation import Evaluation
-from metaprior.likelihoods import NOISE, Gaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
-from metaprior.models.unet import UNet
+from metaprior.likelihoods import NOISE
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.sinusoids import Sinusoids
 from metaprior.tasks.source import Tasks
-from metaprior.training.settings import MetaTraining
 from metaprior.training.step_size_search import step_sizes_of
 
 POOLED, TUNED, OURS = "pooled, as it is", "pooled, fine-tuned", "ABML"
@@ -49,8 +45,8 @@ class Problem:
     """Numbers in the target of one observation, by which a difference in NLL is divided."""
     seconds: float
     warm_share: float
-    inner: InnerLoop
-    training: MetaTraining
+    inner: mp.InnerLoop
+    training: mp.MetaTraining
     stochastic: str
     tuned_lr: tuple[float, ...]
     outer_samples: int = 4
@@ -81,13 +77,13 @@ def sinusoid(settings: Settings) -> Problem:
     """Return the problem of sine waves, which have little in common except their shape: no warm start, all random."""
     return Problem(
         "sinusoid",
-        lambda: MLP(1, [40, 40], 1, activation="tanh"),
+        lambda: mp.MLP(1, [40, 40], 1, activation="tanh"),
         lambda seed: Sinusoids(seed=seed),
         outputs=1,
         seconds=settings.sinusoid_seconds,
         warm_share=0.0,
-        inner=InnerLoop(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
-        training=MetaTraining(meta_batch=25, lr=5e-3, warm_start_lr=3e-3, search_step_size=False),
+        inner=mp.InnerLoop(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
+        training=mp.MetaTraining(meta_batch=25, lr=5e-3, warm_start_lr=3e-3, search_step_size=False),
         stochastic=".*",
         tuned_lr=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
     )
@@ -101,13 +97,13 @@ def blobs(settings: Settings) -> Problem:
     """
     return Problem(
         "drifting blobs",
-        lambda: UNet(4, 2, width=settings.width, levels=2),
+        lambda: mp.UNet(4, 2, width=settings.width, levels=2),
         lambda seed: DriftingBlobs(size=settings.frame, seed=seed),
         outputs=2 * settings.frame**2,
         seconds=settings.blobs_seconds,
         warm_share=0.97,
-        inner=InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
-        training=MetaTraining(meta_batch=4, warm_start_lr=3e-3, scales_first=1.0),
+        inner=mp.InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
+        training=mp.MetaTraining(meta_batch=4, warm_start_lr=3e-3, scales_first=1.0),
         stochastic=HEAD,
         relative_sigma=0.01,
         tuned_lr=(1e-7, 3e-7, 1e-6, 3e-6),
@@ -142,7 +138,7 @@ def compare(problem: Problem, settings: Settings) -> list[Result]:
     plainly = fit_within(pooled, tasks, problem.training, seconds=problem.seconds, warm_share=1.0)
     results = [Result(POOLED, "", _tested(pooled, problem, settings, steps=0), plainly, "")]
 
-    def validated(trained: MetaLearner, steps: Sequence[int]) -> Sequence[Row]:
+    def validated(trained: mp.MetaLearner, steps: Sequence[int]) -> Sequence[Row]:
         return _validated(trained, problem, settings, steps)
 
     tunings = choose(
@@ -168,12 +164,12 @@ def compare(problem: Problem, settings: Settings) -> list[Result]:
     return results
 
 
-def meta_learner(problem: Problem) -> MetaLearner:
+def meta_learner(problem: Problem) -> mp.MetaLearner:
     """Return ABML, whose theta is learned for the log score of the forecast."""
     torch.manual_seed(0)
-    return MetaLearner(
+    return mp.MetaLearner(
         problem.module(),
-        Gaussian(),
+        mp.Gaussian(),
         inner=problem.inner,
         objective="predictive",
         outer_samples=problem.outer_samples,
@@ -182,23 +178,25 @@ def meta_learner(problem: Problem) -> MetaLearner:
     )
 
 
-def pooled_learner(problem: Problem) -> MetaLearner:
+def pooled_learner(problem: Problem) -> mp.MetaLearner:
     """Return a plain network: a point prior that is only trained on pooled tasks."""
     torch.manual_seed(0)
-    return MetaLearner(problem.module(), Gaussian(), inner=InnerLoop(steps=0, kl_weight=0.0), relative_sigma=0.0)
+    return mp.MetaLearner(
+        problem.module(), mp.Gaussian(), inner=mp.InnerLoop(steps=0, kl_weight=0.0), relative_sigma=0.0
+    )
 
 
-def tuned_learner(pooled: MetaLearner, tuning: Choice) -> MetaLearner:
+def tuned_learner(pooled: mp.MetaLearner, tuning: Choice) -> mp.MetaLearner:
     """Return the pooled network with given step sizes of all weights and of the noise scale."""
-    inner = InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
-    learner = MetaLearner(pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0)
+    inner = mp.InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
+    learner = mp.MetaLearner(pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0)
     step_sizes = [tuning.size] * 2 * len(learner.network.layout.names) + [tuning.noise_size]
     theta = pooled.theta_
     learner.theta_ = theta.replace(log_lr=theta.mu.new_tensor(step_sizes).log())
     return learner
 
 
-def paced_learner(learner: MetaLearner, pace: Choice) -> MetaLearner:
+def paced_learner(learner: mp.MetaLearner, pace: Choice) -> mp.MetaLearner:
     """Return the same prior with its learned step sizes multiplied."""
     paced = copy.copy(learner)
     theta = learner.theta_
@@ -208,7 +206,7 @@ def paced_learner(learner: MetaLearner, pace: Choice) -> MetaLearner:
     return paced
 
 
-def _place_of_noise(learner: MetaLearner) -> int:
+def _place_of_noise(learner: mp.MetaLearner) -> int:
     """Return the index of the noise scale's step size; those of means, scales and plain parameters follow in order."""
     return 2 * len(learner.network.layout.names) + learner.problem(1).adapted_names.index(NOISE)
 
@@ -242,7 +240,7 @@ def _best(tried: Mapping[Choice, Row], measure: str) -> Choice:
     return min(finite, key=lambda choice: tried[choice][measure])
 
 
-def _validated(learner: MetaLearner, problem: Problem, settings: Settings, steps: Sequence[int]) -> Sequence[Row]:
+def _validated(learner: mp.MetaLearner, problem: Problem, settings: Settings, steps: Sequence[int]) -> Sequence[Row]:
     tasks = first_tasks(problem.tasks(VALIDATION_SEED), settings.validation_tasks)
     samples = 2 if learner.relative_sigma == 0 else settings.test_samples  # the samples of a point are all the same
     try:
@@ -251,7 +249,7 @@ def _validated(learner: MetaLearner, problem: Problem, settings: Settings, steps
         return []
 
 
-def _tested(learner: MetaLearner, problem: Problem, settings: Settings, *, steps: int) -> Evaluation:
+def _tested(learner: mp.MetaLearner, problem: Problem, settings: Settings, *, steps: int) -> Evaluation:
     tasks = first_tasks(problem.tasks(TEST_SEED), settings.test_tasks)
     return learner.evaluate(tasks, shots=(None,), steps=(steps,), samples=settings.test_samples, progress=False)
 

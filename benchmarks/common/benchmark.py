@@ -15,7 +15,6 @@ EXTRAS = {"bench": ("higher", "torchopt"), "solar": ("xarray", "netCDF4", "zarr"
 """Modules that each of the package's extras installs, as far as a benchmark uses them."""
 
 S = TypeVar("S")
-Job = TypeVar("Job")
 Found = TypeVar("Found")
 
 
@@ -28,9 +27,9 @@ class Context(Generic[S]):
     workers: int | None = None
     label: str = ""
 
-    def map(self, function: Callable[[Job], Found], jobs: Sequence[Job]) -> list[Found]:
-        """Return the function's results in the order of the jobs, computed by ``workers`` processes."""
-        return run_all(function, jobs, workers=self.workers, label=self.label)
+    def map(self, function: Callable[..., Found], jobs: Sequence[tuple[Any, ...]]) -> list[Found]:
+        """Return ``function(context, *job)`` for every job in order, computed by ``workers`` processes."""
+        return run_all(function, [(self, *job) for job in jobs], workers=self.workers, label=self.label)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from metaprior.methods.meta_learner import MetaLearner
+import metaprior as mp
 from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Task
-from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
 TRIAL_STEPS = 16
@@ -31,7 +29,7 @@ class Fitted(NamedTuple):
     bad_tasks: int
 
 
-def first_tasks(source: Tasks, count: int) -> list[Task]:
+def first_tasks(source: Tasks, count: int) -> list[mp.Task]:
     """Return the first tasks of a source."""
     return [source[index] for index in range(count)]
 
@@ -48,9 +46,9 @@ def one_thread() -> Iterator[None]:
 
 
 def fit_within(
-    learner: MetaLearner,
+    learner: mp.MetaLearner,
     tasks: Tasks,
-    training: MetaTraining,
+    training: mp.MetaTraining,
     *,
     seconds: float,
     warm_share: float = 0.0,
@@ -82,7 +80,7 @@ def fit_within(
     return Fitted(time.process_time() - started, warm_start, meta_steps, bad)
 
 
-def meta_train_within(learner: MetaLearner, tasks: Tasks, training: MetaTraining, *, seconds: float) -> Fitted:
+def meta_train_within(learner: mp.MetaLearner, tasks: Tasks, training: mp.MetaTraining, *, seconds: float) -> Fitted:
     """Take meta-steps from the module's weights on until the time is over, at a constant learning rate.
 
     Meant for short trainings after a warm start. At least one step is taken: the first one searches step sizes, and
@@ -104,7 +102,7 @@ class _Pace(NamedTuple):
     each: float
 
 
-def _steps_within(seconds: float, learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> int:
+def _steps_within(seconds: float, learner: mp.MetaLearner, tasks: Tasks, training: mp.MetaTraining) -> int:
     """Return the number of steps for a time, after what happens once before the first step; 0 only for no time."""
     if seconds <= 0:
         return 0
@@ -112,7 +110,7 @@ def _steps_within(seconds: float, learner: MetaLearner, tasks: Tasks, training: 
     return max(1, round((seconds - pace.once) / pace.each))
 
 
-def _pace(learner: MetaLearner, tasks: Tasks, training: MetaTraining) -> _Pace:
+def _pace(learner: mp.MetaLearner, tasks: Tasks, training: mp.MetaTraining) -> _Pace:
     short = replace(training, epochs=1, tasks_per_epoch=3 * TRIAL_STEPS * training.meta_batch)
     trainer = learner.trainer(tasks, short)
     first, *others = [_seconds_of_step(trainer) for _ in range(TRIAL_STEPS)]

@@ -15,20 +15,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from metaprior.metagrad.problem import Problem
-from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+import metaprior as mp
 
 
 class PeerGradient(NamedTuple):
     """The outer loss and its derivative by theta, computed by a peer."""
 
     loss: Tensor
-    grads: WeightDistribution
+    grads: mp.WeightDistribution
 
 
-Peer = Callable[[Problem, WeightDistribution, Task, Noise], PeerGradient]
+Peer = Callable[[mp.Problem, mp.WeightDistribution, mp.Task, mp.Noise], PeerGradient]
 
 
 def peer_versions() -> dict[str, str]:
@@ -55,13 +52,13 @@ class Weights(NamedTuple):
         log_lr = None if self.log_lr is None else tensors[-1]
         return Weights(list(tensors[:count]), list(tensors[count : 2 * count]), plain, log_lr)
 
-    def flat(self) -> WeightDistribution:
+    def flat(self) -> mp.WeightDistribution:
         """Return the same distribution with mu and rho as vectors."""
         mu, rho = (torch.cat([tensor.reshape(-1) for tensor in part]) for part in (self.mu, self.rho))
-        return WeightDistribution(mu, rho, self.plain, self.log_lr)
+        return mp.WeightDistribution(mu, rho, self.plain, self.log_lr)
 
 
-def tensor_by_tensor(problem: Problem, theta: WeightDistribution) -> Weights:
+def tensor_by_tensor(problem: mp.Problem, theta: mp.WeightDistribution) -> Weights:
     """Return leaves with copies of theta's values."""
 
     def leaf(value: Tensor) -> Tensor:
@@ -72,7 +69,7 @@ def tensor_by_tensor(problem: Problem, theta: WeightDistribution) -> Weights:
     return Weights(mu, rho, {name: leaf(value) for name, value in theta.plain.items()}, log_lr)
 
 
-def _nll(problem: Problem, q: Weights, examples: Examples, noise: Noise, samples: int, like: Tensor) -> Tensor:
+def _nll(problem: mp.Problem, q: Weights, examples: mp.Examples, noise: mp.Noise, samples: int, like: Tensor) -> Tensor:
     """Return E_q[-log p(examples | phi)], summed over examples; ``like`` has the shape of the noise."""
     network, total = problem.network, torch.zeros((), dtype=like.dtype)
     own = {name: q.plain[name] for name in network.plain_names}
@@ -97,13 +94,17 @@ def _kl(q: Weights, p: Weights) -> Tensor:
     return total
 
 
-def _inner_loss(problem: Problem, q: Weights, theta: Weights, task: Task, noise: Noise, like: Tensor) -> Tensor:
+def _inner_loss(
+    problem: mp.Problem, q: Weights, theta: Weights, task: mp.Task, noise: mp.Noise, like: Tensor
+) -> Tensor:
     """Return L_S(lambda, theta) per observation."""
     nll = _nll(problem, q, task.support, noise, problem.inner.samples, like)
     return (nll + problem.inner.kl_weight * _kl(q, theta)) / task.support.size
 
 
-def _outer_loss(problem: Problem, q: Weights, theta: Weights, task: Task, noise: Noise, like: Tensor) -> Tensor:
+def _outer_loss(
+    problem: mp.Problem, q: Weights, theta: Weights, task: mp.Task, noise: mp.Noise, like: Tensor
+) -> Tensor:
     """Return the outer loss at lambda^(K)."""
     objective, noise = problem.objective, noise.fork("outer").at(step=0)
     factors = objective.weights(task.support.size, task.query.size)
@@ -115,7 +116,7 @@ def _outer_loss(problem: Problem, q: Weights, theta: Weights, task: Task, noise:
         total = total + factors.kl * _kl(q, theta)
     if factors.hyperprior and objective.hyperprior is not None:
         for mu, rho in zip(theta.mu, theta.rho, strict=True):
-            own = WeightDistribution(mu.flatten(), rho.flatten())
+            own = mp.WeightDistribution(mu.flatten(), rho.flatten())
             total = total - factors.hyperprior * objective.hyperprior.log_prob(own)
     return total
 
@@ -132,7 +133,7 @@ class _BayesianLayers(nn.Module):
     The network itself is not part of it: ``higher`` would patch it too, and then it cannot be called functionally.
     """
 
-    def __init__(self, problem: Problem, theta: WeightDistribution) -> None:
+    def __init__(self, problem: mp.Problem, theta: mp.WeightDistribution) -> None:
         super().__init__()
         start = tensor_by_tensor(problem, theta)
         self.mu, self.rho = nn.ParameterList(start.mu), nn.ParameterList(start.rho)
@@ -150,7 +151,7 @@ class _BayesianLayers(nn.Module):
         return loss(self.weights())
 
 
-def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> PeerGradient:
+def higher_unroll(problem: mp.Problem, theta: mp.WeightDistribution, task: mp.Task, noise: mp.Noise) -> PeerGradient:
     """Return one meta-gradient by ``higher`` (Grefenstette et al. 2019): every inner step stays in the graph."""
     _refuse_damping(problem)
     higher, model = import_module("higher"), _BayesianLayers(problem, theta)
@@ -167,7 +168,7 @@ def higher_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise
         return _result(fast(lambda q: _outer_loss(problem, q, leaves, task, noise, theta.mu)), leaves)
 
 
-def _refuse_damping(problem: Problem) -> None:
+def _refuse_damping(problem: mp.Problem) -> None:
     """Raise where the inner loop is damped: peers take plain steps, and would compute something else."""
     if problem.inner.damped and problem.inner.kl_weight:
         raise ValueError("peers take plain inner steps; compare with InnerLoop(damped=False)")
@@ -179,7 +180,7 @@ def _step_sizes(log_lr: Tensor, count: int) -> list[Tensor]:
     return list(alpha) if alpha.ndim else [alpha] * count
 
 
-def torchopt_unroll(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> PeerGradient:
+def torchopt_unroll(problem: mp.Problem, theta: mp.WeightDistribution, task: mp.Task, noise: mp.Noise) -> PeerGradient:
     """Return one meta-gradient by ``torchopt`` (Ren et al. 2023), which cannot learn step sizes."""
     _refuse_damping(problem)
     if theta.log_lr is not None:

@@ -22,28 +22,29 @@ ROOT = Path(__file__).parent.parent.parent
 """The root of the clone, where ``python -m benchmarks`` can be run."""
 SECONDS_TO_END = 30.0
 
-Job = TypeVar("Job")
 Found = TypeVar("Found")
 
 
-def run_all(function: Callable[[Job], Found], jobs: Sequence[Job], *, workers: int | None, label: str) -> list[Found]:
-    """Return the results in the order of the jobs; the first error stops all of them and is raised.
+def run_all(
+    function: Callable[..., Found], jobs: Sequence[tuple[Any, ...]], *, workers: int | None, label: str
+) -> list[Found]:
+    """Return ``function(*job)`` for every job in order; the first error stops all of them and is raised.
 
     Args:
         function: A function of a module, because other processes import it.
-        jobs: What it is called with.
+        jobs: The arguments of each call.
         workers: Processes, with one thread each (default: one for each core; 0: call the function here).
         label: What the progress bar says.
     """
     if workers == 0:
-        return [function(job) for job in jobs]
+        return [function(*job) for job in jobs]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     # The tensors are small: the OpenMP threads of two processes would mostly wait for each other.
     pool = ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     )
     with pool:
-        futures = [pool.submit(function, job) for job in jobs]
+        futures = [pool.submit(function, *job) for job in jobs]
         try:
             for future in tqdm(as_completed(futures), desc=label, total=len(futures), unit="fit"):
                 future.result()

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from tqdm import tqdm
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within
 from benchmarks.common.processes import in_own_process
@@ -25,19 +26,9 @@ from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME, Cell, hea
 from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.hierarchy.memory import measure_training
 from metaprior.evaluation import Adapt, Evaluation, evaluate
-from metaprior.hyperprior import GaussianHyperprior
-from metaprior.likelihoods import Gaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.hierarchical_vi import HierarchicalVI
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
-from metaprior.network import BayesianNetwork
-from metaprior.posterior import Posterior
 from metaprior.tasks.sinusoids import Sinusoids
-from metaprior.tasks.task import Examples, Task
 from metaprior.tasks.varied_support import VariedSupport
-from metaprior.training.settings import MetaTraining
-from metaprior.weights import WeightDistribution, inverse_softplus
+from metaprior.weights import inverse_softplus
 
 AMORTISED = "amortised"
 TRAINING_SEED, TEST_SEED = 43, 44  # settings were chosen on tasks of seeds 31 and 32
@@ -100,7 +91,6 @@ class Job(NamedTuple):
     tasks: int
     """The number of tasks that are learned from, or fitted alone."""
     observations: int
-    settings: Settings
 
 
 class Scores(NamedTuple):
@@ -110,60 +100,60 @@ class Scores(NamedTuple):
     new: Evaluation
 
 
-def network(settings: Settings) -> MLP:
+def network(settings: Settings) -> mp.MLP:
     """Return a network with the same initial weights for every method."""
     torch.manual_seed(0)
-    return MLP(1, list(settings.hidden), 1, activation="tanh")
+    return mp.MLP(1, list(settings.hidden), 1, activation="tanh")
 
 
-def waves(seed: int, count: int, observations: int, settings: Settings) -> list[Task]:
+def waves(seed: int, count: int, observations: int, settings: Settings) -> list[mp.Task]:
     """Return tasks with so many data (the support set) and held-out points (the query set)."""
     most = max(settings.observations)
     source = Sinusoids(k_shot=most, k_query=settings.held_out, noise=settings.noise, seed=seed)
     return [
-        task._replace(support=Examples(*(part[:observations] for part in task.support)))
+        task._replace(support=mp.Examples(*(part[:observations] for part in task.support)))
         for task in first_tasks(source, count)
     ]
 
 
-def measure_method(job: Job) -> Scores:
+def measure_method(context: Context[Settings], job: Job) -> Scores:
     """Fit a method, and score it on both kinds of tasks."""
-    same = waves(TRAINING_SEED, job.tasks, job.observations, job.settings)
-    new = waves(TEST_SEED, job.settings.test_tasks, job.observations, job.settings)
-    return METHODS[job.method](same, new, job.settings)
+    same = waves(TRAINING_SEED, job.tasks, job.observations, context.settings)
+    new = waves(TEST_SEED, context.settings.test_tasks, job.observations, context.settings)
+    return METHODS[job.method](same, new, context.settings)
 
 
-def alone(same: Sequence[Task], new: Sequence[Task], settings: Settings) -> Scores:
+def alone(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Settings) -> Scores:
     """Fit every task under a fixed prior: nothing passes from task to task, and new tasks are like old ones."""
     prior = fixed_prior(settings)
     learners = [(fitted(tasks, prior, settings.alone, settings), tasks) for tasks in (same, new)]
     return Scores(*(_of_training(learner, tasks, settings) for learner, tasks in learners))
 
 
-def fixed_prior(settings: Settings) -> WeightDistribution:
+def fixed_prior(settings: Settings) -> mp.WeightDistribution:
     """Return the same normal distribution for every weight."""
-    zero = torch.zeros(BayesianNetwork(network(settings)).layout.dimension)
-    return WeightDistribution(zero, inverse_softplus(torch.full_like(zero, settings.prior_std)))
+    zero = torch.zeros(mp.BayesianNetwork(network(settings)).layout.dimension)
+    return mp.WeightDistribution(zero, inverse_softplus(torch.full_like(zero, settings.prior_std)))
 
 
-def hierarchical(same: Sequence[Task], new: Sequence[Task], settings: Settings) -> Scores:
+def hierarchical(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Settings) -> Scores:
     """Learn a posterior for every task and one for their prior, under which new tasks are then fitted."""
-    learner = fitted(same, GaussianHyperprior(), settings.together, settings)
+    learner = fitted(same, mp.GaussianHyperprior(), settings.together, settings)
 
-    def adapted(support: Examples | None, steps: int) -> Posterior:
+    def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
         return learner.prior if support is None else learner.adapt(support, steps, lr=settings.lr)
 
     return Scores(_of_training(learner, same, settings), _scored(adapted, new, settings.adapt_steps, settings))
 
 
 def fitted(
-    tasks: Sequence[Task],
-    hyperprior: GaussianHyperprior | WeightDistribution,
+    tasks: Sequence[mp.Task],
+    hyperprior: mp.GaussianHyperprior | mp.WeightDistribution,
     descent: Descent,
     settings: Settings,
-) -> HierarchicalVI:
+) -> mp.HierarchicalVI:
     """Return a hierarchy that is fitted to all tasks in every round, and psi to their posteriors after each."""
-    learner = HierarchicalVI(network(settings), Gaussian(noise=settings.noise), hyperprior=hyperprior)
+    learner = mp.HierarchicalVI(network(settings), mp.Gaussian(noise=settings.noise), hyperprior=hyperprior)
     return learner.fit(
         {task.name: task.support for task in tasks},
         **asdict(descent),
@@ -173,51 +163,51 @@ def fitted(
     )
 
 
-def amortised(same: Sequence[Task], new: Sequence[Task], settings: Settings) -> Scores:
+def amortised(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Settings) -> Scores:
     """Learn a prior for a few inner steps; a task's data are split into new halves in every meta-step."""
-    learner = MetaLearner(
+    learner = mp.MetaLearner(
         network(settings),
-        Gaussian(noise=settings.noise),
-        inner=InnerLoop(
+        mp.Gaussian(noise=settings.noise),
+        inner=mp.InnerLoop(
             settings.inner_steps, settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.inner_kl_weight
         ),
         objective="abml",
     )
-    training = MetaTraining(meta_batch=settings.meta_batch, lr=settings.meta_lr, search_step_size=False)
+    training = mp.MetaTraining(meta_batch=settings.meta_batch, lr=settings.meta_lr, search_step_size=False)
     lessons = VariedSupport(
         [_halved(task) for task in same], [(same[0].support.size + 1) // 2], together=settings.meta_batch
     )
     fit_within(learner, lessons, training, seconds=settings.amortised_seconds, progress=False)
 
-    def adapted(support: Examples | None, steps: int) -> Posterior:
+    def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
         return learner.prior if support is None else learner.adapt(support, steps)
 
     return Scores(*(_scored(adapted, tasks, settings.amortised_steps, settings) for tasks in (same, new)))
 
 
-def _halved(task: Task) -> Task:
+def _halved(task: mp.Task) -> mp.Task:
     """Return the data of a task (without held-out points) as a support and a query set."""
     middle = (task.support.size + 1) // 2
     first, second = (
-        Examples(task.support.x[part], task.support.y[part]) for part in (slice(middle), slice(middle, None))
+        mp.Examples(task.support.x[part], task.support.y[part]) for part in (slice(middle), slice(middle, None))
     )
-    return Task(first, second, task.name)
+    return mp.Task(first, second, task.name)
 
 
-METHODS: dict[str, Callable[[Sequence[Task], Sequence[Task], Settings], Scores]] = {
+METHODS: dict[str, Callable[[Sequence[mp.Task], Sequence[mp.Task], Settings], Scores]] = {
     ALONE: alone,
     HIERARCHICAL: hierarchical,
     AMORTISED: amortised,
 }
 
 
-def _of_training(learner: HierarchicalVI, tasks: Sequence[Task], settings: Settings) -> Evaluation:
+def _of_training(learner: mp.HierarchicalVI, tasks: Sequence[mp.Task], settings: Settings) -> Evaluation:
     """Score the posteriors of the training."""
     turns = iter(tasks)
     return _scored(lambda support, steps: learner.posterior(next(turns).name), tasks, 0, settings)
 
 
-def _scored(adapted: Adapt, tasks: Sequence[Task], steps: int, settings: Settings) -> Evaluation:
+def _scored(adapted: Adapt, tasks: Sequence[mp.Task], steps: int, settings: Settings) -> Evaluation:
     return evaluate(adapted, tasks, shots=(None,), steps=(steps,), samples=settings.samples)
 
 
@@ -226,17 +216,16 @@ def jobs_of(settings: Settings) -> list[Job]:
     sizes = [(tasks, data) for tasks in sorted(settings.tasks, reverse=True) for data in settings.observations]
     most = max(settings.tasks)
     return [
-        *(Job(ALONE, most, data, settings) for data in settings.observations),
-        *(Job(method, tasks, data, settings) for tasks, data in sizes for method in (HIERARCHICAL, AMORTISED)),
+        *(Job(ALONE, most, data) for data in settings.observations),
+        *(Job(method, tasks, data) for tasks, data in sizes for method in (HIERARCHICAL, AMORTISED)),
     ]
 
 
-def cells_of(jobs: Sequence[Job], scores: Sequence[Scores]) -> list[Cell]:
+def cells_of(jobs: Sequence[Job], scores: Sequence[Scores], counts: Sequence[int]) -> list[Cell]:
     """Return all scores. Tasks alone appear once for every number of tasks: the first so many of them."""
     cells = []
     for job, score in zip(jobs, scores, strict=True):
-        counts = job.settings.tasks if job.method == ALONE else (job.tasks,)
-        for count in counts:
+        for count in counts if job.method == ALONE else (job.tasks,):
             first = [row for row in score.same.per_task if row["index"] < count]
             failed = sum(failure.index < count for failure in score.same.failures)
             cells.append(Cell(job.method, count, job.observations, SAME, first, failed))
@@ -255,7 +244,7 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure every method with every number of data and of tasks, then the memory of many tasks."""
     settings = context.settings
     jobs = jobs_of(settings)
-    cells = cells_of(jobs, context.map(measure_method, jobs))
+    cells = cells_of(jobs, context.map(measure_method, [(job,) for job in jobs]), settings.tasks)
     memory = memory_rows(settings)
     few, many = (row["peak_gib"] for row in memory)
     headline = {**headline_of(cells), "hvi_memory_ratio": many / few}

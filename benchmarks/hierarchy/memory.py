@@ -7,13 +7,10 @@ from pathlib import Path
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.result import Row
 from benchmarks.common.worker import GIB, peak_gib
 from metaprior.hierarchy.store import FILE
-from metaprior.likelihoods import Gaussian
-from metaprior.methods.hierarchical_vi import HierarchicalVI
-from metaprior.models.mlp import MLP
-from metaprior.tasks.task import Examples, Task
 
 INPUTS = 10
 BLOCK = 512
@@ -43,24 +40,24 @@ class LinearTasks:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> Task:
+    def __getitem__(self, index: int) -> mp.Task:
         """Return a task y = w x with its own w and x."""
         if not 0 <= index < self.count:
             raise IndexError(f"index must be below {self.count}, got {index}")
         generator = torch.Generator().manual_seed(index)
         w = torch.randn(INPUTS, 1, generator=generator)
         x = torch.randn(self.observations, INPUTS, generator=generator)
-        return Task(Examples(x, x @ w), Examples(x[:0], x[:0, :1]), f"task {index}")
+        return mp.Task(mp.Examples(x, x @ w), mp.Examples(x[:0], x[:0, :1]), f"task {index}")
 
 
 def measure_training(job: Job) -> Row:
     """Fit in a temporary folder, and return the peak of memory, the size of the store, and seconds."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    module = MLP(INPUTS, [job.hidden, job.hidden], 1)
+    module = mp.MLP(INPUTS, [job.hidden, job.hidden], 1)
     tasks = LinearTasks(job.tasks, job.observations)
     with tempfile.TemporaryDirectory(prefix="metaprior-benchmark-") as folder:
-        learner = HierarchicalVI(module, Gaussian(noise=0.1), store=Path(folder) / "store")
+        learner = mp.HierarchicalVI(module, mp.Gaussian(noise=0.1), store=Path(folder) / "store")
         wall, cpu = time.perf_counter(), time.process_time()
         learner.fit(tasks, epochs=job.epochs, local_steps=job.local_steps, progress=False)
         return {

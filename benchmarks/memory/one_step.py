@@ -8,30 +8,16 @@ from typing import Any
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.peers import PEERS
 from benchmarks.common.result import Row
 from benchmarks.common.worker import GIB, peak_gib
-from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import (
-    InnerLoop,
-    NonFinite,
-    Problem,
-    QueryLoss,
-    checkpointed,
-    mixed,
-    twice_reverse,
-    unrolled,
-)
-from metaprior.models.unet import UNet
-from metaprior.network import BayesianNetwork
-from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
 
 ENGINES: dict[str, Callable[..., Any]] = {
-    "twice_reverse": twice_reverse,
-    "mixed": mixed,
-    "checkpointed": checkpointed,
-    "unrolled": unrolled,
+    "twice_reverse": mp.metagrad.twice_reverse,
+    "mixed": mp.metagrad.mixed,
+    "checkpointed": mp.metagrad.checkpointed,
+    "unrolled": mp.metagrad.unrolled,
     **PEERS,
 }
 PLANNED, PREDICT = "planned", "predict"
@@ -55,25 +41,25 @@ class Step:
     memory: str | None = None
     tasks: int = 1
 
-    def problem(self) -> Problem:
+    def problem(self) -> mp.Problem:
         """Return the problem of a U-Net with all weights random."""
         torch.manual_seed(0)
-        network = BayesianNetwork(UNet(CHANNELS, CHANNELS, width=self.width))
-        inner = InnerLoop(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
-        return Problem(network, Gaussian(noise=1.0), inner, QueryLoss(), micro_batch=self.micro_batch)
+        network = mp.BayesianNetwork(mp.UNet(CHANNELS, CHANNELS, width=self.width))
+        inner = mp.InnerLoop(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
+        return mp.Problem(network, mp.Gaussian(noise=1.0), inner, mp.QueryLoss(), micro_batch=self.micro_batch)
 
-    def task(self, number: int) -> Task:
+    def task(self, number: int) -> mp.Task:
         """Return a task of random frames, other ones for every number."""
         generator = torch.Generator().manual_seed(number)
 
         def frames(count: int) -> torch.Tensor:
             return torch.randn(count, CHANNELS, self.frame, self.frame, generator=generator)
 
-        support, query = (Examples(frames(count), frames(count)) for count in (self.k_shot, self.k_query))
-        return Task(support, query, f"task {number}")
+        support, query = (mp.Examples(frames(count), frames(count)) for count in (self.k_shot, self.k_query))
+        return mp.Task(support, query, f"task {number}")
 
 
-def planned(problem: Problem, task: Task, memory: str) -> tuple[Problem, Callable[..., Any], Row]:
+def planned(problem: mp.Problem, task: mp.Task, memory: str) -> tuple[mp.Problem, Callable[..., Any], Row]:
     """Return the problem and the engine that fit into ``memory``, and what the planner predicts."""
     from metaprior.metagrad.planner import plan
 
@@ -111,9 +97,9 @@ def run_step(step: Step) -> Row:
     theta = problem.initial(step.task(0).support.y)
     peaks, cpu, wall, status = [], time.process_time(), time.perf_counter(), "ok"
     for number in range(step.tasks):
-        outcome = engine(problem, theta, step.task(number), Noise(0, task=number))
+        outcome = engine(problem, theta, step.task(number), mp.Noise(0, task=number))
         peaks.append(peak_gib())
-        if isinstance(outcome, NonFinite):
+        if isinstance(outcome, mp.NonFinite):
             status = str(outcome)
             break
         del outcome

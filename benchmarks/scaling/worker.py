@@ -11,16 +11,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+import metaprior as mp
 from benchmarks.common.result import Row
 from benchmarks.common.worker import peak_gib
-from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import InnerLoop, keeping
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.unet import UNet
-from metaprior.noise import Noise
 from metaprior.tasks.drifting_blobs import DriftingBlobs
-from metaprior.team import Team, team_of_torchrun, use_team
-from metaprior.training.settings import MetaTraining
+from metaprior.team import use_team
 from metaprior.training.trainer import Trainer
 
 TEAM, WATCHED, ALONE, CONSTANTS, COUNT = "team", "watched", "alone", "constants", "count"
@@ -60,14 +55,14 @@ class Job:
     largest: int = SIZES[-1]
     """Numbers in the largest sum of "constants"."""
 
-    def learner(self) -> MetaLearner:
+    def learner(self) -> mp.MetaLearner:
         """Return a U-Net with all weights random that keeps graphs, as the planner chooses with enough memory."""
         torch.manual_seed(0)
-        return MetaLearner(
-            UNet(CHANNELS, CHANNELS, width=self.width),
-            Gaussian(noise=1.0),
-            inner=InnerLoop(steps=self.inner_steps, lr=LR, learn_lr="per_tensor"),
-            engine=keeping(self.inner_steps),
+        return mp.MetaLearner(
+            mp.UNet(CHANNELS, CHANNELS, width=self.width),
+            mp.Gaussian(noise=1.0),
+            inner=mp.InnerLoop(steps=self.inner_steps, lr=LR, learn_lr="per_tensor"),
+            engine=mp.metagrad.keeping(self.inner_steps),
         )
 
     def tasks(self) -> DriftingBlobs:
@@ -76,7 +71,7 @@ class Job:
 
     def trainer(self) -> Trainer:
         """Return a trainer that learns all of theta from the first step on."""
-        settings = MetaTraining(
+        settings = mp.MetaTraining(
             epochs=1,
             tasks_per_epoch=(WARM_UP + self.steps) * self.meta_batch,
             meta_batch=self.meta_batch,
@@ -86,13 +81,13 @@ class Job:
         return self.learner().trainer(self.tasks(), settings, shard=bool(self.shard))
 
 
-class Watched(Team):
+class Watched(mp.Team):
     """A team with clocks: ``seconds`` holds the seconds of the rank's own work, of waiting, and of sending.
 
     Before anything is sent all ranks wait for each other, so that the time after that is sending alone.
     """
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: mp.Team) -> None:
         self._team = team
         self.rank, self.size, self.on_this_machine = team.rank, team.size, team.on_this_machine
         self.reset()
@@ -146,12 +141,12 @@ class Watched(Team):
             self.seconds[name] += time.perf_counter() - began
 
 
-def steps_of_a_team(job: Job, team: Team) -> Row:
+def steps_of_a_team(job: Job, team: mp.Team) -> Row:
     """Return the seconds of each step by rank, and what the training holds."""
     return timed_steps(job, job.trainer(), team)
 
 
-def watched_steps(job: Job, team: Team) -> Row:
+def watched_steps(job: Job, team: mp.Team) -> Row:
     """Return the same, and the seconds of each part of all timed steps by rank."""
     watched = Watched(team)
     with use_team(watched):
@@ -160,13 +155,13 @@ def watched_steps(job: Job, team: Team) -> Row:
     return {**row, "parts": by_rank}
 
 
-def steps_alone(job: Job, team: Team) -> Row:
+def steps_alone(job: Job, team: mp.Team) -> Row:
     """Let every rank do the whole training by itself; only the beginning of each step is shared."""
-    with use_team(Team()):
+    with use_team(mp.Team()):
         return timed_steps(job, job.trainer(), team)
 
 
-def timed_steps(job: Job, trainer: Trainer, team: Team, begin: Callable[[], None] = lambda: None) -> Row:
+def timed_steps(job: Job, trainer: Trainer, team: mp.Team, begin: Callable[[], None] = lambda: None) -> Row:
     """Time steps that all ranks begin together; ``begin`` is called before the first timed one."""
     own, cpu = list[float](), list[float]()
     for number in range(WARM_UP + job.steps):
@@ -199,7 +194,7 @@ def held_bytes(trainer: Trainer) -> int:
     return sum(tensor.numel() * tensor.element_size() for state in states for tensor in state.values())
 
 
-def constants(job: Job, team: Team) -> Row:
+def constants(job: Job, team: mp.Team) -> Row:
     """Return the seconds of an exchange of notes such as a step's, and of sums of several sizes."""
     names = tuple(f"drifting blobs {index}" for index in team.share(job.meta_batch))
 
@@ -237,20 +232,20 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def count(job: Job, team: Team) -> Row:
+def count(job: Job, team: mp.Team) -> Row:
     """Return the floating-point operations (of convolutions) and the operations started for one task's gradient."""
     learner, task = job.learner(), job.tasks()[0]
     problem = learner.problem(1)
     theta = problem.initial(task.support.y)
-    engine = keeping(job.inner_steps)
-    engine(problem, theta, task, Noise(0)).or_raise()
+    engine = mp.metagrad.keeping(job.inner_steps)
+    engine(problem, theta, task, mp.Noise(0)).or_raise()
     with FlopCounterMode(display=False) as flops, Operations() as operations:
-        engine(problem, theta, task, Noise(0))
+        engine(problem, theta, task, mp.Noise(0))
     numbers = sum(tensor.numel() for tensor in theta.tensors())
     return {"flops": flops.get_total_flops(), "operations": operations.count, "numbers": numbers}
 
 
-DO: dict[str, Callable[[Job, Team], Row]] = {
+DO: dict[str, Callable[[Job, mp.Team], Row]] = {
     TEAM: steps_of_a_team,
     WATCHED: watched_steps,
     ALONE: steps_alone,
@@ -262,6 +257,6 @@ DO: dict[str, Callable[[Job, Team], Row]] = {
 def measure_job(job: Job) -> Row | None:
     """Do the job in every process; rank 0 returns the row."""
     torch.set_num_threads(job.threads)
-    with team_of_torchrun() as team:
+    with mp.team_of_torchrun() as team:
         row = DO[job.what](job, team)
         return row if team.first else None

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.common.benchmark import Context
 from benchmarks.common.result import BenchmarkResult, Row
@@ -40,55 +39,35 @@ NOTES = (
 )
 
 
-class Job(NamedTuple):
-    """Some methods on one archive."""
-
-    archive: str
-    methods: str
-    folder: Path
-    settings: Settings
-
-
 Scored = dict[str, tuple[dict[str, Any], Found]]
 """By method: scores as JSON, because they come from another process, and the rest of ``Found``."""
 
 
-def measure_methods(job: Job) -> Scored:
+def measure_methods(context: Context[Settings], name: str, methods: str) -> Scored:
     """Open the archive, train, and score."""
-    settings = job.settings
-    if job.archive == HIMAWARI:
-        archive = himawari(job.folder)
+    settings = context.settings
+    if name == HIMAWARI:
+        archive = himawari(context.data)
     else:
         archive = simulated(settings.simulated_days, settings.simulated_size, settings.patch, seed=0)
-    if job.methods == TRUTH:
+        tasks = max(3, settings.test_tasks // 2)
+        settings = replace(settings, seconds=settings.simulated_seconds, presets=(PRESET,), test_tasks=tasks)
+    if methods == TRUTH:
         return {TRUTH: ({}, Found(None, 0.0, "", "", true_crps(archive, settings)))}  # type: ignore[arg-type]
-    found = METHODS[job.methods](archive, settings)
+    found = METHODS[methods](archive, settings)
     return {name: (one.scores.as_json(), one._replace(scores=None)) for name, one in found.items()}  # type: ignore[arg-type]
-
-
-def jobs_of(folder: Path, settings: Settings) -> list[Job]:
-    """Return all jobs, the longest first, so that no core waits at the end."""
-    on_simulated = replace(
-        settings,
-        seconds=settings.simulated_seconds,
-        presets=(PRESET,),
-        test_tasks=max(3, settings.test_tasks // 2),
-    )
-    return [
-        *(Job(HIMAWARI, methods, folder, settings) for methods in METHODS),
-        *(Job(SIMULATED, methods, folder, on_simulated) for methods in (*SIMULATED_METHODS, TRUTH)),
-    ]
 
 
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure every method on both archives."""
     settings = context.settings
-    jobs = jobs_of(context.data, settings)
+    jobs = [(HIMAWARI, methods) for methods in METHODS]  # the longest first, so that no core waits at the end
+    jobs += [(SIMULATED, methods) for methods in (*SIMULATED_METHODS, TRUTH)]
     by_archive: dict[str, dict[str, Found]] = {HIMAWARI: {}, SIMULATED: {}}
-    for job, scored in zip(jobs, context.map(measure_methods, jobs), strict=True):
+    for (archive, _), scored in zip(jobs, context.map(measure_methods, jobs), strict=True):
         for name, (scores, one) in scored.items():
             restored = LeadTimeScores.from_json(scores) if scores else None
-            by_archive[job.archive][name] = one._replace(scores=restored)  # type: ignore[arg-type]
+            by_archive[archive][name] = one._replace(scores=restored)  # type: ignore[arg-type]
     truth = by_archive[SIMULATED].pop(TRUTH).validation_crps
     rows = [row for archive, found in by_archive.items() for row in rows_of(archive, found)]
     rows.append({"archive": SIMULATED, "method": TRUTH, "crps": truth})

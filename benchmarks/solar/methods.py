@@ -7,16 +7,12 @@ import numpy as np
 import torch
 from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 
+import metaprior as mp
 from benchmarks.common.budget import fit_within, meta_train_within
 from benchmarks.solar.archives import Archive
 from benchmarks.solar.settings import PRESET, Settings
 from metaprior import scores
-from metaprior.errors import NotFinite
 from metaprior.forecasts import GaussianForecast
-from metaprior.likelihoods import CRPSGaussian, HeteroscedasticGaussian, Likelihood
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.unet import BayesianUNet
 from metaprior.solar.maps.comparison import (
     Forecaster,
     PointForecaster,
@@ -31,8 +27,6 @@ from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
-from metaprior.tasks.task import Task
-from metaprior.training.settings import MetaTraining
 
 TRAINING_SEED, VALIDATION_SEED, TEST_SEED = 1, 2, 13
 OURS = f"ABML ({PRESET})"
@@ -51,12 +45,12 @@ class Found(NamedTuple):
     validation_crps: float
 
 
-def network(archive: Archive, settings: Settings, seed: int = 0, random: str = "all") -> BayesianUNet:
+def network(archive: Archive, settings: Settings, seed: int = 0, random: str = "all") -> mp.BayesianUNet:
     """Return the network of all methods; its initial weights are a function of the seed."""
     known = archive.units.known_per_target * 4
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return BayesianUNet(4, 4, settings.width, settings.levels, known=known, random=random)
+        return mp.BayesianUNet(4, 4, settings.width, settings.levels, known=known, random=random)
 
 
 def pooled_tasks(archive: Archive, settings: Settings, seed: int) -> MetaSolarPredictionDataset:
@@ -74,11 +68,13 @@ class Plain(NamedTuple):
     steps: int
 
 
-def train_plain(archive: Archive, settings: Settings, likelihood: Likelihood, seconds: float, seed: int = 0) -> Plain:
+def train_plain(
+    archive: Archive, settings: Settings, likelihood: mp.Likelihood, seconds: float, seed: int = 0
+) -> Plain:
     """Train a plain network on all windows pooled, for so many seconds."""
-    inner = InnerLoop(steps=0, kl_weight=0.0)
-    learner = MetaLearner(network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed)
-    training = MetaTraining(
+    inner = mp.InnerLoop(steps=0, kl_weight=0.0)
+    learner = mp.MetaLearner(network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed)
+    training = mp.MetaTraining(
         meta_batch=settings.meta_batch, warm_start_lr=settings.lr, warm_start_average=settings.average
     )
     source = pooled_tasks(archive, settings, seed)
@@ -97,12 +93,12 @@ def validated(archive: Archive, settings: Settings, method: Forecaster) -> float
     tasks = archive.tasks("validation", seed=VALIDATION_SEED, **settings.tasks)
     try:
         found = score(tasks, settings.validation_tasks, {"": method}, progress=False)[""]
-    except (FloatingPointError, NotFinite):  # in the adaptation, or in the forecast
+    except (FloatingPointError, mp.NotFinite):  # in the adaptation, or in the forecast
         return float("inf")
     return float(found.row()["crps"])
 
 
-def plain_methods(archive: Archive, settings: Settings, likelihood: Likelihood, name: str) -> dict[str, Found]:
+def plain_methods(archive: Archive, settings: Settings, likelihood: mp.Likelihood, name: str) -> dict[str, Found]:
     """Train one network on everything, and score it as it is and fine-tuned as chosen on validation tasks."""
     plain = train_plain(archive, settings, likelihood, settings.seconds)
     return _fine_tuned(archive, settings, [plain], name)
@@ -110,7 +106,7 @@ def plain_methods(archive: Archive, settings: Settings, likelihood: Likelihood, 
 
 def pooled_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
     """Train one network by the CRPS, and score it also corrected in hindsight, a bound for some adaptations."""
-    plain = train_plain(archive, settings, CRPSGaussian(), settings.seconds)
+    plain = train_plain(archive, settings, mp.CRPSGaussian(), settings.seconds)
     found = _fine_tuned(archive, settings, [plain], "pooled")
     corrected = on_test(archive, settings, {"": in_hindsight(plain.network)})[""]
     chosen = "each task's bias by lead time, and scale, from its own targets"
@@ -124,7 +120,7 @@ def in_hindsight(network: PlainNetwork) -> Forecaster:
     """
     as_it_is = of_networks([network], Tuning(0, 0.0))
 
-    def forecast(task: Task, index: int) -> GaussianForecast:
+    def forecast(task: mp.Task, index: int) -> GaussianForecast:
         raw = as_it_is(task, index)
         bias = (task.query.y - raw.means[0]).mean((0, 2, 3), keepdim=True)
         scaled = [GaussianForecast(raw.means + bias, factor * raw.scales) for factor in HINDSIGHT_FACTORS]
@@ -141,7 +137,7 @@ def ensemble_of(members: int) -> str:
 def ensemble_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
     """Train several networks that share the time."""
     share = settings.seconds / settings.members
-    trained = [train_plain(archive, settings, CRPSGaussian(), share, seed) for seed in range(settings.members)]
+    trained = [train_plain(archive, settings, mp.CRPSGaussian(), share, seed) for seed in range(settings.members)]
     return _fine_tuned(archive, settings, trained, ensemble_of(settings.members))
 
 
@@ -156,19 +152,21 @@ def _fine_tuned(archive: Archive, settings: Settings, trained: Sequence[Plain], 
     return {label: Found(found[label], seconds, steps, str(tuning), crps[tuning]) for label, tuning in chosen.items()}
 
 
-def meta_learner(archive: Archive, settings: Settings, plain: PlainNetwork, preset: str, *, point: bool) -> MetaLearner:
+def meta_learner(
+    archive: Archive, settings: Settings, plain: PlainNetwork, preset: str, *, point: bool
+) -> mp.MetaLearner:
     """Return ABML with a preset of random weights, or MAML, that starts from a trained network."""
     random, _, everything = preset.partition(", ")
     module = network(archive, settings, random=random)
     module.load_state_dict(plain.module.state_dict())
-    inner = InnerLoop(
+    inner = mp.InnerLoop(
         settings.inner_steps,
         1e-5,
         "per_tensor",
         kl_weight=0.0 if point else 1.0,
         adapt=".*" if everything else None,
     )
-    return MetaLearner(
+    return mp.MetaLearner(
         module,
         plain.likelihood,
         inner=inner,
@@ -181,7 +179,7 @@ def meta_learner(archive: Archive, settings: Settings, plain: PlainNetwork, pres
 class Learned(NamedTuple):
     """A meta-trained learner, and the number of inner steps with the lowest CRPS on validation tasks."""
 
-    learner: MetaLearner
+    learner: mp.MetaLearner
     samples: int
     steps: int
     meta_steps: int
@@ -198,7 +196,7 @@ class Learned(NamedTuple):
 
 def meta_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
     """Train one warm start, then every preset and MAML from there with the same time of meta-training."""
-    plain = train_plain(archive, settings, CRPSGaussian(), (1 - settings.meta_share) * settings.seconds)
+    plain = train_plain(archive, settings, mp.CRPSGaussian(), (1 - settings.meta_share) * settings.seconds)
     learned = {
         f"ABML ({preset})": learn(archive, settings, plain.network, preset, point=False) for preset in settings.presets
     }
@@ -222,7 +220,7 @@ def meta_methods(archive: Archive, settings: Settings) -> dict[str, Found]:
 def learn(archive: Archive, settings: Settings, plain: PlainNetwork, preset: str, *, point: bool) -> Learned:
     """Meta-train from a trained network on (MAML: means, ABML: scales alone), and choose the number of inner steps."""
     learner = meta_learner(archive, settings, plain, preset, point=point)
-    training = MetaTraining(
+    training = mp.MetaTraining(
         meta_batch=settings.meta_batch,
         lr=1e-4,
         scale_lr=settings.scale_lr,
@@ -278,7 +276,7 @@ METHODS: dict[str, Callable[[Archive, Settings], dict[str, Found]]] = {
     "pooled": pooled_methods,
     "ensemble": ensemble_methods,
     "pooled by likelihood": lambda archive, settings: plain_methods(
-        archive, settings, HeteroscedasticGaussian(), "pooled by log-likelihood"
+        archive, settings, mp.HeteroscedasticGaussian(), "pooled by log-likelihood"
     ),
     "references": references,
 }

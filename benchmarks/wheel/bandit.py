@@ -8,12 +8,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from metaprior.metagrad import adapt_stack
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.noise import Noise
+import metaprior as mp
 from metaprior.tasks import wheel
-from metaprior.tasks.task import Examples
-from metaprior.weights import WeightDistribution
 
 EARLY = (1, 2, 4, 8, 16, 32)
 """Contexts after which the posterior is renewed at the start, before the regular ``refresh``."""
@@ -40,7 +36,7 @@ class Bandits:
     """B wheels with n contexts each, which are drawn beforehand and the same for every player."""
 
     def __init__(self, deltas: Sequence[float], game: Game) -> None:
-        noise = Noise(game.seed).fork("bandits")
+        noise = mp.Noise(game.seed).fork("bandits")
         self.size = len(deltas) * game.trials
         self.contexts = wheel.contexts(self.size * game.contexts, noise.fork("contexts").generator()).unflatten(
             0, (self.size, game.contexts)
@@ -89,20 +85,20 @@ class Outcome(NamedTuple):
     adaptations: int
 
 
-def play(learner: MetaLearner, deltas: Sequence[float], game: Game) -> Outcome:
+def play(learner: mp.MetaLearner, deltas: Sequence[float], game: Game) -> Outcome:
     """Play the bandits: adapt from theta to everything seen so far, and choose the arm of the highest value.
 
     Where an adaptation is not finite, the posterior before it is used on.
     """
-    bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("player")
-    seen = Examples(torch.zeros(bandits.size, game.contexts, 7), torch.zeros(bandits.size, game.contexts, 1))
+    bandits, noise = Bandits(deltas, game), mp.Noise(game.seed).fork("player")
+    seen = mp.Examples(torch.zeros(bandits.size, game.contexts, 7), torch.zeros(bandits.size, game.contexts, 1))
     arms = torch.zeros(bandits.size, game.contexts, dtype=torch.long)
     posterior = _stacked(learner, bandits.size)
     rows = torch.arange(bandits.size)
     failed = adaptations = 0
     for turn in tqdm(range(game.contexts), desc="Bandits", disable=None, delay=1, leave=False):
         if turn in EARLY or (turn and turn % game.refresh == 0):
-            found = _adapted(learner, Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn))
+            found = _adapted(learner, mp.Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn))
             good = found.mu.isfinite().all(1) & ~found.rho.isnan().any(1)
             posterior = _where(good, found, posterior, learner.problem(1).adapted_names)
             failed, adaptations = failed + int((~good).sum()), adaptations + len(good)
@@ -114,19 +110,21 @@ def play(learner: MetaLearner, deltas: Sequence[float], game: Game) -> Outcome:
     return bandits.outcome(arms, game.trials, failed=failed, adaptations=adaptations)
 
 
-def _stacked(learner: MetaLearner, size: int) -> WeightDistribution:
+def _stacked(learner: mp.MetaLearner, size: int) -> mp.WeightDistribution:
     """Return the prior, once for each bandit."""
     theta, moving = learner.theta_, learner.problem(1).adapted_names
     plain = {name: p.expand(size, *p.shape) if name in moving else p for name, p in theta.plain.items()}
     return theta.replace(mu=theta.mu.expand(size, -1), rho=theta.rho.expand(size, -1), plain=plain)
 
 
-def _adapted(learner: MetaLearner, seen: Examples, noise: Noise) -> WeightDistribution:
+def _adapted(learner: mp.MetaLearner, seen: mp.Examples, noise: mp.Noise) -> mp.WeightDistribution:
     noises = [noise.at(task=number) for number in range(len(seen.x))]
-    return adapt_stack(learner.problem(1), learner.theta_, seen, noises)
+    return mp.metagrad.adapt_stack(learner.problem(1), learner.theta_, seen, noises)
 
 
-def _where(good: Tensor, new: WeightDistribution, old: WeightDistribution, moving: Sequence[str]) -> WeightDistribution:
+def _where(
+    good: Tensor, new: mp.WeightDistribution, old: mp.WeightDistribution, moving: Sequence[str]
+) -> mp.WeightDistribution:
     """Return the new rows where they are good, the old ones elsewhere."""
 
     def chosen(one: Tensor, other: Tensor) -> Tensor:
@@ -136,7 +134,9 @@ def _where(good: Tensor, new: WeightDistribution, old: WeightDistribution, movin
     return new.replace(mu=chosen(new.mu, old.mu), rho=chosen(new.rho, old.rho), plain=plain)
 
 
-def _values(learner: MetaLearner, posterior: WeightDistribution, options: Tensor, noise: Noise, rule: Rule) -> Tensor:
+def _values(
+    learner: mp.MetaLearner, posterior: mp.WeightDistribution, options: Tensor, noise: mp.Noise, rule: Rule
+) -> Tensor:
     """Return the value of every arm, (B, arms), in the units of the targets."""
     moving = {name: posterior.plain[name] for name in learner.problem(1).adapted_names}
 

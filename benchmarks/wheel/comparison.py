@@ -12,17 +12,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import Fitted, fit_within
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from benchmarks.wheel.bandit import Game, Outcome, Rule, play
 from benchmarks.wheel.exact_posterior import play_with_exact_posterior
-from metaprior.likelihoods import Gaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.meta_learner import MetaLearner
 from metaprior.tasks.varied_support import VariedSupport
 from metaprior.tasks.wheel import WheelTasks
-from metaprior.training.settings import MetaTraining
 
 DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99)
 PUBLISHED: dict[str, tuple[float, ...]] = {
@@ -75,7 +72,6 @@ class Job(NamedTuple):
     method: str
     lessons: Lessons
     rules: tuple[Rule, ...]
-    settings: Settings
     number: int = 0
 
 
@@ -93,13 +89,13 @@ def network(hidden: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Linear(hidden, 1))
 
 
-def make_learner(settings: Settings, *, point: bool, seed: int = 0) -> MetaLearner:
+def make_learner(settings: Settings, *, point: bool, seed: int = 0) -> mp.MetaLearner:
     """Return ABML, or MAML (a point prior) with the same network and inner loop."""
     torch.manual_seed(seed)
-    inner = InnerLoop(settings.steps, 0.01, "per_tensor", kl_weight=0 if point else settings.kl_weight)
-    return MetaLearner(
+    inner = mp.InnerLoop(settings.steps, 0.01, "per_tensor", kl_weight=0 if point else settings.kl_weight)
+    return mp.MetaLearner(
         network(settings.hidden),
-        Gaussian(),
+        mp.Gaussian(),
         inner=inner,
         objective="query" if point else "abml",
         hyperprior=None,
@@ -108,17 +104,17 @@ def make_learner(settings: Settings, *, point: bool, seed: int = 0) -> MetaLearn
     )
 
 
-def meta_train(learner: MetaLearner, lessons: Lessons, settings: Settings) -> Fitted:
+def meta_train(learner: mp.MetaLearner, lessons: Lessons, settings: Settings) -> Fitted:
     """Train on 64 wheels of 512 + 50 examples, which are split anew in every meta-step."""
     together = settings.meta_batch
     tasks = VariedSupport(WheelTasks(), lessons.support_sizes, together=together, seed=learner.seed)
-    training = MetaTraining(meta_batch=together, lr=settings.lr, warm_start_lr=5e-3)
+    training = mp.MetaTraining(meta_batch=together, lr=settings.lr, warm_start_lr=5e-3)
     return fit_within(learner, tasks, training, seconds=lessons.seconds, warm_share=settings.warm_share, progress=False)
 
 
-def measure_prior(job: Job) -> Played:
+def measure_prior(context: Context[Settings], job: Job) -> Played:
     """Learn a prior (or take an untrained one), and play with it."""
-    settings, fitted = job.settings, None
+    settings, fitted = context.settings, None
     learner = make_learner(settings, point=job.method == MAML, seed=job.number)
     if job.method == ALONE:
         learner.start(WheelTasks())
@@ -136,19 +132,19 @@ def jobs_of(settings: Settings) -> list[Job]:
     """Return every prior, the longest trainings first, so that no core waits at the end."""
     main, *others = settings.lessons
     jobs = [
-        Job(ABML, main, ("thompson", "optimistic", "greedy"), settings),
-        Job(MAML, main, ("greedy",), settings),
+        Job(ABML, main, ("thompson", "optimistic", "greedy")),
+        Job(MAML, main, ("greedy",)),
     ]
     for lessons in others:
-        jobs += [Job(ABML, lessons, ("thompson",), settings), Job(MAML, lessons, ("greedy",), settings)]
+        jobs += [Job(ABML, lessons, ("thompson",)), Job(MAML, lessons, ("greedy",))]
     numbered = [job._replace(number=number) for job in jobs for number in range(job.lessons.trainings)]
-    return [*numbered, Job(ALONE, main, ("thompson",), settings)]
+    return [*numbered, Job(ALONE, main, ("thompson",))]
 
 
 def measure(context: Context[Settings]) -> BenchmarkResult:
     """Learn all priors, play with them, and put the published figures beside them."""
     settings, jobs = context.settings, jobs_of(context.settings)
-    played = context.map(measure_prior, jobs)
+    played = context.map(measure_prior, [(job,) for job in jobs])
     rows = [_row(name, outcomes, settings) | _failed(outcomes) for name, outcomes in _by_name(jobs, played).items()]
     headline = headline_of(rows)
     rows += exact_rows(settings)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
+import metaprior as mp
 from benchmarks.wheel.bandit import Bandits, Game, Outcome
-from metaprior.noise import Noise
 from metaprior.tasks import wheel
 
 WORTH_A_TRY = (wheel.SAFE_REWARD - wheel.PLAIN_REWARD) / (wheel.JACKPOT - wheel.PLAIN_REWARD)
@@ -22,7 +22,7 @@ def play_with_exact_posterior(deltas: Sequence[float], game: Game) -> Outcome:
     """Return the outcome by the game's rule: "thompson", or "greedy" (the highest expected reward)."""
     if game.rule not in ("thompson", "greedy"):
         raise ValueError(f"rule must be 'thompson' or 'greedy' for the exact posterior, got {game.rule!r}")
-    bandits, noise = Bandits(deltas, game), Noise(game.seed).fork("exact player")
+    bandits, noise = Bandits(deltas, game), mp.Noise(game.seed).fork("exact player")
     radius, own_arm = bandits.contexts.norm(dim=2), wheel.quadrant_arm(bandits.contexts)
     pays = bandits.means.argmax(2) == own_arm
     draws = torch.full_like(radius, WORTH_A_TRY)

@@ -5,40 +5,38 @@ from typing import Any, NamedTuple
 
 import torch
 
+import metaprior as mp
 from benchmarks.common.budget import Fitted, fit_within, meta_train_within
 from examples.demo.world import Settings, World, simulated_world
-from metaprior.likelihoods import CRPSGaussian
-from metaprior.metagrad.problem import InnerLoop
-from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.unet import BayesianUNet
 from metaprior.solar.maps.comparison import Forecaster, of_learner, of_networks, reference, score, with_shots
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.solar.scores.lead_scores import LeadTimeScores
-from metaprior.training.settings import MetaTraining
 
 Scores = dict[str, LeadTimeScores]
 
 
-def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> MetaLearner:
+def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> mp.MetaLearner:
     """A U-Net whose last decoder block and output layer are random; fresh, or with given weights."""
     tasks = world.pooled
     known = tasks.reader.input_channels - tasks.input_len
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        network = BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)
+        network = mp.BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)
     if weights is not None:
         network.load_state_dict(dict(weights))
-    inner = InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=None)
-    return MetaLearner(network, CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed)
+    inner = mp.InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=None)
+    return mp.MetaLearner(network, mp.CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed)
 
 
-def train(settings: Settings, world: World, *, meta_share: float, progress: bool = True) -> tuple[MetaLearner, Fitted]:
+def train(
+    settings: Settings, world: World, *, meta_share: float, progress: bool = True
+) -> tuple[mp.MetaLearner, Fitted]:
     """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks of later days.
 
     Days that the network has learned from would be the wrong ones to judge by what adapting is worth on new ones.
     """
-    training = MetaTraining(
+    training = mp.MetaTraining(
         meta_batch=4,
         warm_start_lr=2e-3,
         warm_start_average=0.03,
@@ -65,13 +63,13 @@ def by_shots(adapted: Forecaster, unadapted: Forecaster, settings: Settings) -> 
     return {0: unadapted, **{shots: with_shots(adapted, shots) for shots in settings.shots}}
 
 
-def adapted_prior(learner: MetaLearner, settings: Settings) -> Forecaster:
+def adapted_prior(learner: mp.MetaLearner, settings: Settings) -> Forecaster:
     """What the demo is about."""
     return of_learner(learner, steps=learner.inner.steps, samples=settings.samples)
 
 
 def score_prior(
-    learner: MetaLearner, settings: Settings, world: World, *, progress: bool = True
+    learner: mp.MetaLearner, settings: Settings, world: World, *, progress: bool = True
 ) -> dict[int, LeadTimeScores]:
     """Of the test tasks, by shots."""
     prior = of_learner(learner, steps=None, samples=settings.samples)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+import metaprior as mp
 from benchmarks.common.budget import Fitted, one_thread
 from benchmarks.common.result import Row, text_table, versions
 from examples.demo.contestants import Rival, adapted_prior, score_prior, train, train_and_score_rival
 from examples.demo.world import Settings, World, simulated_world
-from metaprior.methods.meta_learner import MetaLearner
 from metaprior.report.page.content import PageContent
 from metaprior.report.page.writing import write_page
 from metaprior.solar.maps.comparison import Forecaster
@@ -75,7 +75,7 @@ def run(out: Path, say: Callable[[str], None], settings: Settings = Settings()) 
     say(f"{(out / 'report.html').resolve()}")
 
 
-def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, MetaLearner, Outcome]:
+def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, mp.MetaLearner, Outcome]:
     """The rival has a process of its own: both take about the same time."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
         pending = beside.submit(train_and_score_rival, settings)

@@ -27,9 +27,13 @@ class Settings:
     size: int = 3
 
 
+def root(context: Context[Settings], value: float) -> float:
+    return math.sqrt(value)
+
+
 def measure(context: Context[Settings]) -> BenchmarkResult:
     rows = [
-        {"size": size, "root": root} for size, root in enumerate(context.map(math.sqrt, [1.0] * context.settings.size))
+        {"size": size, "root": root} for size, root in enumerate(context.map(root, [(1.0,)] * context.settings.size))
     ]
     return BenchmarkResult({"sizes": len(rows)}, rows, ["a note"], {"more": 1})
 
@@ -112,9 +116,9 @@ def test_missing_data_are_one_message_and_not_a_traceback(tmp_path: Path) -> Non
 
 
 def test_jobs_come_back_in_order_and_an_error_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_all(math.sqrt, [4.0, 9.0, 16.0], workers=2, label="roots") == [2.0, 3.0, 4.0]
+    assert run_all(math.sqrt, [(4.0,), (9.0,), (16.0,)], workers=2, label="roots") == [2.0, 3.0, 4.0]
     with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
-        run_all(math.sqrt, [4.0, -1.0], workers=0, label="roots")
+        run_all(math.sqrt, [(4.0,), (-1.0,)], workers=0, label="roots")
     assert "roots" in capsys.readouterr().err
 
 

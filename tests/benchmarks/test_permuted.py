@@ -5,8 +5,10 @@ from pathlib import Path
 
 import torch
 
+import metaprior as mp
 from benchmarks import permuted
-from benchmarks.permuted import ALONE, HIERARCHICAL, LABELS, METHODS, PIXELS, SCRATCH, Job, Permuted
+from benchmarks.common.benchmark import Context
+from benchmarks.permuted import ALONE, HIERARCHICAL, LABELS, METHODS, PIXELS, SCRATCH, Permuted
 
 
 def digit_of(images: torch.Tensor) -> torch.Tensor:
@@ -39,7 +41,7 @@ def test_permuted_pixels_change_places_alike_in_all_images(made_up_data: Path) -
 def test_a_pixel_permutation_swaps_pairs_and_leaves_many_where_they_were(made_up_data: Path) -> None:
     change = Permuted(made_up_data, PIXELS, 1, 1)._change(7)
     place = torch.arange(784.0).unsqueeze(0)
-    moved = change(permuted.Examples(place, torch.zeros(1, dtype=torch.long))).x[0]
+    moved = change(mp.Examples(place, torch.zeros(1, dtype=torch.long))).x[0]
     assert sorted(moved.tolist()) == place[0].tolist()
     assert 250 < int((moved != place[0]).sum()) <= 2 * permuted.SWAPS
 
@@ -59,8 +61,9 @@ def test_the_same_index_is_the_same_task_and_same_limits_the_permutations(made_u
 
 
 def test_a_plain_network_learns_the_made_up_digits(made_up_data: Path) -> None:
-    settings = replace(permuted.QUICK, images=100, test_images=20, plain_epochs=60, plain_lr=3e-3, test_tasks=1)
-    assert permuted.measure_method(Job(made_up_data, PIXELS, SCRATCH, settings))["error_percent"] < 50  # chance is 90
+    pixels = replace(permuted.QUICK, images=100, test_images=20, plain_epochs=60, plain_lr=3e-3, test_tasks=1)
+    context = Context(permuted.Settings(pixels=pixels), made_up_data)
+    assert permuted.measure_method(context, PIXELS, SCRATCH)["error_percent"] < 50  # chance is 90
 
 
 def test_headline_compares_with_the_better_of_those_alone() -> None:
