@@ -22,10 +22,11 @@ from metaprior.solar.maps.comparison import Forecaster
 from metaprior.solar.maps.context import context_of
 from metaprior.solar.maps.forecast_file import write_forecast
 from metaprior.solar.maps.report.content import page_content
-from metaprior.solar.maps.report.example import ExampleForecast, example_forecast, units_text
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast
 from metaprior.solar.maps.report.figures import forecast_figure
 from metaprior.solar.maps.report.story import StoryFacts
 from metaprior.solar.scores.lead_scores import LeadTimeScores
+from metaprior.solar.value_units import units_text
 
 OURS, UNADAPTED = "adapted prior", "prior, not adapted"
 RIVAL, POOLED = "fine-tuned network", "network, not fine-tuned"

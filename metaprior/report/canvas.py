@@ -6,20 +6,18 @@ inside the functions that draw.
 
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metaprior.checkpoint import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-T = TypeVar("T")
 
 INK, GREY, BLUE, RED = "#222222", "#8a8a8a", "#1f6fb4", "#c0392b"
 
@@ -53,14 +51,6 @@ def pens_of(methods: Collection[str]) -> dict[str, Pen]:
     if len(methods) > len(PENS):
         raise ValueError(f"methods must number at most {len(PENS)}, got {len(methods)}. Draw several figures or pages.")
     return dict(zip(methods, PENS, strict=False))
-
-
-def by_name(given: T | Mapping[str, T]) -> dict[str, T]:
-    """Return what was given by the names of its methods; a single unnamed thing gets the name ""."""
-    named: dict[str, T] = dict(given) if isinstance(given, Mapping) else {"": given}
-    if not named:
-        raise ValueError("a figure needs at least one method, got none. Pass one, or a mapping of several by name.")
-    return named
 
 
 def require_matplotlib() -> ModuleType:

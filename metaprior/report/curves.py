@@ -49,15 +49,20 @@ def interval_curves(reliability: Mapping[str, Sequence[tuple[float, float]]]) ->
 def draw_line(axes: "Axes", points: Sequence[Point], pen: Pen, *, highlighted: bool = False, **options: Any) -> None:
     """Draw one method; the highlighted one is thicker and lies on top."""
     style = {"linewidth": 2.6, "markersize": 6, "zorder": 3} if highlighted else {"linewidth": 1.4, "markersize": 5}
-    x, y = [point.x for point in points], [point.y for point in points]
-    axes.plot(x, y, **{**pen._asdict(), **style, **options})
+    axes.plot([point.x for point in points], [point.y for point in points], **{**pen._asdict(), **style, **options})
 
 
-def draw_intervals(axes: "Axes", curves: Curves, pens: Mapping[str, Pen], *, ours: str | None, **options: Any) -> None:
+def draw_band(axes: "Axes", points: Sequence[Point], pen: Pen) -> None:
+    """Draw the intervals of one method."""
+    x, _, low, high = zip(*points, strict=True)
+    axes.fill_between(x, low, high, color=pen.color, alpha=0.18, linewidth=0)
+
+
+def draw_intervals(axes: "Axes", curves: Curves, pens: Mapping[str, Pen], *, ours: str | None) -> None:
     """Draw observed shares against levels; a calibrated forecast lies on the diagonal."""
     axes.plot([0, 100], [0, 100], color=INK, linestyle=(0, (4, 3)), linewidth=1)
     for method, points in curves.items():
-        draw_line(axes, points, pens[method], highlighted=method == ours, label=method, **options)
+        draw_line(axes, points, pens[method], highlighted=method == ours)
     axes.text(97, 6, "intervals too narrow", ha="right", color=INK, fontsize=9)
     axes.text(3, 90, "intervals too wide", ha="left", color=INK, fontsize=9)
     axes.set(xlabel="level of the interval (%)", ylabel="targets inside (%)", xlim=(0, 100), ylim=(0, 100))
@@ -72,28 +77,22 @@ def curves_svg(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None, x_l
         for method, points in curves.items():
             draw_line(axes, points, pens[method], highlighted=method == ours)
             if method == ours:
-                x, _, low, high = zip(*points, strict=True)
-                axes.fill_between(x, low, high, color=pens[method].color, alpha=0.18, linewidth=0)
+                draw_band(axes, points, pens[method])
         axes.set(xlabel=x_label, ylabel=of.title)
         _set_ticks(axes, sorted({point.x for points in curves.values() for point in points}))
         return svg(figure, salt=x_label + of.title)
 
 
-def reliability_svg(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None) -> str:
-    """Return the observed shares of targets inside central intervals against their levels as SVG."""
-    figure, axes = _small_figure()
+def interval_svgs(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None) -> tuple[str, str]:
+    """Return observed shares against levels, and their differences, which separate similar lines, as SVG."""
+    shares, axes = _small_figure()
     draw_intervals(axes, curves, pens, ours=ours)
-    return svg(figure, salt="reliability")
-
-
-def deviation_svg(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None) -> str:
-    """Return observed share minus level as SVG, which separates lines that lie close to the diagonal."""
-    figure, axes = _small_figure()
+    differences, axes = _small_figure()
     axes.axhline(0, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     for method, points in curves.items():
         draw_line(axes, [Point(x, y - x) for x, y, _, _ in points], pens[method], highlighted=method == ours)
     axes.set(xlabel="level of the interval (%)", ylabel="inside minus level (% points)", xlim=(0, 100))
-    return svg(figure, salt="deviation")
+    return svg(shares, salt="reliability"), svg(differences, salt="deviation")
 
 
 def key_svg(pen: Pen, *, highlighted: bool, salt: str) -> str:

@@ -13,7 +13,6 @@ from metaprior.runs.learned import learned
 from metaprior.runs.sources import FirstTasks, LearnedRun, TaskSource, open_tasks
 from metaprior.runs.tensorboard import EventFiles
 from metaprior.runs.validation import PolledTasks
-from metaprior.scores import Reliability
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest
 
@@ -136,7 +135,7 @@ def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     """Draw a learning curve and a calibration diagram; where matplotlib is not installed, print a note."""
     from metaprior.report.canvas import has_matplotlib
     from metaprior.report.learning_curve import learning_curve
-    from metaprior.report.reliability import interval_diagram, reliability_diagram
+    from metaprior.report.reliability import reliability_diagram
 
     if not has_matplotlib():
         say("note: no pictures, which need matplotlib. Try: pip install 'metaprior[report]'")
@@ -145,11 +144,7 @@ def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     if found.reliability:
         cell, counts = list(found.reliability.items())[-1]
         title = f"{run.path.name}: {cell}"
-        drawn["reliability"] = lambda path: (
-            reliability_diagram(path, counts, title=title)
-            if isinstance(counts, Reliability)
-            else interval_diagram(path, counts, title=title)
-        )
+        drawn["reliability"] = lambda path: reliability_diagram(path, counts, title=title)
     return [write_whole(run.path / f"{name}.png", picture) for name, picture in drawn.items()]
 
 

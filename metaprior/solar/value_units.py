@@ -12,6 +12,11 @@ def units_or_words(units: str) -> str:
     return UNITS_OF_THE_FRAMES if units.strip() in NO_UNITS else units
 
 
+def units_text(units: str) -> str:
+    """Return the units as a page shows them: irradiance in W/m², words for unknown units."""
+    return "W/m²" if units in IRRADIANCE_SPELLINGS else units_or_words(units)
+
+
 def one_spelling(units: str | None) -> str | None:
     """Return the units with every spelling of irradiance replaced by the one of the CF conventions."""
     return IRRADIANCE if units in IRRADIANCE_SPELLINGS else units

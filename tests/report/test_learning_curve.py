@@ -23,50 +23,38 @@ ROWS = (row(0, 0, 4.0), row(None, 1, 2.0, support=10), row(None, 6, 1.0, support
 
 
 def test_curves_are_the_rows(drawn: list[Figure]) -> None:
-    """Left after the most steps, right with the most shots, both starting at the prior."""
-    learning_curve(Path("unused.png"), {"a": evaluation(*ROWS)}, measure="nll", title="a title")
-    against_shots, against_steps = drawn[0].axes
-    (curve,) = against_shots.get_lines()
-    assert [*zip(*curve.get_data(), strict=True)] == [(0, 4.0), (1, 3.0), (5, 1.0)]
-    (curve,) = against_steps.get_lines()
-    assert [*zip(*curve.get_data(), strict=True)] == [(0, 4.0), (1, 2.0), (6, 1.0)]
+    """Left after the most steps, right with the most shots, both starting at the prior; above RMSE, below NLL."""
+    learning_curve(Path("unused.png"), evaluation(*ROWS), title="a title")
+    above, _, against_shots, against_steps = drawn[0].axes
+    for axes, points in (
+        (above, [(0, 8.0), (1, 6.0), (5, 2.0)]),
+        (against_shots, [(0, 4.0), (1, 3.0), (5, 1.0)]),
+        (against_steps, [(0, 4.0), (1, 2.0), (6, 1.0)]),
+    ):
+        (curve,) = axes.get_lines()
+        assert [*zip(*curve.get_data(), strict=True)] == points
+    assert above.get_ylabel() == "root mean squared error"
+    assert against_shots.get_ylabel() == "negative log density (nats per value)"
     assert against_shots.get_xlabel() == "shots (after 6 steps)"
-    assert against_steps.get_xlabel() == "adaptation steps (with 5 shots)"
+    assert against_steps.get_xlabel() == "adaptation steps (5 shots)"
     band, hollow = against_shots.collections[:2]
     heights = band.get_paths()[0].vertices[:, 1]  # type: ignore[index]
     assert (heights.min(), heights.max()) == pytest.approx((0.9, 4.1))
     assert hollow.get_offsets().tolist() == [[0, 4.0]]  # type: ignore[union-attr]
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["a", "before adaptation"]
-
-
-def test_the_usual_measures_and_one_number_of_steps(drawn: list[Figure]) -> None:
-    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), row(2, 5, 2.0)), title="a title")
-    assert [axes.get_ylabel() for axes in drawn[0].axes] == [
-        "root mean squared error",
-        "negative log density (nats per value)",
-    ]
-    assert not drawn[0].legends  # one method without a name, and nothing before adaptation
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["before adaptation"]
 
 
 def test_cells_without_any_scored_task_are_left_out(drawn: list[Figure]) -> None:
     failed = {"shots": 2, "steps": 5, "support": math.nan, "tasks": 0, "failed": 3}
-    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), failed, row(3, 5, 1.0)), measure="nll", title="t")
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), failed, row(3, 5, 1.0)), title="t")
     (curve,) = drawn[0].axes[0].get_lines()
     assert list(curve.get_xdata()) == [1, 3]
+    assert len(drawn[0].axes) == 2  # with one number of steps there is nothing to draw against steps
+    assert not drawn[0].legends
 
 
 def test_a_diverged_cell_does_not_hide_the_others(drawn: list[Figure]) -> None:
-    learning_curve(Path("unused.png"), evaluation(row(1, 5, 1e9), row(2, 5, 2.0)), measure="nll", title="t")
-    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0), row(2, 5, 2.0)), measure="nll", title="t")
-    assert [figure.axes[0].get_yscale() for figure in drawn] == ["log", "linear"]
-
-
-def test_an_unknown_measure_is_named() -> None:
-    with pytest.raises(ValueError, match=r"the evaluation of 'b' has no measure 'error'. It has .*nll, nll_se"):
-        learning_curve(
-            Path("unused.png"),
-            {"a": evaluation(row(1, 5, 3.0, error=0.1)), "b": evaluation(row(1, 5, 3.0))},
-            title="a title",
-        )
-    with pytest.raises(ValueError, match="must name at least one measure"):
-        learning_curve(Path("unused.png"), evaluation(*ROWS), measure=[], title="a title")
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 1e9), row(2, 5, 2.0)), title="t")
+    learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0, error=0.1), row(2, 5, 2.0, error=0.2)), title="t")
+    assert [figure.axes[1].get_yscale() for figure in drawn] == ["log", "linear"]
+    assert drawn[1].axes[0].get_ylabel() == "share of wrong labels"

@@ -26,15 +26,12 @@ def _card(of: Measure, own: Row, others: Sequence[Row], by_lead: Sequence[Row]) 
     digits = of.digits([own[of.name]])
     # A percent sign belongs to the number; longer units would crowd it and stand behind the label.
     value = of.text(own[of.name], digits) + (" %" if of.percent else "")
-    lines = [_interval(of, own, digits), _ends(of, by_lead, digits), _best_other(of, own, others, digits)]
+    limits = [of.text(end, digits) for end in score(own, of).interval or ()]
+    interval = f"95 % interval {limits[0]} to {limits[1]}" if limits else ""
+    lines = [interval, _ends(of, by_lead, digits), _best_other(of, own, others, digits)]
     notes = "".join(f"<dd>{line}</dd>" for line in lines if line)
     unit = unit_span("" if of.percent else of.unit)
     return f'<div><dt>{escape(of.label)}{unit}</dt><dd class="big">{value}</dd>{notes}</div>'
-
-
-def _interval(of: Measure, own: Row, digits: int) -> str:
-    interval = score(own, of).interval
-    return "95 % interval {} to {}".format(*(of.text(end, digits) for end in interval)) if interval else ""
 
 
 def _ends(of: Measure, rows: Sequence[Row], digits: int) -> str:

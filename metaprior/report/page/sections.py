@@ -1,26 +1,20 @@
 """Write the sections of a page that every application has."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 
 from metaprior.report.canvas import Pen
-from metaprior.report.curves import (
-    Curves,
-    curves_of,
-    curves_svg,
-    deviation_svg,
-    interval_curves,
-    key_svg,
-    reliability_svg,
-)
+from metaprior.report.curves import Curves, curves_of, curves_svg, interval_curves, interval_svgs, key_svg
 from metaprior.report.measures import is_known, measure
 from metaprior.report.page.content import PageContent
 from metaprior.report.page.headline import headline
 from metaprior.report.page.html import figure, note, settings_list
 from metaprior.report.page.tables import lead_table, measures_of, summary_table
+from metaprior.text_table import Row
 
 BY_LEAD = ("skill_persistence", "crps")
 BY_SHOTS = ("crps", "rmse")
+X_LABELS = {"lead_minutes": "lead time (minutes)", "shots": "shots (examples to adapt to)"}
 
 Pens = Mapping[str, Pen]
 Drawn = tuple[Curves, str]
@@ -66,7 +60,7 @@ def _lead_tables(content: PageContent) -> str:
 
 def lead_section(content: PageContent, pens: Pens) -> str:
     """Return figures of the main measures by lead time."""
-    drawn = _measure_figures(content, pens, "lead_minutes")
+    drawn = _measure_figures(content, pens, content.scores, BY_LEAD, "lead_minutes")
     missing = [measure(name).label for name in BY_LEAD if name not in drawn]
     notes = [f"No figure of {label} by lead time: no method has it for single lead times." for label in missing]
     return _figures("lead times", drawn.values(), pens, content.ours) + "".join(map(note, notes))
@@ -77,19 +71,19 @@ def reliability_section(content: PageContent, pens: Pens) -> str:
     curves = interval_curves(content.reliability)
     if not curves:
         return note("No reliability figure: no method forecasts a distribution, or no target was counted.")
-    captions = {
-        reliability_svg: "Targets inside central intervals. Calibrated intervals lie on the dashed line.",
-        deviation_svg: "The same, as the distance from the dashed line. Below 0, intervals are too narrow.",
-    }
-    drawn = [(curves, figure(draw(curves, pens, ours=content.ours), caption)) for draw, caption in captions.items()]
-    return _figures("reliability", drawn, pens, content.ours)
+    captions = (
+        "Targets inside central intervals. Calibrated intervals lie on the dashed line.",
+        "The same, as the distance from the dashed line. Below 0, intervals are too narrow.",
+    )
+    drawings = map(figure, interval_svgs(curves, pens, ours=content.ours), captions)
+    return _figures("reliability", [(curves, drawing) for drawing in drawings], pens, content.ours)
 
 
 def shots_section(content: PageContent, pens: Pens) -> str:
     """Return figures of the main measures by the number of shots."""
     if len({row["shots"] for row in content.learning_curve}) < 2:
         return note("No learning curve: it needs scores with at least two numbers of shots.")
-    drawn = _measure_figures(content, pens, "shots")
+    drawn = _measure_figures(content, pens, content.learning_curve, BY_SHOTS, "shots")
     if not drawn:
         return note(f"No learning curve: no row has any of {', '.join(BY_SHOTS)}.")
     return _figures("learning curve", drawn.values(), pens, content.ours)
@@ -102,21 +96,18 @@ def settings_section(content: PageContent) -> str:
     return f"<details><summary>All settings of the run</summary>{settings_list(content.settings)}</details>"
 
 
-def _measure_figures(content: PageContent, pens: Pens, against: str) -> dict[str, Drawn]:
+def _measure_figures(
+    content: PageContent, pens: Pens, rows: Sequence[Row], names: Sequence[str], against: str
+) -> dict[str, Drawn]:
     """Return, by measure, the figure of the measure against lead times or shots, where there is anything to draw."""
-    by_lead = against == "lead_minutes"
-    rows, names = (content.scores, BY_LEAD) if by_lead else (content.learning_curve, BY_SHOTS)
-    what, x_label = (
-        ("lead time", "lead time (minutes)") if by_lead else ("number of shots", "shots (examples to adapt to)")
-    )
     drawn = {}
     for of in (measure(name, content.units) for name in names):
         if curves := curves_of(rows, of, against):
             better = "Above 0, RMSE is lower than persistence's." if of.better == "higher" else "Lower is better."
             banded = any(is_known(point.low) for point in curves.get(content.ours or "", ()))
             band = f" Band: 95 % interval of {content.ours}." if banded else ""
-            svg = curves_svg(curves, pens, ours=content.ours, x_label=x_label, of=of)
-            drawn[of.name] = (curves, figure(svg, f"{of.label} by {what}. {better}{band}"))
+            svg = curves_svg(curves, pens, ours=content.ours, x_label=X_LABELS[against], of=of)
+            drawn[of.name] = (curves, figure(svg, f"{of.label} by {X_LABELS[against]}. {better}{band}"))
     return drawn
 
 
@@ -128,7 +119,5 @@ def _figures(name: str, drawn: Collection[Drawn], pens: Pens, ours: str | None) 
         for method, pen in pens.items()
         if method in methods
     )
-    if not drawn:
-        return ""
-    figures = "".join(html for _, html in drawn)
-    return f'<ul class="key" aria-label="Methods in the figures">{items}</ul><div class="figures">{figures}</div>'
+    key = f'<ul class="key" aria-label="Methods in the figures">{items}</ul>'
+    return f'{key}<div class="figures">{"".join(html for _, html in drawn)}</div>' if drawn else ""

@@ -8,16 +8,7 @@ from metaprior.report.measures import Measure, Score, is_known, measure, number,
 from metaprior.report.page.html import unit_span
 from metaprior.text_table import Row
 
-SUMMARY = (
-    "rmse",
-    "skill_persistence",
-    "skill_smart_persistence",
-    "crps",
-    "nll",
-    "coverage_90",
-    "width_90",
-    "ssim",
-)
+SUMMARY = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "nll", "coverage_90", "width_90", "ssim")
 """Columns of the table over all lead times, as far as the scores have them."""
 NOT_MEASURES = {"method", "lead_minutes", "lead", "shots", "steps", "tasks", "values", "count", "support", "failed"}
 
@@ -69,15 +60,10 @@ def lead_table(rows: Sequence[Row], of: Measure, ours: str | None) -> str:
         leads.append("all")
     given = {(row["method"], row["lead_minutes"]): score(row, of) for row in rows}
     methods, digits = dict.fromkeys(row["method"] for row in rows), of.digits(_values(given.values()))
-    columns = [
-        Column(
-            "all" if lead == "all" else f"+{lead:g}&nbsp;min",
-            of,
-            {method: given.get((method, lead), Score(None, None)) for method in methods},
-            digits,
-        )
-        for lead in leads
-    ]
+    columns = []
+    for lead in leads:
+        scores = {method: given.get((method, lead), Score(None, None)) for method in methods}
+        columns.append(Column("all" if lead == "all" else f"+{lead:g}&nbsp;min", of, scores, digits))
     return _table(f"{of.title} by lead time", columns, ours)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 from metaprior.report.page.writing import write_page
 from metaprior.runs.folder import RunFolder, Sections
 from metaprior.solar.maps.report.content import page_content
-from metaprior.solar.maps.report.example import units_text
 from metaprior.solar.maps.report.story import StoryFacts
 from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
 from metaprior.solar.maps.sources import described_frames
 from metaprior.solar.maps.task_settings import KINDS
+from metaprior.solar.value_units import units_text
 
 
 def report_run(folder: Path, out: Path | None = None) -> Path:

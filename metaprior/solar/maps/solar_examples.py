@@ -8,8 +8,9 @@ import xarray as xr
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.solar.maps.comparison import of_learner
-from metaprior.solar.maps.report.example import ExampleForecast, example_forecast, units_text
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast
 from metaprior.solar.maps.sources import SolarSource
+from metaprior.solar.value_units import units_text
 
 EXAMPLES = 4
 """Test tasks of which a window is kept."""

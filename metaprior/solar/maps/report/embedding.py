@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaprior.solar.maps.report.colours import Kind
 from metaprior.solar.maps.report.example import Array, ExampleForecast
 
 UNKNOWN_CODE = 65535
@@ -25,6 +26,16 @@ class Scale(NamedTuple):
     decimals: int
     precision: float
 
+    @classmethod
+    def of(cls, *layers: Array) -> "Scale":
+        """Return the common scale of layers; constant layers get a range of positive length."""
+        known = np.concatenate([layer[np.isfinite(layer)] for layer in layers])
+        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
+        high = high if high > low else low + (abs(low) or 1.0)
+        step = (high - low) / (UNKNOWN_CODE - 1)
+        decimals = math.floor(-math.log10(2 * step))
+        return cls(low, high, step, decimals, 10.0**-decimals)
+
     def encode(self, layer: Array) -> str:
         """Return the codes of a layer, as little-endian 16-bit integers in base 64."""
         known = np.isfinite(layer)
@@ -33,35 +44,19 @@ class Scale(NamedTuple):
         return base64.b64encode(codes.tobytes()).decode("ascii")
 
 
-class Limits(NamedTuple):
-    """Where the colours of each kind of quantity begin and end."""
-
-    value: tuple[float, float]
-    std: tuple[float, float]
-    error: tuple[float, float]
-
-
-def limits_of(example: ExampleForecast) -> Limits:
-    """Return the limits of the colours; extremes of samples are left out, which would flatten all other layers."""
-    known = np.abs(example.error[np.isfinite(example.error)])
-    largest = float(known.max(initial=0.0)) or 1.0
-    return Limits(_range(_drawn_values(example)), (0.0, spread_scale(example).high), (-largest, largest))
-
-
-def value_scale(example: ExampleForecast) -> Scale:
-    """Return the common scale of target, mean, samples and the last input."""
-    return _scale([*_drawn_values(example), *([] if example.samples is None else [example.samples])])
-
-
-def spread_scale(example: ExampleForecast) -> Scale:
-    """Return the scale of the standard deviation, which starts at zero."""
-    return _scale([example.std, np.zeros(1)])
+def limits_of(example: ExampleForecast) -> dict[Kind, tuple[float, float]]:
+    """Return where the colours of each kind begin and end; extremes of samples would flatten the other layers."""
+    value, error = Scale.of(*_values(example)), np.abs(example.error[np.isfinite(example.error)])
+    largest = float(error.max(initial=0.0)) or 1.0
+    spread = Scale.of(example.std, np.zeros(1))
+    return {"value": (value.low, value.high), "std": (0.0, spread.high), "error": (-largest, largest)}
 
 
 def embedded(example: ExampleForecast) -> dict[str, Any]:
     """Return what the script needs to draw one example, as JSON, with the north on top."""
     example = example.north_up()
-    values, spread = value_scale(example), spread_scale(example)
+    samples = [] if example.samples is None else [*example.samples]
+    values, spread = Scale.of(*_values(example), *samples), Scale.of(example.std, np.zeros(1))
     return {
         "name": example.name,
         "issued": example.issued_text,
@@ -73,31 +68,17 @@ def embedded(example: ExampleForecast) -> dict[str, Any]:
         "latitude": _degrees(example.latitude),
         "longitude": _degrees(example.longitude),
         "scales": {"value": values._asdict(), "std": spread._asdict()},
-        "limits": limits_of(example)._asdict(),
+        "limits": limits_of(example),
         "target": values.encode(example.target),
         "mean": values.encode(example.mean),
         "std": spread.encode(example.std),
-        "samples": [] if example.samples is None else [values.encode(sample) for sample in example.samples],
+        "samples": [values.encode(sample) for sample in samples],
         "input": None if example.inputs is None else values.encode(example.inputs[-1]),
     }
 
 
-def _drawn_values(example: ExampleForecast) -> list[Array]:
-    return [example.target, example.mean, *([] if example.inputs is None else [example.inputs[-1]])]
-
-
-def _range(layers: list[Array]) -> tuple[float, float]:
-    """Return the smallest and the largest known value; a constant layer gets a range of positive length."""
-    known = np.concatenate([layer[np.isfinite(layer)] for layer in layers])
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)
-    return (low, high) if high > low else (low, low + (abs(low) or 1.0))
-
-
-def _scale(layers: list[Array]) -> Scale:
-    low, high = _range(layers)
-    step = (high - low) / (UNKNOWN_CODE - 1)
-    decimals = math.floor(-math.log10(2 * step))
-    return Scale(low, high, step, decimals, 10.0**-decimals)
+def _values(example: ExampleForecast) -> list[Array]:
+    return [example.target, example.mean, *([] if example.inputs is None else example.inputs[-1:])]
 
 
 def _degrees(coordinate: Array | None) -> list[float] | None:

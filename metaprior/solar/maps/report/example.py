@@ -12,14 +12,14 @@ from torch import Tensor
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.comparison import Forecaster
-from metaprior.solar.maps.context import Context, context_of
+from metaprior.solar.maps.context import context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.value_units import units_or_words
+from metaprior.solar.maps.units import Place
+from metaprior.solar.value_units import units_text
 from metaprior.tasks.task import Task
 
 Array = NDArray[Any]
 
-SHOWN_UNITS = {"W m-2": "W/m²", "W/m2": "W/m²"}
 LAYERS = ("target", "mean", "std", "samples", "inputs")
 
 
@@ -76,30 +76,15 @@ class ExampleForecast:
 
     def _check_shapes(self) -> None:
         """Raise unless all layers and coordinates lie on the grid of the targets."""
-        if self.target.ndim != 3 or 0 in self.target.shape:
-            raise self._error(f"target must have shape (lead times, rows, columns), none 0, got {self.target.shape}")
-        leads, height, width = (str(size) for size in self.target.shape)
-        expected = {
-            "mean": (leads, height, width),
-            "std": (leads, height, width),
-            "samples": ("any number", leads, height, width),
-            "inputs": ("any number", height, width),
-            "latitude": (height,),
-            "longitude": (width,),
-        }
-        for name, sizes in expected.items():
-            values = getattr(self, name)
-            if values is None:
-                continue
-            fits = values.ndim == len(sizes) and all(
-                size > 0 if wanted == "any number" else str(size) == wanted
-                for size, wanted in zip(values.shape, sizes, strict=True)
-            )
-            if not fits:
-                raise self._error(
-                    f"{name} must have shape ({', '.join(sizes)}) for targets of shape {self.target.shape}, "
-                    f"got {values.shape}"
-                )
+        shape = self.target.shape
+        if len(shape) != 3 or 0 in shape:
+            raise self._error(f"target must have shape (lead times, rows, columns), none 0, got {shape}")
+        expected = {"mean": shape, "std": shape, "samples": shape, "inputs": shape[1:]}
+        for name, fixed in {**expected, "latitude": shape[1:2], "longitude": shape[2:]}.items():
+            values, free = getattr(self, name), ["any number"] if name in ("samples", "inputs") else []
+            if values is not None and (values.shape[len(free) :] != fixed or 0 in values.shape):
+                wanted = ", ".join([*free, *map(str, fixed)])
+                raise self._error(f"{name} must have shape ({wanted}) as target has {shape}, got {values.shape}")
 
     def _time(self) -> datetime:
         try:
@@ -116,12 +101,15 @@ class ExampleForecast:
     @property
     def issued_text(self) -> str:
         """The time of the last input frame in UTC, to the minute."""
-        return _time_text(self._time())
+        return self._time_text(0)
 
     @property
     def valid_texts(self) -> list[str]:
         """The time of each target in UTC, to the minute."""
-        return [_time_text(self._time() + timedelta(minutes=lead)) for lead in self.lead_minutes]
+        return [self._time_text(lead) for lead in self.lead_minutes]
+
+    def _time_text(self, minutes: int) -> str:
+        return f"{self._time() + timedelta(minutes=minutes):%Y-%m-%d %H:%M} UTC"
 
     @property
     def error(self) -> Array:
@@ -144,15 +132,6 @@ def _rises(coordinate: Array | None) -> bool | None:
     return None if coordinate is None or len(coordinate) < 2 else bool(coordinate[-1] > coordinate[0])
 
 
-def _time_text(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def units_text(units: str) -> str:
-    """Return the units of an archive as people write them, or words where they are unknown."""
-    return units_or_words(SHOWN_UNITS.get(units, units))
-
-
 def example_forecast(
     dataset: MetaSolarPredictionDataset, number: int, forecaster: Forecaster, *, window: int = 0
 ) -> ExampleForecast:
@@ -172,7 +151,7 @@ def example_forecast(
     mean, std = forecast.mean[window], forecast.std[window]
     place = dataset.reader.place(context.windows[window])
     return ExampleForecast(
-        name=_name(dataset, context, window, task),
+        name=_degrees(place) or task.name,
         issued=str(context.issued[window].astype("datetime64[s]")),
         cadence_minutes=int(cadence_of(dataset.frames.attrs["cadence"]) / np.timedelta64(1, "m")),
         target=context.targets[window].numpy(),
@@ -193,10 +172,9 @@ def _support_errors(task: Task, forecaster: Forecaster, number: int) -> Tensor:
     return errors.detach()
 
 
-def _name(dataset: MetaSolarPredictionDataset, context: Context, window: int, task: Task) -> str:
-    """Return the centre of the window in degrees, or the name of the task where coordinates are unknown."""
-    place = dataset.reader.place(context.windows[window])
+def _degrees(place: Place) -> str:
+    """Return the centre of a place in degrees, or "" where coordinates are unknown."""
     if place.latitude is None or place.longitude is None:
-        return task.name
+        return ""
     y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))
     return f"{abs(y):.1f}° {'N' if y >= 0 else 'S'}, {abs(x):.1f}° {'E' if x >= 0 else 'W'}"

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from metaprior.checkpoint import write_file
-from metaprior.report.canvas import new_figure, plain_text, png
+from metaprior.report.canvas import new_figure, plain_text, png, save
 from metaprior.solar.maps.report.colours import UNKNOWN, Kind, colour_map
 from metaprior.solar.maps.report.embedding import limits_of
 from metaprior.solar.maps.report.example import Array, ExampleForecast
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class MapRow(NamedTuple):
-    """One row of a figure: maps (L, H, W) of one kind of quantity, with the limits of their colours."""
+    """One row of a figure: maps (L, H, W) of one kind, with the limits of their colours."""
 
     label: str
     layer: Array
@@ -29,23 +28,24 @@ def forecast_figure(path: Path, example: ExampleForecast) -> None:
     Target and mean share a colour bar's scale, the uncertainty starts at zero, the error is symmetric around zero.
     Unknown values are grey.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, forecast_png(example))
+    with plain_text():
+        save(_forecast(example), path)
 
 
 def forecast_png(example: ExampleForecast) -> bytes:
     """Return the picture of ``forecast_figure`` as the bytes of its file."""
     with plain_text():
-        return png(_forecast(example.north_up()))
+        return png(_forecast(example))
 
 
 def _forecast(example: ExampleForecast) -> "Figure":
+    example = example.north_up()
     limits = limits_of(example)
     rows = [
-        MapRow("target", example.target, "value", limits.value),
-        MapRow("mean", example.mean, "value", limits.value),
-        MapRow("uncertainty\n(std)", example.std, "std", limits.std),
-        MapRow("error\n(mean − target)", example.error, "error", limits.error),
+        MapRow("target", example.target, "value", limits["value"]),
+        MapRow("mean", example.mean, "value", limits["value"]),
+        MapRow("uncertainty\n(std)", example.std, "std", limits["std"]),
+        MapRow("error\n(mean − target)", example.error, "error", limits["error"]),
     ]
     times = [text.split(maxsplit=1)[1] for text in example.valid_texts]
     titles = [f"t+{lead} min\n{time}" for lead, time in zip(example.lead_minutes, times, strict=True)]

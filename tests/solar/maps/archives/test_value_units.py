@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.value_units import units_or_words
+from metaprior.solar.value_units import units_or_words, units_text
 from tests.solar.maps.archives.test_frames import dataset, ramp, write
 
 
@@ -42,9 +42,12 @@ def test_irradiance_that_is_said_has_one_spelling_and_is_checked(tmp_path: Path)
 
 
 def test_words_stand_for_units_that_nobody_knows() -> None:
-    assert [units_or_words(units) for units in ("", "1", "K", "W m-2")] == [
-        "units of the frames",
-        "units of the frames",
+    unknown = "units of the frames"
+    assert [units_or_words(units) for units in ("", "1", "K", "W m-2")] == [unknown, unknown, "K", "W m-2"]
+    assert [units_text(units) for units in (" ", "1", unknown, "K", "W m-2")] == [
+        unknown,
+        unknown,
+        unknown,
         "K",
-        "W m-2",
+        "W/m²",
     ]

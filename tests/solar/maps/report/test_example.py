@@ -8,7 +8,7 @@ import torch
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.context import SMART_PERSISTENCE, context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.report.example import example_forecast, units_text
+from metaprior.solar.maps.report.example import example_forecast
 from metaprior.solar.maps.units import ClearSkyIndex
 from metaprior.solar.simulator import simulate
 from metaprior.tasks.task import Task
@@ -51,17 +51,6 @@ def test_north_is_on_top() -> None:
     assert turned.latitude == pytest.approx([3, 2, 1])
     assert turned.longitude == pytest.approx([8, 9])
     assert maps.north_up().target == pytest.approx(maps.target)
-
-
-def test_units_are_written_as_people_do() -> None:
-    assert units_text("W m-2") == "W/m²"
-    assert units_text("reflectance") == "reflectance"
-
-
-@pytest.mark.parametrize("none", ["1", "", " "])
-def test_units_that_nobody_knows_are_words_so_that_no_text_ends_in_nothing(none: str) -> None:
-    assert units_text(none) == "units of the frames"
-    assert units_text(units_text(none)) == "units of the frames"  # as read again from the examples of a run
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 
 from metaprior.report.page.content import PageContent
 from metaprior.report.page.writing import write_page
+from metaprior.solar.maps.report.content import maps_section
 from metaprior.solar.maps.report.example import ExampleForecast
-from metaprior.solar.maps.report.section import maps_section
 from tests.report.page.invented import content
 from tests.solar.maps.report.browser import Browser, opened
 from tests.solar.maps.report.invented import example
