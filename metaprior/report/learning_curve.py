@@ -34,7 +34,7 @@ def learning_curve(path: Path, evaluation: Evaluation, *, title: str) -> None:
     for of, row_of_panels in zip(measures, panels, strict=True):
         for against, axes in zip(columns, row_of_panels, strict=True):
             _draw_panel(axes, evaluation, of, against)
-        row_of_panels[0].set_ylabel(of.axis_label)
+        row_of_panels[0].set_ylabel(of.description)
     if any(row["steps"] == 0 for row in evaluation.rows):
         key = _draw_hollow(panels[0][0], [], Pen(GREY, "o", ""))
         figure.legend([key], ["before adaptation"], loc="outside lower center", frameon=False)

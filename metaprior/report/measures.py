@@ -22,12 +22,16 @@ DESCRIBED: dict[str, tuple[str, str, str, Better]] = {
     "bias": ("Bias", "mean error", DATA, 0.0),
     "ssim": ("SSIM", "structural similarity", "", "higher"),
     "crps": ("CRPS", "continuous ranked probability score", DATA, "lower"),
-    "nll": ("NLL", "negative log density", "nats per value", "lower"),
+    "nll": ("NLL", "negative log density per observation", "nats per value", "lower"),
     "std": ("Std", "predicted standard deviation", DATA, None),
     "spread": ("Spread", "predicted standard deviation", DATA, None),
     "spread_error": ("Spread / error", "predicted standard deviation over RMSE", "", 1.0),
 }
-"""Label, description, unit and what is better, by the name of the measure."""
+"""Label, description, unit and what is better, by the name of the measure.
+
+Labels and units are those of scores by lead time, descriptions those of an evaluation of tasks: their NLL is per value
+and per observation (of many values), respectively.
+"""
 
 
 class Measure(NamedTuple):
@@ -48,11 +52,6 @@ class Measure(NamedTuple):
     def title(self) -> str:
         """The label with its unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
-
-    @property
-    def axis_label(self) -> str:
-        """The description with its unit."""
-        return f"{self.description} ({self.unit})" if self.unit else self.description
 
     def shown(self, value: float) -> float:
         """Return the value in the unit of the title."""

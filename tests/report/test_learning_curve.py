@@ -34,7 +34,7 @@ def test_curves_are_the_rows(drawn: list[Figure]) -> None:
         (curve,) = axes.get_lines()
         assert [*zip(*curve.get_data(), strict=True)] == points
     assert above.get_ylabel() == "root mean squared error"
-    assert against_shots.get_ylabel() == "negative log density (nats per value)"
+    assert against_shots.get_ylabel() == "negative log density per observation"
     assert against_shots.get_xlabel() == "shots (after 6 steps)"
     assert against_steps.get_xlabel() == "adaptation steps (5 shots)"
     band, hollow = against_shots.collections[:2]

@@ -106,7 +106,7 @@ def _better_methods(ours: str, scores: Mapping[str, LeadTimeScores], facts: Stor
         lower = [measure for measure, one in _changes(scores[ours], scores[name]).items() if one.value >= VISIBLE]
         better += [f"{name} ({' and '.join(lower)})"] if lower else []
     if better:
-        yield f"Errors are lower than those of the adapted prior for {', '.join(better)}."
+        yield f"Methods with lower errors than the adapted prior: {', '.join(better)}."
 
 
 def _adaptation(own: LeadTimeScores, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) -> Iterator[str]:

@@ -79,8 +79,8 @@ def test_a_split_verdict_names_both() -> None:
 
 def test_others_with_lower_numbers_are_named() -> None:
     scores = {"ours": point(0.5, 0.5), "flow": point(0.4, 0.4), "worse": point(0.6, 0.6)}
-    assert "Errors are lower than those of the adapted prior for flow (CRPS and RMSE)." in story("ours", scores, FACTS)
-    assert "Errors are lower" not in story("flow", scores, FACTS)
+    assert "Methods with lower errors than the adapted prior: flow (CRPS and RMSE)." in story("ours", scores, FACTS)
+    assert "lower errors" not in story("flow", scores, FACTS)
 
 
 def test_what_the_windows_are_worth() -> None:
