@@ -5,13 +5,12 @@ from importlib.metadata import version
 from metaprior import metagrad
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
-from metaprior.hierarchy.two_levels import HierarchicalPosterior
+from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
+from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior, NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
-from metaprior.methods.bayes_by_backprop import BayesByBackprop
-from metaprior.methods.hierarchical_vi import HierarchicalVI
-from metaprior.methods.meta_learner import MetaLearner
+from metaprior.methods import BayesByBackprop, HierarchicalVI, MetaLearner, load
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
 from metaprior.models.mlp import MLP
 from metaprior.models.unet import BayesianUNet, UNet
@@ -36,6 +35,7 @@ __all__ = [
     "CRPSGaussian",
     "Categorical",
     "CheckpointError",
+    "EpochRecord",
     "Examples",
     "Gaussian",
     "GaussianHyperprior",
@@ -63,6 +63,7 @@ __all__ = [
     "UNet",
     "WeightDistribution",
     "kl_divergence",
+    "load",
     "meta_evaluate",
     "meta_train_one_epoch",
     "metagrad",

@@ -59,13 +59,15 @@ def write(
         _remove_leftovers(folder)
 
 
-def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def duplicate(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()
+) -> None:
     """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied.
 
     Files of a checkpoint are never changed, only replaced, so the two are independent from then on.
     """
     source, target = Path(source), Path(target)
-    refuse_foreign(target)
+    refuse_foreign(target, beside)
     text = (source / DESCRIPTION).read_bytes()
     name = str(_read_description(source / DESCRIPTION)["tensors"])
     target.mkdir(parents=True, exist_ok=True)
@@ -143,6 +145,11 @@ def read_description(folder: str | os.PathLike[str], kind: str) -> dict[str, Any
     if description["kind"] != kind:
         raise CheckpointError(f"{folder} holds a {description['kind']}, not a {kind}")
     return description
+
+
+def kind_of(folder: str | os.PathLike[str]) -> str:
+    """Return the kind of the checkpoint in a folder."""
+    return str(_read_description(Path(folder) / DESCRIPTION)["kind"])
 
 
 @contextmanager

@@ -162,7 +162,7 @@ class Gaussian(Likelihood):
         if self.noise is None:
             return self
         noise = (torch.tensor(self.noise, dtype=torch.float64) / scale.double().cpu().flatten()).tolist()
-        return replace(self, noise=tuple(noise))
+        return replace(self, noise=noise[0] if len(noise) == 1 else tuple(noise))
 
 
 @dataclass(frozen=True)

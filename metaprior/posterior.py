@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, overload
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,18 +16,22 @@ from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
+from metaprior.numpy_forecast import NumpyForecast
 from metaprior.scaling import TargetScale
 from metaprior.stages import first_stage_with
 from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
 
+DEFAULT_SAMPLES = 50
+"""Weight samples of a forecast, for ``predict`` and ``evaluate`` of every method."""
+
 NUMBERS_AT_ONCE = 2**23
-"""Weights and activations of about this many numbers (32 MiB in float32) are worked on together: enough to fill a core,
-little to keep. Larger networks take one weight sample, larger images one observation at a time."""
+"""Weights and activations of about this many numbers (32 MiB in float32) are computed together: enough to keep a core
+busy, and little memory. Larger networks take one weight sample at a time, larger images one observation."""
 
 
 def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
-    """Sample indices in groups of about ``NUMBERS_AT_ONCE`` numbers (at least one sample a group)."""
+    """Iterate over groups of sample indices of about ``NUMBERS_AT_ONCE`` numbers, at least one sample each."""
     size = max(1, NUMBERS_AT_ONCE // numbers_per_sample)
     for start in range(0, samples, size):
         yield range(start, min(start + size, samples))
@@ -32,63 +39,75 @@ def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
 
 @dataclass(frozen=True)
 class Posterior:
-    """q(phi) with its network and likelihood (in the network's units) and the way back to the user's units."""
+    """q(phi) with its network and likelihood (in the network's units) and the scale of the user's units."""
 
     network: BayesianNetwork
     likelihood: Likelihood
     weights: WeightDistribution
     target_scale: TargetScale
     input_axes: int | None
-    """Number of axes of x when it was fitted; another one would be taken for something else. None: not known."""
+    """Number of axes that x must have; None if any number is valid."""
     scalar_targets: bool = False
-    """Targets came without a channel axis, so forecasts are given without one."""
+    """Whether targets came without a channel axis, so that forecasts have none either."""
+
+    @overload
+    def predict(
+        self, x: Tensor, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
+    ) -> Forecast: ...
+
+    @overload
+    def predict(
+        self, x: npt.NDArray[Any], *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
+    ) -> NumpyForecast: ...
 
     def predict(
-        self,
-        x: ArrayLike,
-        *,
-        samples: int = 100,
-        seed: int = 0,
-        batch_size: int | None = None,
-    ) -> Forecast:
-        """Forecast for inputs x from ``samples`` draws of the weights, the same ones for the same seed.
-
-        Without a ``batch_size`` it is chosen so that memory stays small whatever the size of x and of the network.
+        self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0, batch_size: int | None = None
+    ) -> Forecast | NumpyForecast:
+        """Return the forecast for inputs x; a NumPy array gives a forecast in NumPy arrays.
 
         The ranks of the current team share the samples, and all get the forecast, bitwise identical to that of one
-        process: what one process works on together is not divided, so a small network's samples are all on one rank.
+        process. Samples that one process computes together are not divided, so a small network's are all on one rank.
+
+        Args:
+            x: inputs, first axis the observations; a tensor or a NumPy array.
+            samples: draws of the weights, at least 2.
+            seed: the same seed gives the same draws.
+            batch_size: observations in one pass through the network; by default chosen so that memory stays small.
         """
+        forecast = self._forecast(x, samples, seed, batch_size)
+        return NumpyForecast(forecast) if isinstance(x, np.ndarray) else forecast
+
+    def _forecast(self, x: ArrayLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
         if samples < 2:
-            raise ValueError(f"samples has to be at least 2, to tell their spread, got {samples}")
+            raise ValueError(f"samples must be at least 2 to have a spread, got {samples}")
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         if self.input_axes is not None and inputs.ndim != self.input_axes:
-            raise ValueError(f"x has shape {tuple(inputs.shape)}; it was fitted with {self.input_axes} axes")
+            raise ValueError(f"x must have {self.input_axes} axes as in fit, got the shape {tuple(inputs.shape)}")
         numbers = self.network.numbers_per_observation(self.weights, inputs)
         if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size has to be at least 1, got {batch_size}")
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
         outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size)
-        checks.refuse_non_finite(
-            outputs, "the network's output", remedy="look for inputs far outside of the training data"
-        )
+        remedy = "look for inputs far outside of the training data"
+        checks.refuse_non_finite(outputs, "the network's output", remedy=remedy)
         forecast = self.likelihood.forecast(outputs, self.weights.plain)
         if isinstance(forecast, GaussianForecast):
             forecast = forecast.rescaled(*self.target_scale)
         return forecast.squeezed() if self.scalar_targets else forecast
 
     def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
-        """Numbers in one observation's way that are other ones for each weight sample: those behind the first random
-        weight. What comes before is computed once for all samples that are worked on together."""
+        """Return how many numbers of one observation differ between weight samples: those behind the first random
+        weight. What comes before is computed once for all samples of a group."""
         try:
             first = first_stage_with(self.network.module, self.network.layout.names)
             return self.network.numbers_behind(first, inputs, self.weights) if first else numbers
-        except (ValueError, TypeError, RuntimeError):  # a module whose stages() are not what we think; all of it, then
+        except (ValueError, TypeError, RuntimeError):  # a module whose stages() mean something else: count everything
             return numbers
 
     def _outputs(self, inputs: Tensor, noise: Noise, groups: Sequence[range], batch_size: int) -> Tensor:
-        """Network outputs (S, N, ...) of all groups of samples, which are divided over the ranks."""
+        """Return network outputs (S, N, ...) of all groups of samples, which are divided over the ranks."""
         team = current_team()
         if team.size == 1:
             return self._outputs_of(groups, inputs, noise, batch_size)
@@ -97,7 +116,7 @@ class Posterior:
         return torch.cat([part for part in parts if len(part)]).to(inputs.device)
 
     def _outputs_of(self, groups: Sequence[range], inputs: Tensor, noise: Noise, batch_size: int) -> Tensor:
-        """Of consecutive groups, computed for one of them and a batch of inputs at a time."""
+        """Return the outputs of consecutive groups, computed one group and one batch of inputs at a time."""
         outputs = torch.empty(0)
         with torch.no_grad(), evaluation_mode(self.network.module):
             for group in groups:
@@ -112,20 +131,21 @@ class Posterior:
         return outputs
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
-        """Weight samples (S, D) of these numbers."""
+        """Return the weight samples (S, D) of these indices."""
         return self.weights.sample(noise.normals(self.weights.mu, group))
 
     def _output(self, phi: Tensor, x: Tensor) -> Tensor:
         return self.network(phi, self.weights.plain, x)
 
     def pruned(self, fraction: float) -> "Posterior":
-        """With the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at 0 (Blundell et al. 2015, 5.1).
+        """Return the posterior with the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at zero
+        (Blundell et al. 2015, 5.1).
 
-        A pruned weight is the point mass at zero: mu = 0 and sigma = 0 (rho = -inf), so its KL to a Gaussian is
-        infinite; prune what is going to predict, not what is going to be trained.
+        A pruned weight is a point mass: mu = 0 and sigma = 0 (rho = -inf). Its KL to a Gaussian is infinite, so prune
+        a posterior that only predicts, not one that is trained further.
         """
         if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction has to lie between 0 and 1, got {fraction}")
+            raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
         count = round(fraction * len(self.weights.mu))
         weakest = self.weights.signal_to_noise().argsort()[:count]
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()

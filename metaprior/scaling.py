@@ -1,9 +1,35 @@
 """Targets in the network's units (standardised) and in the user's."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class TargetMoments(NamedTuple):
+    """Number of observations, and mean and variance of each channel (axis 1) of some targets, in float64."""
+
+    count: int
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of(cls, targets: Tensor) -> "TargetMoments":
+        """Return the moments of targets (N, C, ...)."""
+        axes = [0, *range(2, targets.ndim)]
+        wide = targets.double()
+        return cls(len(targets), wide.mean(axes), wide.var(axes, correction=0))
+
+    @classmethod
+    def pooled(cls, parts: Sequence["TargetMoments"]) -> "TargetMoments":
+        """Return the moments of several sets of targets taken together."""
+        if len(parts) == 1:
+            return parts[0]
+        count = sum(part.count for part in parts)
+        mean = sum((part.mean * (part.count / count) for part in parts), torch.zeros_like(parts[0].mean))
+        squares = (part.count / count * (part.variance + (part.mean - mean) ** 2) for part in parts)
+        return cls(count, mean, sum(squares, torch.zeros_like(mean)))
 
 
 class TargetScale(NamedTuple):
@@ -14,25 +40,28 @@ class TargetScale(NamedTuple):
 
     @classmethod
     def identity(cls, like: Tensor) -> "TargetScale":
-        """No change."""
+        """Return the scale that changes nothing."""
         return cls(torch.zeros((), dtype=like.dtype, device=like.device), torch.ones((), dtype=like.dtype).to(like))
 
     @classmethod
     def standardising(cls, targets: Tensor) -> "TargetScale":
-        """Mean zero and standard deviation one for each channel (axis 1)."""
-        if len(targets) < 2:
+        """Return the scale that gives each channel (axis 1) of ``targets`` mean 0 and standard deviation 1."""
+        return cls.from_moments(TargetMoments.of(targets), targets)
+
+    @classmethod
+    def from_moments(cls, moments: TargetMoments, like: Tensor) -> "TargetScale":
+        """Return the standardising scale for targets of these moments, with the type and the axes of ``like``."""
+        if moments.count < 2:
             raise ValueError("one observation has no spread to standardise by; pass standardize=False")
-        axes = [0, *range(2, targets.ndim)]
-        wide = targets.double()
-        loc, scale = wide.mean(axes), wide.std(axes, correction=0)
+        loc, scale = moments.mean, moments.variance.sqrt()
         if bool((scale <= 1e-12 * loc.abs()).any()):
             raise ValueError(
                 "the targets (or one of their channels) are constant, so they have no scale to standardise by; "
                 "pass standardize=False to fit them as they are"
             )
-        shape = (-1, *[1] * (targets.ndim - 2)) if targets.ndim > 2 else loc.shape
-        return cls(loc.reshape(shape).to(targets), scale.reshape(shape).to(targets))
+        shape = (-1, *[1] * (like.ndim - 2)) if like.ndim > 2 else loc.shape
+        return cls(loc.reshape(shape).to(like), scale.reshape(shape).to(like))
 
     def to_internal(self, targets: Tensor) -> Tensor:
-        """From the user's units."""
+        """Return targets in the network's units."""
         return (targets - self.loc) / self.scale

@@ -1,1 +1,1 @@
-"""What hierarchical variational inference is made of: q(theta; psi), a posterior for every task, and their store."""
+"""The parts of hierarchical variational inference: q(theta; psi), a posterior for every task, and their store."""

@@ -1,7 +1,7 @@
-"""Steps on the posteriors of some tasks, the prior being held: what a visit to a task does.
+"""Steps on the posteriors of some tasks with psi held fixed: what one visit to a task does.
 
-One program for a stack of tasks (small networks) or for one (large ones); with one task, a theta that is known and all
-its data in every step it is Bayes by Backprop, number for number.
+One program serves a stack of tasks (small networks) and a single one (large networks). With one task, a fixed theta and
+all data in every step it is numerically identical to Bayes by Backprop.
 """
 
 import math
@@ -25,15 +25,15 @@ from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
 
 ROWS = 6
-"""Of a record: mu, rho, then Adam's first and second moments of both."""
+"""Rows of a record: mu, rho, then Adam's first and second moments of both."""
 
-COLDEST = 1e-4
+FIRST_KL_WEIGHT = 1e-4
 """Weight of the KL at the start of its warm-up."""
 
 
 @dataclass(frozen=True)
 class LocalSteps:
-    """How a posterior descends; ``HierarchicalVI.fit`` and ``.adapt`` say what each part means."""
+    """The settings of a posterior's descent; ``HierarchicalVI.fit`` and ``.adapt`` explain each."""
 
     steps: int
     batch_size: int = 128
@@ -50,26 +50,26 @@ class LocalSteps:
             raise ValueError(f"kl_warmup is a fraction of the training and has to lie in 0..1, got {self.kl_warmup}")
 
     def num_batches(self, observations: int) -> int:
-        """In a pass over so many."""
+        """Return the number of mini-batches in one pass over the observations."""
         return math.ceil(observations / self.batch_size)
 
     def lr_at(self, step: float) -> float:
-        """The learning rate falls to zero along a cosine."""
+        """Return the learning rate at a step, which falls to zero along a cosine."""
         return 0.5 * self.lr * (1 + math.cos(math.pi * step / self.steps))
 
-    def warmth_at(self, step: int) -> float:
-        """Weight of the KL, which rises to one by the same factor in every step."""
+    def kl_weight_at(self, step: int) -> float:
+        """Return the weight of the KL at a step, which rises to one by the same factor in every step."""
         warmup = self.kl_warmup * self.steps
-        return COLDEST ** (1 - (step + 1) / warmup) if step + 1 < warmup else 1.0
+        return FIRST_KL_WEIGHT ** (1 - (step + 1) / warmup) if step + 1 < warmup else 1.0
 
 
 def new_record(q: WeightDistribution) -> Tensor:
-    """A record (6, D) that has not taken a step."""
+    """Return the record (6, D) of a posterior that has not taken a step."""
     return torch.stack([q.mu, q.rho, *[torch.zeros_like(q.mu)] * (ROWS - 2)])
 
 
 class Stack(NamedTuple):
-    """Posteriors of B tasks of equal size that have taken equally many steps: records (B, 6, D) and their data."""
+    """B tasks of equal size whose posteriors have taken equally many steps: records (B, 6, D) and data."""
 
     names: Sequence[str]
     indices: Sequence[int]
@@ -79,17 +79,17 @@ class Stack(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Observations of each task."""
+        """Return the number of observations of each task."""
         return self.data[0].size
 
     @property
     def weights(self) -> WeightDistribution:
-        """mu and rho, (B, D) each."""
+        """Return mu and rho, (B, D) each."""
         return WeightDistribution(self.records[:, 0], self.records[:, 1])
 
 
 class Visit(NamedTuple):
-    """What steps on a stack came to: its records, and for each task the mean terms, summed over its data."""
+    """The result of a visit: the stack's records, and for each task the mean terms, summed over its data."""
 
     records: Tensor
     nll: Tensor
@@ -117,7 +117,7 @@ class SharedParameters:
                 self._adam.state[value] = _adam_state(first.clone(), second.clone(), steps)
 
     def step(self, lr: float) -> None:
-        """Descend by the gradients that are there, and forget them."""
+        """Take a step along the accumulated gradients, and reset them."""
         if self._adam is None:
             return
         for group in self._adam.param_groups:
@@ -127,7 +127,7 @@ class SharedParameters:
 
     @property
     def moments(self) -> dict[str, Tensor]:
-        """Adam's, by name."""
+        """Return Adam's moments by name."""
         state = {} if self._adam is None else self._adam.state
         kept = {name: state[value] for name, value in self.values.items() if value in state}
         first = {f"first.{name}": entry["exp_avg"] for name, entry in kept.items()}
@@ -135,25 +135,25 @@ class SharedParameters:
 
     @property
     def steps(self) -> int:
-        """How many were taken."""
+        """Return the number of steps that were taken."""
         taken = [entry["step"] for entry in self._adam.state.values()] if self._adam is not None else []
         return int(taken[0]) if taken else 0
 
     def detached(self) -> dict[str, Tensor]:
-        """The numbers, copied."""
+        """Return a copy of the values."""
         return {name: value.detach().clone() for name, value in self.values.items()}
 
 
 @dataclass(frozen=True)
 class LocalDescent:
-    """Network, likelihood and noise: what every visit needs."""
+    """Network, likelihood (in the network's units) and noise: what every visit needs."""
 
     network: BayesianNetwork
     likelihood: Likelihood
     noise: Noise
 
     def tasks_at_once(self, plan: LocalSteps, numbers_per_observation: int) -> int:
-        """Posteriors that are stacked: few enough for their weights and activations to be small."""
+        """Return how many posteriors are stacked, few enough for weights and activations to stay small."""
         numbers = max(ROWS * self.network.layout.dimension, plan.batch_size * numbers_per_observation)
         return max(1, NUMBERS_AT_ONCE // (plan.samples * numbers))
 
@@ -168,10 +168,17 @@ class LocalDescent:
         weight: float = 1.0,
         shared_lr: Sequence[float] | None = None,
     ) -> Visit:
-        """Take the plan's steps ``steps`` on a stack.
+        """Take some of a plan's steps on a stack, and return its records and terms.
 
-        ``weight``: of these tasks' gradient by the shared parameters, one observation of all tasks counting 1 on
-        average; ``shared_lr``: learning rates for them at each step; None: they stay as they are.
+        Args:
+            stack: the tasks' records and data.
+            psi: the prior, which is held fixed.
+            shared: the parameters that all tasks share.
+            plan: settings of the whole descent.
+            steps: the steps of the plan to take.
+            weight: weight of these tasks' gradient with respect to the shared parameters; on average over all tasks an
+                observation has weight 1.
+            shared_lr: learning rates of the shared parameters at each step; None leaves them as they are.
         """
         mu, rho = (stack.records[:, row].clone().requires_grad_() for row in (0, 1))
         adam = torch.optim.Adam([mu, rho], fused=mu.device.type in ("cpu", "cuda"))
@@ -186,7 +193,7 @@ class LocalDescent:
             adam.param_groups[0]["lr"] = plan.lr_at(step)
             noises = [self.noise.at(task=index, step=stack.steps_taken + count) for index in stack.indices]
             batch = next(batches)
-            terms = self._accumulate_gradient(q, psi, batch, stack.size, noises, plan, plan.warmth_at(step))
+            terms = self._accumulate_gradient(q, psi, batch, stack.size, noises, plan, plan.kl_weight_at(step))
             _refuse_divergence(terms, stack.names, step)
             adam.step()
             adam.zero_grad()
@@ -198,8 +205,8 @@ class LocalDescent:
         moments = [adam.state[value][name] for name in ("exp_avg", "exp_avg_sq") for value in (mu, rho)]
         records = torch.stack([mu.detach(), rho.detach(), *moments], 1)
         _refuse_non_finite(records, stack.names)
-        # In the gradient every batch of a pass counts the same; in the sum that is shown, every observation does.
-        nll = sums.nll * stack.size / plan.num_batches(stack.size)  # of the observations that were seen
+        # In the gradient every batch of a pass has the same weight; in the reported sum every observation has.
+        nll = sums.nll * stack.size / plan.num_batches(stack.size)  # sum over the observations that were seen
         return Visit(records, nll * stack.size / seen, sums.kl * stack.size / len(steps))
 
     def _accumulate_gradient(
@@ -210,9 +217,9 @@ class LocalDescent:
         size: int,
         noises: Sequence[Noise],
         plan: LocalSteps,
-        warmth: float,
+        kl_weight: float,
     ) -> Terms:
-        """Add the gradient of the tasks' free energies to the leaves of q; the terms per observation, (B,) each."""
+        """Add the gradient of the tasks' free energies to the leaves of q; return the terms per observation, (B,)."""
         sums = Terms(torch.zeros_like(q.mu[:, 0]), torch.zeros_like(q.mu[:, 0]))
         num_batches = plan.num_batches(size)
         for group in sample_groups(plan.samples, ROWS * q.mu.numel()):
@@ -225,12 +232,12 @@ class LocalDescent:
                 num_batches=num_batches,
                 kl_share=1 / num_batches,
             ).scaled(len(group) / plan.samples)
-            (terms.nll + warmth * terms.kl).sum().backward()
+            (terms.nll + kl_weight * terms.kl).sum().backward()
             sums += terms.detached()
         return sums
 
     def nll(self, phis: Tensor, data: Examples, plain: Mapping[str, Tensor]) -> Tensor:
-        """-log p(D_i | phi), summed over data and averaged over samples: phis (B, S, D), data (B, N, ...) -> (B,)."""
+        """Return -log p(D_i | phi), summed over data (B, N, ...) and averaged over samples phis (B, S, D): (B,)."""
 
         def of_sample(phi: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return self.likelihood.nll(self.network(phi, plain, x), y, plain).sum()
@@ -241,7 +248,7 @@ class LocalDescent:
         return self.network.map_samples(of_task, phis, *data)
 
     def _minibatches(self, stack: Stack, plan: LocalSteps) -> Iterator[Examples]:
-        """Each task's next minibatches, stacked, without end: every pass over the data has an order of its own."""
+        """Iterate without end over each task's next mini-batches, stacked; every pass shuffles the data anew."""
         if plan.num_batches(stack.size) == 1:
             yield from repeat(_stacked(stack.data))
         turn, place = divmod(stack.steps_taken, plan.num_batches(stack.size))
@@ -271,7 +278,7 @@ def _refuse_divergence(terms: Terms, names: Sequence[str], step: int) -> None:
         for name, value in zip(names, values.tolist(), strict=True):
             if not math.isfinite(value):
                 raise TrainingDiverged(
-                    f"the {what} of {name!r} became {value} at local step {step}; this step was not kept. Try a "
+                    f"the {what} of {name!r} became {value} at local step {step}; the step was not kept. Try a "
                     "smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
                 )
 

@@ -1,4 +1,4 @@
-"""A round: the posteriors of a mini-batch of tasks descend, then psi is fitted to all posteriors."""
+"""The rounds of a fit: the posteriors of a mini-batch of tasks descend, then psi is fitted to all posteriors."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,52 +8,55 @@ from itertools import groupby
 
 import torch
 
-from metaprior.hierarchy.hyper_posterior import refitted
+from metaprior.hierarchy.hyper_posterior import fit_psi
 from metaprior.hierarchy.local_descent import LocalDescent, Stack, new_record
-from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State
+from metaprior.hierarchy.state import FitPlan, State
 from metaprior.hierarchy.store import Entry, PosteriorStore
+from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
 
 SWEEPS, LAST_SWEEPS = 3, 200
-"""Of psi in a round, which goes on from the last one's; and at the end of a fit."""
+"""Sweeps over psi after a round (each continues from the last), and at the end of a fit."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What every round needs: where posteriors lie, where data come from, how they descend, where new ones start."""
+    """What every round of one fit needs, and ``run``, which takes the next one."""
 
     store: PosteriorStore
     data_of: Callable[[Entry], Examples]
     descent: LocalDescent
     hyperprior: GaussianHyperprior | WeightDistribution
-    """A theta that is known is never learned: psi stays as it is."""
+    """Where theta is fixed, psi stays as it is."""
     start: Callable[[], WeightDistribution]
+    """Returns where a new posterior starts."""
     numbers_per_observation: int
 
     @cached_property
     def live(self) -> list[int]:
-        """Places of the tasks that take part."""
+        """Return the positions in the store of the tasks that take part."""
         return [index for index, entry in enumerate(self.store.entries) if not entry.forgotten]
 
     @cached_property
     def _observations(self) -> int:
-        """Of all tasks together."""
+        """Return the number of observations of all tasks together."""
         return sum(self.store.entries[index].observations for index in self.live)
 
     def in_all(self, state: State) -> int:
-        """Rounds of the present fit."""
-        return state.fit_plan.epochs * self._in_epoch(state.fit_plan)
+        """Return the number of rounds of the present fit."""
+        plan = _plan_of(state)
+        return plan.epochs * self._in_epoch(plan)
 
     def _in_epoch(self, plan: FitPlan) -> int:
-        """Rounds in which every task has its turn once."""
+        """Return the number of rounds in which every task is visited once."""
         return math.ceil(len(self.live) / plan.task_batch)
 
     def run(self, state: State, noise: Noise) -> None:
-        """The next round of a fit, and what belongs to the end of an epoch and of the whole."""
-        plan, live = state.fit_plan, self.live
+        """Take the next round, and add a record to the history after the last one of an epoch."""
+        plan, live = _plan_of(state), self.live
         epoch, part = divmod(state.rounds, self._in_epoch(plan))
         order = torch.randperm(len(live), generator=noise.fork("order").at(step=epoch).generator()).tolist()
         chosen = [live[place] for place in order[part * plan.task_batch : (part + 1) * plan.task_batch]]
@@ -63,19 +66,21 @@ class Rounds:
         state.rounds += 1
         state.finished = state.rounds == self.in_all(state)
         if isinstance(self.hyperprior, GaussianHyperprior):
-            state.psi = refitted(state.psi, state.sums, self.hyperprior, LAST_SWEEPS if state.finished else SWEEPS)
+            state.psi = fit_psi(state.psi, state.sums, self.hyperprior, LAST_SWEEPS if state.finished else SWEEPS)
         if part + 1 == self._in_epoch(plan):
-            state.history.append(self._terms(state))
+            state.history.append(self._record(state, plan))
 
-    def _terms(self, state: State) -> HierarchyTerms:
-        """The objective, each task's part as of its last visit."""
+    def _record(self, state: State, plan: FitPlan) -> EpochRecord:
+        """Return the objective per observation, each task's part as of its last visit."""
         entries = [self.store.entries[index] for index in self.live]
-        hyper_kl = state.psi.kl_to(self.hyperprior)
-        return HierarchyTerms(sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), hyper_kl)
+        sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), state.psi.kl_to(self.hyperprior)
+        nll, kl, hyper = (value / self._observations for value in sums)
+        steps, number = plan.local_steps * len(entries), len(state.history) + 1
+        return EpochRecord(number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries))
 
     def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range) -> None:
         local, live = plan.local(), self.live
-        # Every stack takes a step of its own on what is shared: one of few tasks counts less than one of many.
+        # Every stack takes a step of its own on the shared parameters: a stack of few tasks counts less.
         most = min(plan.task_batch, len(live), self._at_once(plan))
         visit = self.descent.visit(
             stack,
@@ -89,14 +94,14 @@ class Rounds:
         after = WeightDistribution(visit.records[:, 0], visit.records[:, 1])
         state.sums = state.sums.changed(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
-            known = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}
-            self.store.write(index, visit.records[place], steps=stack.steps_taken + len(steps), **known)
+            terms = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}
+            self.store.write(index, visit.records[place], steps=stack.steps_taken + len(steps), **terms)
 
     def _at_once(self, plan: FitPlan) -> int:
         return self.descent.tasks_at_once(plan.local(), self.numbers_per_observation)
 
     def _stacks(self, chosen: Sequence[int], plan: FitPlan) -> Iterator[Stack]:
-        """Tasks of equal shapes and equally many steps, in stacks that are small enough, in a fixed order."""
+        """Iterate over stacks of tasks with equal shapes and equally many steps, in a fixed order."""
         at_once = self._at_once(plan)
 
         def kind(index: int) -> tuple[int, str]:
@@ -110,3 +115,8 @@ class Rounds:
                 records = torch.stack([self.store.read(index) if taken else new_record(self.start()) for index in part])
                 data = [self.data_of(self.store.entries[index]) for index in part]
                 yield Stack(names, part, records.to(data[0].x.device), taken, data)
+
+
+def _plan_of(state: State) -> FitPlan:
+    assert state.plan is not None, "a fit has begun"
+    return state.plan

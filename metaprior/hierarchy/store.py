@@ -1,16 +1,17 @@
-"""Posteriors of many tasks on disk: memory-mapped, one record a task, never torn.
+"""The posteriors of many tasks on disk: memory-mapped, one record for each task, consistent after a crash.
 
-A store is a checkpoint folder (``metaprior.checkpoint``) with one more file, ``posteriors.bin``: for every task two
-**slots** of R x D numbers (mu, rho, and their optimiser's moments). The checkpoint says which slot of each task holds;
-new numbers go to the other one. ``commit`` first brings the slots to the disk and then replaces the checkpoint in one
-step. So a process that is killed at any moment leaves the state of the last commit, whole: all posteriors, psi and the
-place in the training, of the same instant.
+A store is a checkpoint folder (``metaprior.checkpoint``) with one more file, ``posteriors.bin``, which has two
+**slots** of R x D numbers for every task (mu, rho, and their optimiser's moments). The checkpoint says which slot of
+each task is valid; new numbers go to the other one. ``commit`` first syncs the slots to the disk and then replaces the
+checkpoint in one atomic step. A process that is killed at any moment therefore leaves the state of the last commit:
+all posteriors, psi and the position in the training, of the same instant.
 
-Only the records in use are mapped, and only as long as they are copied: memory does not grow with the number of tasks.
+Only the records in use are mapped, and only while they are copied: memory does not grow with the number of tasks.
 """
 
 import errno
 import os
+import shutil
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,44 +35,44 @@ except ImportError:  # not a POSIX system: nothing keeps a second process out
 FILE = "posteriors.bin"
 SLOTS = 2
 CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-"""What file systems say that have no such thing."""
+"""Errors of file systems that cannot reserve space."""
 TYPES: dict[torch.dtype, np.dtype[Any]] = {torch.float32: np.dtype("<f4"), torch.float64: np.dtype("<f8")}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a task besides its numbers."""
+    """The metadata of a task's record."""
 
     name: str
     observations: int
     shapes: str
-    """Of its data: tasks of the same shapes can be worked on together."""
+    """Shapes of its data: tasks of the same shapes can be stacked."""
     fingerprint: str
-    """Of its data; they may not change."""
+    """Digest of its data, which must not change."""
     steps: int = 0
-    """Local steps that its posterior has taken; 0: there is no record yet."""
+    """Local steps that its posterior has taken; 0 if there is no record yet."""
     slot: int = 0
     checksum: int = 0
     nll: float = 0.0
-    """Of its data, summed, when it was last worked on."""
+    """Negative log-likelihood of its data, summed, at its last visit."""
     kl: float = 0.0
-    """From q(theta), at the same time."""
+    """Expected KL from q(theta), at the same visit."""
     forgotten: bool = False
-    """The user took it out; its place stays empty."""
+    """Whether the user took it out; its position stays empty."""
 
 
 class PosteriorStore:
-    """The records of a folder. Many may read; one at a time may write (``locked``)."""
+    """The records in a folder. Many processes may read; one at a time may write (``locked``)."""
 
     entries: list[Entry]
-    """As they are now; a commit makes them last."""
+    """The present metadata; ``commit`` makes them permanent."""
 
     def __init__(
         self, folder: str | os.PathLike[str], kind: str, rows: int, dimension: int, dtype: torch.dtype
     ) -> None:
         self.folder, self.kind = Path(folder), kind
         if self.folder.exists() and not self.folder.is_dir():
-            raise NotADirectoryError(f"a store is a folder, but {self.folder} is a file")
+            raise NotADirectoryError(f"store must be a folder, got the file {self.folder}")
         self._shape, self._type = (rows, dimension), TYPES[dtype]
         self._record_bytes = rows * dimension * self._type.itemsize
         self.entries = []
@@ -80,16 +81,16 @@ class PosteriorStore:
 
     @property
     def path(self) -> Path:
-        """The file with the numbers."""
+        """Return the path of the file with the numbers."""
         return self.folder / FILE
 
     @property
     def exists(self) -> bool:
-        """Whether there is something to take up."""
+        """Return whether the folder holds a commit."""
         return (self.folder / checkpoint.DESCRIPTION).exists()
 
-    def take_up(self, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Continue with the tasks as the checkpoint's description has them."""
+    def open(self, tasks: Sequence[Mapping[str, Any]]) -> None:
+        """Continue with the tasks of a checkpoint's description."""
         entries = [Entry(**task) for task in tasks]
         ends = [self._offset(i, entry.slot) + self._record_bytes for i, entry in enumerate(entries) if entry.steps]
         found = self.path.stat().st_size if self.path.exists() else 0
@@ -101,10 +102,10 @@ class PosteriorStore:
         self.entries, self._committed = entries, list(entries)
 
     def read(self, index: int) -> Tensor:
-        """A task's record (R, D), copied."""
+        """Return a copy of a task's record (R, D)."""
         entry = self.entries[index]
         if not entry.steps:
-            raise KeyError(f"the posterior of {entry.name!r} has not been worked on yet, so it is not in the store")
+            raise KeyError(f"the store has no posterior of {entry.name!r} yet: the task was not visited")
         values = np.array(self._mapped(index, entry.slot, "r"))
         if zlib.crc32(values.data) != entry.checksum:
             raise CheckpointError(
@@ -113,48 +114,61 @@ class PosteriorStore:
             )
         return torch.from_numpy(values)
 
-    def write(self, index: int, record: Tensor, **known: Any) -> None:
-        """Put a task's record beside the committed one; ``known`` are fields of its entry that change with it."""
+    def write(self, index: int, record: Tensor, **fields: Any) -> None:
+        """Write a task's record beside the committed one; ``fields`` of its entry change with it."""
         values = np.ascontiguousarray(record.detach().cpu().numpy(), self._type)
         if values.shape != self._shape:
-            raise ValueError(f"a record has the shape {self._shape}, got {values.shape}")
+            raise ValueError(f"a record must have the shape {self._shape}, got {values.shape}")
         slot = self._free_slot(index)
         self._reserve(self._offset(index, slot))
         mapped = self._mapped(index, slot, "r+")
         mapped[...] = values
-        self.entries[index] = replace(self.entries[index], slot=slot, checksum=zlib.crc32(values.data), **known)
+        self.entries[index] = replace(self.entries[index], slot=slot, checksum=zlib.crc32(values.data), **fields)
 
     def forget(self, index: int) -> None:
-        """Leave a task's place empty; its name and the fingerprint of its data go too."""
+        """Remove a task's entry, with its name and fingerprint; its position stays empty."""
         self.entries[index] = Entry("", 0, "", "", forgotten=True)
 
     def wipe(self, index: int) -> None:
-        """Overwrite the numbers of a task that was forgotten, and committed so."""
+        """Overwrite the numbers of a task whose removal was committed."""
         for slot in range(SLOTS):
             if self._offset(index, slot) + self._record_bytes <= os.fstat(self._open_file().fileno()).st_size:
                 self._mapped(index, slot, "r+")[...] = 0
         os.fsync(self._open_file().fileno())
 
     def commit(self, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-        """Make everything that was written last, together with the tensors and the description."""
+        """Make everything that was written permanent, together with the tensors and the description."""
         os.fsync(self._open_file().fileno())
         tasks = [asdict(entry) for entry in self.entries]
         checkpoint.write(self.folder, self.kind, tensors, {**description, "tasks": tasks}, beside=(FILE,))
         self._committed = list(self.entries)
 
+    def copy_to(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the last commit to a new folder; a copy to the store's own folder is already there."""
+        target = Path(folder)
+        if target.resolve() == self.folder.resolve():
+            return
+        if (target / checkpoint.DESCRIPTION).exists():
+            raise CheckpointError(f"{target} already holds a checkpoint; give an empty or new folder")
+        checkpoint.refuse_foreign(target, beside=(FILE,))
+        target.mkdir(parents=True, exist_ok=True)
+        with self.locked():  # no commit between the two files
+            shutil.copyfile(self.path, target / FILE)
+            checkpoint.duplicate(self.folder, target, beside=(FILE,))
+
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes meanwhile (the folder is made if need be); what is not committed will never have been."""
+        """Keep other writers out; make the folder if necessary; on exit drop everything that was not committed."""
         checkpoint.refuse_foreign(self.folder, beside=(FILE,))
         self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)  # not for appending, where room is not reserved
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)  # append mode would not reserve space
         with os.fdopen(descriptor, "r+b") as self._file:
             try:
                 if fcntl is not None:
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CheckpointError(
-                    f"{self.folder} is being written by another process, or another object of this one; wait for it, "
+                    f"{self.folder} is being written by another process, or by another object of this one; wait for it, "
                     "or use another store"
                 ) from None
             try:
@@ -168,7 +182,7 @@ class PosteriorStore:
         return self._file
 
     def _free_slot(self, index: int) -> int:
-        """The slot that the last commit does not count on."""
+        """Return the slot that the last commit does not use."""
         taken = self._committed[index] if index < len(self._committed) else None
         return 1 - taken.slot if taken is not None and taken.steps else 0
 
@@ -176,7 +190,7 @@ class PosteriorStore:
         return (index * SLOTS + slot) * self._record_bytes
 
     def _reserve(self, offset: int) -> None:
-        """Room for a record: to write through a map to a disk that is full would kill the process."""
+        """Reserve space for a record: writing through a map to a full disk would kill the process."""
         file = self._open_file()
         try:
             os.posix_fallocate(file.fileno(), offset, self._record_bytes)

@@ -1,4 +1,4 @@
-"""All data of each task: checked on their way in, and recognised when they come again."""
+"""All data of each task: checked when a fit begins, and recognised when they are fetched again."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,22 +11,22 @@ from tqdm import tqdm
 from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
+from metaprior.scaling import TargetMoments, TargetScale
 from metaprior.tasks.source import Tasks, length_of
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, as_examples, as_task
 
 TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
-"""Tasks with a length, of which support and query set are taken together; or examples (x, y) by name."""
+"""Tasks with a length, whose support and query sets are taken together; or examples (x, y) by name."""
 
-
-GLANCE = 1000
-"""Numbers of inputs and of targets that are compared when a task's data are fetched again."""
+COMPARED_NUMBERS = 1000
+"""Inputs and targets (each) that are compared when a task's data are fetched again."""
 
 
 class CheckedTasks:
-    """Every task's data in the network's types, fetched when they are asked for.
+    """Every task's data in the network's types, fetched lazily.
 
-    All are looked at once when this is made: whether they are usable, and what they will be recognised by (``entries``:
-    name, size, fingerprint).
+    The constructor goes through all tasks once: it raises for data that cannot be used, and records what a task will
+    be recognised by (``entries``: name, size, fingerprint).
     """
 
     entries: list[Entry]
@@ -34,100 +34,102 @@ class CheckedTasks:
     def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
         self._tasks, self._problem = _as_tasks(data), problem
         self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
-        self._glances: list[str] = []
+        self._samples: list[str] = []
+        self._moments: list[TargetMoments] = []
         numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
         self.entries = [self._entry(number) for number in numbers]
         self._numbers = {entry.name: number for number, entry in enumerate(self.entries)}
         if len(self._numbers) < len(self.entries):
             names = [entry.name for entry in self.entries]
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"two tasks are called {twice!r}; a posterior is found by its task's name, so all differ")
+            raise ValueError(f"task names must differ, because posteriors are found by name; got {twice!r} twice")
 
-    def __iter__(self) -> Iterator[tuple[str, Examples]]:
-        """Name and data of each."""
-        return ((entry.name, self.data_of(entry)) for entry in self.entries)
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
 
-    def data_of(self, entry: Entry) -> Examples:
-        """The data that were there when the task was first looked at, or an error."""
+    def data_of(self, entry: Entry, scale: TargetScale) -> Examples:
+        """Return a task's data in the network's units; raise if they changed since the constructor saw them."""
         number = self._numbers[entry.name]
-        data = self._in_types(_everything(self._tasks[number]))
-        if _glance(data) != self._glances[number]:
+        data = self._converted(_all_examples(self._tasks[number]))
+        if _sample(self._rounded(data)) != self._samples[number]:
             raise ValueError(
-                f"the data of {entry.name!r} changed during the training: asking twice for a task has to give the same"
+                f"the data of {entry.name!r} changed during the training: a source must give the same task whenever "
+                "it is asked for the same index"
             )
-        return data
+        if not self._problem.likelihood.continuous:
+            return self._rounded(data)
+        return self._rounded(Examples(data.x, scale.to_internal(checks.at_least_single(data.y))))
+
+    def target_scale(self) -> TargetScale:
+        """Return the scale that standardises the targets of all tasks together."""
+        like = checks.at_least_single(self._converted(_all_examples(self._tasks[0])).y)
+        return TargetScale.from_moments(TargetMoments.pooled(self._moments), like)
 
     @property
     def scalar_targets(self) -> bool:
-        """Whether real-valued targets come without a channel axis."""
-        first = self._tasks[0]
-        return self._problem.likelihood.continuous and _everything(first).y.ndim < self._checked(first).y.ndim
+        """Return whether real-valued targets come without a channel axis."""
+        first = _all_examples(self._tasks[0])
+        return self._problem.likelihood.continuous and first.y.ndim < self._converted(first).y.ndim
 
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
-        data = self._checked(task)
-        self._glances.append(_glance(data))
-        return Entry(task.name, data.size, _shapes(data), fingerprint(data))
-
-    def _checked(self, task: Task) -> Examples:
-        """The network is run on the first task of every kind; numbers, types and shapes of all are looked at."""
-        network = self._problem.network
         try:
-            data = _everything(task)
-            x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
-            y = checks.as_tensor(data.y, "y", device=network.device)
-            checks.same_length(x, y)
-            if _kind(x) not in self._output_shapes:
-                self._output_shapes[_kind(x)] = network.check_forward(x)
-            checked = self._in_types(Examples(x, y))
-            checks.refuse_non_finite(checked.y, f"y (converted to {network.dtype})")
-            return checked
+            data = self._checked(task)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{getattr(task, 'name', task)}: {error}") from error
+        if self._problem.likelihood.continuous:
+            self._moments.append(TargetMoments.of(data.y))
+        rounded = self._rounded(data)
+        self._samples.append(_sample(rounded))
+        return Entry(task.name, data.size, _shapes(rounded), fingerprint(rounded))
 
-    def _in_types(self, data: Examples) -> Examples:
-        """As the network and the likelihood take them."""
+    def _checked(self, task: Task) -> Examples:
+        """Check numbers, types and shapes; the network is run on the first task of every input shape."""
+        network, data = self._problem.network, _all_examples(task)
+        x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
+        y = checks.as_tensor(data.y, "y", device=network.device)
+        checks.same_length(x, y)
+        if _kind(x) not in self._output_shapes:
+            self._output_shapes[_kind(x)] = network.check_forward(x)
+        checked = self._converted(Examples(x, y))
+        checks.refuse_non_finite(self._rounded(checked).y, f"y (converted to {network.dtype})")
+        return checked
+
+    def _converted(self, data: Examples) -> Examples:
+        """Return inputs in the network's type, and targets as the likelihood takes them, in their own precision."""
         network = self._problem.network
         x, y = data.x.to(network.device), data.y.to(network.device)
         x = x.to(network.dtype) if x.is_floating_point() else x
-        y = self._problem.likelihood.check_targets(y, self._output_shapes[_kind(x)])
-        return Examples(x, y.to(network.dtype) if y.is_floating_point() else y)
+        return Examples(x, self._problem.likelihood.check_targets(y, self._output_shapes[_kind(x)]))
+
+    def _rounded(self, data: Examples) -> Examples:
+        """Return examples with floating-point targets in the network's type."""
+        y = data.y.to(self._problem.network.dtype) if data.y.is_floating_point() else data.y
+        return Examples(data.x, y)
 
 
 def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
-    """Whether inputs are real numbers, and the shape of one."""
+    """Return whether inputs are real numbers, and the shape of one observation."""
     return x.is_floating_point(), tuple(x.shape[1:])
 
 
 def _as_tasks(data: TaskData) -> Sequence[Task]:
-    """Tasks by index and with a length; examples by name become tasks without a query set."""
+    """Return tasks by index, with a length; examples by name become tasks without a query set."""
     if isinstance(data, Mapping):
         tasks = [Task(as_examples(pair, name), Examples(*[torch.empty(0)] * 2), name) for name, pair in data.items()]
-        length_of(tasks)  # says so if there are none
+        length_of(tasks)  # raises if there are none
         return tasks
     if length_of(data) is None:
         raise TypeError(
-            "every task has a posterior of its own here, so there has to be an end to them: "
+            "tasks must have an end, because every task gets a posterior of its own; "
             "[source[i] for i in range(100)] are the first hundred"
         )
     return data  # type: ignore[return-value]
 
 
-def as_examples(pair: object, name: str) -> Examples:
-    """A pair (x, y), or an error that says what it is instead."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        found = f"{len(pair)} things" if isinstance(pair, tuple | list) else type(pair).__name__
-        raise TypeError(f"{name}: examples are a pair (x, y) of tensors or arrays, got {found}")
-    return Examples(*pair)
-
-
-def _everything(task: Task) -> Examples:
-    """Support and query set together."""
-    if not isinstance(task, Task):
-        raise TypeError(
-            f"tasks are metaprior.Task(support, query, name), or a dictionary of examples (x, y) by name; got a "
-            f"{type(task).__name__}"
-        )
+def _all_examples(given: Task) -> Examples:
+    """Return support and query set together."""
+    task = as_task(given)
     parts = [task.support, *([task.query] if len(task.query.x) else [])]
     return Examples(_joined([part.x for part in parts], "x"), _joined([part.y for part in parts], "y"))
 
@@ -136,7 +138,7 @@ def _joined(values: Sequence[object], name: str) -> Tensor:
     tensors = [checks.as_plain_tensor(value, name) for value in values]
     if len({tensor.shape[1:] for tensor in tensors}) > 1:
         shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"{name} of support and query set have shapes {shapes}, which do not belong together")
+        raise ValueError(f"{name} of support and query set must have the same shape behind the first axis, got {shapes}")
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
@@ -145,34 +147,35 @@ def _shapes(examples: Examples) -> str:
 
 
 def fingerprint(examples: Examples) -> str:
-    """The same for the same numbers in the same types and shapes."""
+    """Return a digest of the numbers, types and shapes of some examples."""
     digest = hashlib.blake2b(_shapes(examples).encode(), digest_size=16)
     for values in examples:
         digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def _glance(examples: Examples) -> str:
-    """A fingerprint of a few of the numbers, for data that are fetched again and again."""
+def _sample(examples: Examples) -> str:
+    """Return a digest of a few of the numbers, which is cheap enough for every visit."""
     flat = (values.reshape(-1) for values in examples)
-    few = Examples(*(values[:: max(1, len(values) // GLANCE)].contiguous() for values in flat))
+    few = Examples(*(values[:: max(1, len(values) // COMPARED_NUMBERS)].contiguous() for values in flat))
     return f"{_shapes(examples)} {fingerprint(few)}"
 
 
 def new_tasks(stored: Sequence[Entry], given: Sequence[Entry], *, growing: bool, folder: Path) -> list[Entry]:
-    """The given tasks that the store does not have yet.
+    """Return the given tasks that the store does not have yet.
 
-    Raises if one of the store is gone or has other data, or if there are new ones where none may come (``growing``).
+    Raises:
+        ValueError: if a stored task is missing or has other data, or if tasks are new and ``growing`` is false.
     """
     before = {entry.name: entry for entry in stored if not entry.forgotten}
     now = {entry.name: entry for entry in given}
-    gone = [name for name in before if name not in now]
+    missing = [name for name in before if name not in now]
     changed = [name for name, entry in before.items() if name in now and now[name].fingerprint != entry.fingerprint]
     new = [entry for entry in given if entry.name not in before]
-    if gone:
+    if missing:
         raise ValueError(
-            f"{len(gone)} of the {len(before)} tasks in {folder} are not among the given ones, first {gone[0]!r}. "
-            "Give them again, or take them out with forget(name); nothing was changed"
+            f"{len(missing)} of the {len(before)} tasks in {folder} are not among the given ones, first "
+            f"{missing[0]!r}. Give them again, or take them out with forget(name); nothing was changed"
         )
     if changed:
         then, present = before[changed[0]].observations, now[changed[0]].observations
@@ -182,7 +185,7 @@ def new_tasks(stored: Sequence[Entry], given: Sequence[Entry], *, growing: bool,
         )
     if new and not growing:
         raise ValueError(
-            f"{len(new)} tasks are new, first {new[0].name!r}: a fit that was stopped is first finished with the tasks "
-            "it was started with (resume=True); then call fit with all"
+            f"{len(new)} tasks are new, first {new[0].name!r}: a stopped fit must first be finished with the tasks it "
+            "was started with (resume=True); then call fit with all"
         )
     return new

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior.errors import TrainingDiverged
+from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
@@ -30,7 +31,7 @@ HELD_OUT_SAMPLES = 16
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs and targets as network and likelihood take them."""
+    """Inputs and targets in the network's types and units."""
 
     x: Tensor
     y: Tensor
@@ -44,7 +45,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Minibatch:
-    """Some of the data, and its place in the whole: batch i of M, which pays the share pi_i of the KL."""
+    """Batch i of M of the data, which has the share pi_i of the KL."""
 
     data: Data
     num_observations: int
@@ -54,7 +55,7 @@ class Minibatch:
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that the free energy is made of, except data and weights."""
+    """Everything that the free energy depends on, except data and weights."""
 
     network: BayesianNetwork
     likelihood: Likelihood
@@ -63,12 +64,12 @@ class Model:
     numbers_per_observation: int = 1
 
     def sample_groups(self, samples: int, observations: int) -> Iterator[range]:
-        """Weight samples that are worked on together, few enough for their weights and activations to be small."""
+        """Iterate over groups of weight samples whose weights and activations stay small."""
         weights = self.network.layout.dimension
         return sample_groups(samples, max(weights, observations * self.numbers_per_observation))
 
     def nll_and_kl(self, q: WeightDistribution, data: Data, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Monte Carlo E_q[-log p(D|w)], summed over data, and KL(q || p), from the weight samples of noise (S, D)."""
+        """Return Monte Carlo E_q[-log p(D|w)], summed over data, and KL(q || p), for weight noise (S, D)."""
         phis = q.sample(noise)
 
         def nll(phi: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ class Model:
         return self.network.map_samples(nll, phis).mean(), self.prior.kl_from(q, phis)
 
     def minibatch_terms(self, q: WeightDistribution, batch: Minibatch, noise: Tensor) -> Terms:
-        """The minibatch's part of the free energy, per observation."""
+        """Return the mini-batch's part of the free energy, per observation."""
         nll, kl = self.nll_and_kl(q, batch.data, noise)
         return minibatch_free_energy(
             nll,
@@ -91,9 +92,9 @@ class Model:
     def held_out_free_energy(
         self, q: WeightDistribution, held_out: Data, num_training: int, noise: Noise, batch_size: int
     ) -> float:
-        """Free energy per observation: the likelihood of held-out data, and the KL that training pays.
+        """Return the free energy per observation: the nll of held-out data plus the KL of the training.
 
-        The same weight noise every time, so that epochs differ by the weights alone.
+        The weight noise is the same every time, so that epochs differ only in the weights.
         """
         fixed, total = noise.fork("held-out"), 0.0
         batches = torch.arange(len(held_out), device=q.mu.device).split(batch_size)
@@ -109,7 +110,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Plan:
-    """How to descend; ``BayesByBackprop.fit`` says what each part means."""
+    """The settings of a fit; ``BayesByBackprop.fit`` explains each."""
 
     epochs: int
     batch_size: int
@@ -138,72 +139,57 @@ class Plan:
         return self.kl_warmup * self.epochs
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch's terms per observation: free_energy = nll + kl (the whole KL, also during its warm-up)."""
-
-    epoch: int
-    nll: float
-    kl: float
-    held_out: float | None = None
-
-    @property
-    def free_energy(self) -> float:
-        """What is minimised."""
-        return self.nll + self.kl
-
-
-class _Best:
-    """The weights to keep: the latest ones or, when there are held-out data, the best after the warm-up."""
+class _EarlyStopping:
+    """The weights to keep: the latest ones or, where data are held out, the best after the warm-up."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._score = math.inf
-        self._epoch = 0
+        self._plan, self._score, self._epoch = plan, math.inf, 0
         self._weights: WeightDistribution | None = None
 
-    def has_had_enough(self, q: WeightDistribution, epoch: Epoch) -> bool:
-        """Take note of an epoch; true when the held-out free energy has not improved for ``patience`` epochs."""
-        # During the warm-up the objective itself changes, so its epochs are not compared.
-        if epoch.held_out is None or epoch.epoch < self._plan.warmup_epochs:
+    def should_stop(self, q: WeightDistribution, record: EpochRecord) -> bool:
+        """Remember the best weights; return whether the validation has not improved for ``patience`` epochs."""
+        # The objective itself changes during the warm-up, so its epochs are not compared.
+        if record.validation is None or record.epoch < self._plan.warmup_epochs:
             return False
-        if epoch.held_out < self._score:
-            self._weights, self._score, self._epoch = q.detached(), epoch.held_out, epoch.epoch
-        return epoch.epoch - self._epoch >= self._plan.patience
+        if record.validation < self._score:
+            self._weights, self._score, self._epoch = q.detached(), record.validation, record.epoch
+        return record.epoch - self._epoch >= self._plan.patience
 
     def weights(self, last: WeightDistribution) -> WeightDistribution:
-        """The best weights, or the last ones where nothing was held out."""
+        """Return the best weights, or the last ones where nothing was held out."""
         return self._weights or last.detached()
 
 
 def descend(
     model: Model, start: WeightDistribution, data: Data, held_out: Data | None, plan: Plan, noise: Noise
-) -> tuple[WeightDistribution, list[Epoch]]:
-    """Minimise the free energy from ``start``; returns the weights (the best held-out ones, if any) and the history."""
+) -> tuple[WeightDistribution, list[EpochRecord]]:
+    """Minimise the free energy from ``start``; return the weights (of the best epoch, if data are held out) and the
+    history."""
     q = start.map(_leaf)
     num_batches = math.ceil(len(data) / plan.batch_size)
     optimizer = _optimizer(q, plan.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs * num_batches)
-    best, history, step = _Best(plan), list[Epoch](), 0
+    stopping, history, step = _EarlyStopping(plan), list[EpochRecord](), 0
     bar = tqdm(range(1, plan.epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not plan.progress, delay=1)
     for epoch in bar:
         sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
         for batch in _minibatches(data, plan, noise.at(step=epoch)):
-            warmth = _warmth(step, plan.warmup_epochs * num_batches)
+            kl_weight = _kl_weight(step, plan.warmup_epochs * num_batches)
             optimizer.zero_grad()
-            terms = _accumulate_gradient(model, q, batch, noise.at(step=step), plan.samples, warmth)
+            terms = _accumulate_gradient(model, q, batch, noise.at(step=step), plan.samples, kl_weight)
             _refuse_divergence(epoch, step, nll=terms.nll, kl=terms.kl)
             optimizer.step()
             schedule.step()
             sums, step = sums + terms, step + 1
         mean = sums.scaled(1 / num_batches)
         score = model.held_out_free_energy(q, held_out, len(data), noise, plan.batch_size) if held_out else None
-        _refuse_divergence(epoch, step, held_out=score)
-        history.append(Epoch(epoch, float(mean.nll), float(mean.kl), score))
+        _refuse_divergence(epoch, step, validation=score)
+        nll, kl = float(mean.nll), float(mean.kl)
+        history.append(EpochRecord(epoch, nll + kl, nll, kl, steps=num_batches, validation=score))
         bar.set_postfix(_postfix(history[-1]), refresh=False)
-        if best.has_had_enough(q, history[-1]):
+        if stopping.should_stop(q, history[-1]):
             break
-    kept = best.weights(q)
+    kept = stopping.weights(q)
     for name, value in kept.named().items():
         if not bool(torch.isfinite(value).all()):
             _refuse_divergence(len(history), step, **{name: math.nan})
@@ -211,7 +197,7 @@ def descend(
 
 
 def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
-    """Adam; the likelihood's own parameters, a few numbers that every observation informs, take larger steps."""
+    """Return Adam; the likelihood's own parameters, which every observation informs, take larger steps."""
     noise = [value for name, value in q.plain.items() if name == NOISE]
     weights = [q.mu, q.rho, *(value for name, value in q.plain.items() if name != NOISE)]
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": noise, "lr": NOISE_LR_FACTOR * lr}]
@@ -219,19 +205,19 @@ def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
 
 
 def _accumulate_gradient(
-    model: Model, q: WeightDistribution, batch: Minibatch, noise: Noise, samples: int, warmth: float
+    model: Model, q: WeightDistribution, batch: Minibatch, noise: Noise, samples: int, kl_weight: float
 ) -> Terms:
-    """Add the minibatch's gradient to the leaves of q, one group of weight samples at a time (flat memory)."""
+    """Add the mini-batch's gradient to the leaves of q, one group of weight samples at a time; return the terms."""
     sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
     for group in model.sample_groups(samples, len(batch.data)):
         terms = model.minibatch_terms(q, batch, noise.normals(q.mu, group)).scaled(len(group) / samples)
-        (terms.nll + warmth * terms.kl).backward()
+        (terms.nll + kl_weight * terms.kl).backward()
         sums += terms.detached()
     return sums
 
 
 def _minibatches(data: Data, plan: Plan, noise: Noise) -> Iterator[Minibatch]:
-    """All data once, shuffled."""
+    """Iterate once over all data, shuffled."""
     order = torch.randperm(len(data), generator=noise.fork("shuffle").generator()).to(data.x.device)
     pieces = order.split(plan.batch_size)
     for index, share in zip(pieces, MINIBATCH_SHARES[plan.weighting](len(pieces)), strict=True):
@@ -247,8 +233,8 @@ def _refuse_divergence(epoch: int, step: int, **values: Tensor | float | None) -
             )
 
 
-def _warmth(step: int, warmup_steps: float) -> float:
-    """Weight of the KL at a step: rises linearly to one."""
+def _kl_weight(step: int, warmup_steps: float) -> float:
+    """Return the weight of the KL at a step, which rises linearly to one."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
@@ -256,6 +242,6 @@ def _leaf(value: Tensor) -> Tensor:
     return value.detach().clone().requires_grad_()
 
 
-def _postfix(epoch: Epoch) -> dict[str, str]:
-    shown = {"nll": f"{epoch.nll:.3f}", "kl": f"{epoch.kl:.3f}"}
-    return shown if epoch.held_out is None else {**shown, "held-out": f"{epoch.held_out:.3f}"}
+def _postfix(record: EpochRecord) -> dict[str, str]:
+    shown = {"nll": record.nll, "kl": record.kl, "validation": record.validation}
+    return {name: f"{value:.3f}" for name, value in shown.items() if value is not None}

@@ -13,57 +13,61 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import nn
 from tqdm import tqdm
 
 from metaprior import checkpoint
-from metaprior.errors import CheckpointError, TrainingDiverged
-from metaprior.evaluation import Evaluation, evaluate
-from metaprior.hierarchy.hyper_posterior import HyperPosterior, refitted
-from metaprior.hierarchy.local_descent import ROWS, LocalDescent, Stack, new_record
-from metaprior.hierarchy.model import KIND, HierarchicalModel, Hyperprior, model_in
+from metaprior.errors import CheckpointError
+from metaprior.hierarchy import commit
+from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
+from metaprior.hierarchy.hyper_posterior import HyperPosterior, fit_psi
+from metaprior.hierarchy.local_descent import ROWS, Stack, new_record
+from metaprior.hierarchy.model import HierarchicalModel, Hyperprior
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
-from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State, refuse_other_plan
+from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State
 from metaprior.hierarchy.store import PosteriorStore
-from metaprior.hierarchy.task_data import CheckedTasks, TaskData, as_examples, new_tasks
-from metaprior.hierarchy.two_levels import HierarchicalPosterior
+from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
+from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.problem import Problem
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
+from metaprior.methods.method import TaskMethod
+from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
-from metaprior.posterior import Posterior
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, as_examples
+from metaprior.tasks.standardised import standardised
 from metaprior.weights import WeightDistribution
 
 
-class HierarchicalVI:
-    """The full hierarchy for any ``nn.Module``: what is known about the prior, and about each of M tasks.
+class HierarchicalVI(TaskMethod):
+    """The full hierarchy for any ``nn.Module``: a posterior over the prior, and over the weights of each of M tasks.
 
-    Posteriors live in a folder, not in memory, which holds those of a few tasks at a time; a training that is killed
-    goes on from its last commit, bit for bit.
+    Posteriors live in a folder, and memory holds those of a few tasks at a time. A training that is killed resumes from
+    its last commit, bitwise identical.
 
     Args:
         module: the network. Its present parameters are where means start; it is left as it is.
-        likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``. What it learns (a
-            noise scale), and parameters that are not random, are point values that all tasks share.
-        hyperprior: p(theta), a ``GaussianHyperprior``; or a theta that is known (a ``WeightDistribution``): nothing is
-            learned about the prior then, and every task is on its own.
-        store: folder of the posteriors. One that exists is taken up. None: one in the system's temporary
-            folder, gone with this object (where that folder lies in memory, give another).
+        likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``. Its parameters (a
+            noise scale), and network parameters that are not random, are point values that all tasks share.
+        hyperprior: p(theta), a ``GaussianHyperprior``; or a fixed theta (a ``WeightDistribution``), under which nothing
+            is learned about the prior and tasks are independent.
+        store: folder of the posteriors. An existing one is continued. None takes a temporary folder, which is deleted
+            with this object (where temporary folders lie in memory, give another).
         stochastic: regular expression for the names of the random parameters (default: the module's own
             ``stochastic``, or all).
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square.
-        seed: of task order, shuffling and weight noise.
+        standardize: train on real-valued targets in units of the mean and standard deviation of all tasks' targets
+            at the first fit. Data, predictions and a fixed noise are in the targets' own units.
+        seed: seed of task order, shuffling and weight noise.
 
-    After ``fit``: ``psi_`` (the ``HyperPosterior``), ``history_`` (the objective's terms by epoch), ``task_names_``.
+    After ``fit``: ``psi_`` (the ``HyperPosterior``), ``history_`` (an ``EpochRecord`` of every epoch), ``task_names_``.
     """
 
     def __init__(
@@ -71,20 +75,36 @@ class HierarchicalVI:
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        hyperprior: Hyperprior = GaussianHyperprior(),  # noqa: B008 (frozen)
+        hyperprior: Hyperprior = GaussianHyperprior(),
         store: str | os.PathLike[str] | None = None,
         stochastic: str | None = None,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
+        standardize: bool = True,
         seed: int = 0,
     ) -> None:
-        self.network = BayesianNetwork(module, stochastic)
-        self.problem = Problem(self.network, likelihood)  # what cannot work is said here
-        self.model = HierarchicalModel(self.network, likelihood, hyperprior, relative_sigma, int(seed))
-        folder = Path(store) if store is not None else _temporary_folder(self)
-        self.store = PosteriorStore(folder, KIND, ROWS, self.network.layout.dimension, self.network.dtype)
-        self._state: State | None = None
-        if self.store.exists:
-            self._state = self._taken_up()
+        self.module, self.likelihood, self.hyperprior, self.store = module, likelihood, hyperprior, store
+        self.stochastic, self.relative_sigma = stochastic, relative_sigma
+        self.standardize, self.seed = standardize, seed
+
+    @cached_property
+    def model(self) -> HierarchicalModel:
+        """Return the checked model; raise for arguments of the constructor that cannot work."""
+        settings = float(self.relative_sigma), bool(self.standardize), int(self.seed)
+        model = HierarchicalModel(self.network, self.likelihood, self.hyperprior, *settings)
+        _ = model.problem  # raises for what cannot be differentiated
+        return model
+
+    @cached_property
+    def posteriors(self) -> PosteriorStore:
+        """Return the store of the tasks' posteriors."""
+        network = self.model.network
+        folder = _temporary_folder(self) if self.store is None else Path(self.store)
+        return PosteriorStore(folder, commit.KIND, ROWS, network.layout.dimension, network.dtype)
+
+    @cached_property
+    def _state(self) -> State | None:
+        """Return the state of the store's last commit, or None where there is no store yet."""
+        return self._last_commit() if self.posteriors.exists else None
 
     def fit(
         self,
@@ -101,29 +121,29 @@ class HierarchicalVI:
         save_every: float = 60.0,
         progress: bool = True,
     ) -> Self:
-        """Learn about the prior and about every task; where the store has posteriors already, from those on.
+        """Fit psi and the posterior of every task, continuing from the posteriors that the store already has.
 
         Args:
             tasks: tasks with a length (all their data are used, support and query set together), or examples (x, y)
-                by name. A task is recognised by its name and its data. All that are in the store have to be there
-                again; new ones may come along, and start from what is known about the prior.
+                by name. A task is recognised by its name and its data. All tasks in the store must be given again; new
+                ones may be added, and start from the learned prior.
             epochs: visits to every task.
-            local_steps: steps of a posterior in one visit. Few: the oftener psi is fitted to posteriors, the more they
-                learn from each other. More save the reading and writing of large posteriors.
-            task_batch: tasks in a round, after which psi is fitted to the posteriors of all.
+            local_steps: steps of a posterior in one visit. With few steps psi is fitted more often, and tasks learn
+                more from each other; more steps save reading and writing of large posteriors.
+            task_batch: tasks in a round, after which psi is fitted to the posteriors of all tasks.
             batch_size: observations in a step.
-            lr: Adam's learning rate for posteriors, falling to zero along a cosine. (Psi needs none.)
+            lr: Adam's learning rate for posteriors, falling to zero along a cosine (psi needs none).
             samples: weight samples in a step.
             kl_warmup: fraction of the training over which the weight of the posteriors' KL rises to 1, from 1e-4.
-            resume: go on with a fit that was stopped, with the same tasks and settings; one that is finished (or not
-                begun) is no mistake.
-            save_every: seconds between commits. A fit that ends with an error, or is killed, leaves the last one.
+            resume: continue a fit that was stopped, with the same tasks and settings; where none was stopped, this
+                changes nothing.
+            save_every: seconds between commits. A fit that is killed or raises leaves the last one.
             progress: show a progress bar.
         """
         plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
         if not save_every >= 0:
-            raise ValueError(f"save_every are seconds, at least 0, got {save_every}")
-        checked = CheckedTasks(tasks, self.problem, progress=progress)
+            raise ValueError(f"save_every must be a number of seconds, at least 0, got {save_every}")
+        checked = CheckedTasks(tasks, self.model.problem, progress=progress)
         with self._writing(checked) as state:
             if self._begin(state, plan, checked, resume):
                 self._run(state, self._rounds(state, checked), save_every, progress)
@@ -139,206 +159,192 @@ class HierarchicalVI:
         samples: int | None = None,
         seed: int = 0,
     ) -> HierarchicalPosterior:
-        """The posterior of a task that was not there in training: its lambda, descended under E_q(theta) KL.
+        """Return the posterior of a new task: its lambda after some steps under the expected KL from q(theta).
 
-        It starts from the prior's centre, with half of its scales, and takes ``steps`` steps. What is not given is as
-        in the last fit (``steps``: as many as a posterior took there; there is no KL warm-up). With few data, less than
-        a few hundred steps leave scales too small, and forecasts too sure.
+        It starts from the prior's centre with half of its scales. Arguments that are not given are as in the last fit
+        (``steps``: as many as a posterior took there), without a KL warm-up. With few data, fewer than a few hundred
+        steps leave scales too small and forecasts overconfident.
+
+        Raises:
+            TrainingDiverged: if a number is not finite on the way.
         """
         state = self._fitted()
         given = {"steps": steps, "lr": lr, "batch_size": batch_size, "samples": samples}
-        known = {name: value for name, value in given.items() if value is not None}
-        plan = replace(state.fit_plan.local(), kl_warmup=0.0, **known)  # type: ignore[arg-type]
-        checked = self.problem.check_examples(as_examples(support, "support"), "support")
+        changes = {name: value for name, value in given.items() if value is not None}
+        plan = replace(state.plan.local(), kl_warmup=0.0, **changes)  # type: ignore[arg-type, union-attr]
+        support = as_examples(support, "support")
+        internal = standardised(support, state.target_scale) if self.likelihood.continuous else support
+        checked = self.model.problem.check_examples(internal, "support")
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
-        descent = LocalDescent(self.network, self.model.likelihood, Noise(seed).fork("adapt"))
+        descent = self.model.descent(state, Noise(seed).fork("adapt"))
         visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
-        return self.model.posterior(state, WeightDistribution(visit.records[0, 0], visit.records[0, 1]))
+        scalar = self.likelihood.continuous and torch.as_tensor(support.y).ndim < checked.y.ndim
+        return self.model.posterior(state, visit.records[0, 0], visit.records[0, 1], scalar)
 
-    @property
-    def prior(self) -> HierarchicalPosterior:
-        """The prior itself as something that predicts: a new task before its first observation."""
+    def prior_predictive(self) -> HierarchicalPosterior:
+        """Return the prior as something that predicts: the forecast for a new task before its first observation."""
         state = self._fitted()
-        return self.model.posterior(state, state.psi.centre())
+        centre = state.psi.centre()
+        return self.model.posterior(state, centre.mu, centre.rho)
 
     def posterior(self, task: str) -> HierarchicalPosterior:
-        """The posterior of a task of the training, by its name."""
-        return self.model.posterior(self._fitted(), self._weights(self._place(task)))
+        """Return the posterior of a task of the training, by its name."""
+        q = self._weights(self._index(task))
+        return self.model.posterior(self._fitted(), q.mu, q.rho)
 
     def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
-        """The objective at the present psi and posteriors, with all data and ``samples`` weight samples a task.
+        """Return the objective at the present psi and posteriors, from all data and ``samples`` weight samples a task.
 
-        ``tasks`` are those of the store, all of them, with the data they were learned from.
+        ``tasks`` must be all tasks of the store, with the data they were learned from. Terms are in nats, in the
+        network's units (standard deviations of the targets, if they are standardised).
         """
-        state, places, given = self._fitted(), self._places(), CheckedTasks(tasks, self.problem)
-        if new_tasks(self.store.entries, given.entries, growing=True, folder=self.store.folder):
-            raise ValueError("the objective is that of the tasks in the store, and some of the given ones are new")
+        state, indices, given = self._fitted(), self._indices(), CheckedTasks(tasks, self.model.problem)
+        if new_tasks(self.posteriors.entries, given.entries, growing=True, folder=self.posteriors.folder):
+            raise ValueError("tasks must be those of the store, but some of the given ones are new")
         nll, kl = 0.0, 0.0
-        for name, data in given:
-            q = self.posterior(name).weights
-            nll += self.model.nll(q, data, Noise(seed).fork("elbo").at(task=places[name]), samples)
+        for entry in given:
+            q, noise = self.posterior(entry.name).weights, Noise(seed).fork("elbo").at(task=indices[entry.name])
+            nll += self.model.nll(state, q, given.data_of(entry, state.target_scale), noise, samples)
             kl += float(state.psi.kl_from(q))
         return HierarchyTerms(nll, kl, state.psi.kl_to(self.model.hyperprior))
 
     def forget(self, task: str) -> Self:
-        """Take a task out: its posterior, name and fingerprint leave the store, and psi is what the others make it.
+        """Remove a task: its posterior, name and fingerprint leave the store, and psi is fitted to the others.
 
-        What other tasks' posteriors, shared parameters and the noise scale had from it stays until they are fitted
-        again.
+        The task's influence on other posteriors, shared parameters and the noise scale stays until the next fit.
         """
         self._fitted()
         with self._writing() as state:
             if not state.finished:
                 raise CheckpointError(
-                    f"{self.store.folder} holds a fit that was stopped at round {state.rounds}, which counts on all of "
+                    f"{self.posteriors.folder} holds a fit that was stopped at round {state.rounds} and needs all of "
                     "its tasks: first finish it with fit(tasks, ..., resume=True), or give_up() the rest of it"
                 )
-            place = self._place(task, visited=False)
-            if self.store.entries[place].steps:
-                state.sums = state.sums.without(self._weights(place))
+            index = self._index(task, visited=False)
+            if self.posteriors.entries[index].steps:
+                state.sums = state.sums.without(self._weights(index))
             if isinstance(self.model.hyperprior, GaussianHyperprior):
-                state.psi = refitted(state.psi, state.sums, self.model.hyperprior, LAST_SWEEPS)
-            self.store.forget(place)
+                state.psi = fit_psi(state.psi, state.sums, self.model.hyperprior, LAST_SWEEPS)
+            self.posteriors.forget(index)
             self._commit(state)
-            self.store.wipe(place)
+            self.posteriors.wipe(index)
         return self
 
     def give_up(self) -> Self:
-        """Take a fit that was stopped for finished: the next one starts where it stopped, with other settings or
-        tasks."""
+        """Declare a stopped fit finished: the next fit starts from its posteriors, with any settings and tasks."""
         with self._writing() as state:
             state.finished = True
             self._commit(state)
         return self
 
-    def evaluate(
-        self,
-        tasks: Iterable[Task] | Tasks,
-        *,
-        shots: Sequence[int | None] = (0, None),
-        steps: Sequence[int] | None = None,
-        lr: float | None = None,
-        batch_size: int | None = None,
-        samples: int = 20,
-        examples_per_shot: int = 1,
-        progress: bool = True,
-    ) -> Evaluation:
-        """Forecasts of new tasks' query sets, before and after adaptation: by shots (None: all) and by steps.
-
-        ``lr`` and ``batch_size`` are those of ``adapt``, ``samples`` the weight samples of a forecast.
-        """
-
-        def adapted(support: Examples | None, count: int) -> Posterior:
-            try:
-                return self.prior if support is None else self.adapt(support, count, lr=lr, batch_size=batch_size)
-            except TrainingDiverged as error:  # counted as a failure of this task
-                raise FloatingPointError(str(error)) from error
-
-        return evaluate(
-            adapted,
-            tasks,
-            shots=shots,
-            steps=[self._fitted().fit_plan.local().steps] if steps is None else steps,
-            samples=samples,
-            examples_per_shot=examples_per_shot,
-            progress=progress,
-        )
-
     @property
     def psi_(self) -> HyperPosterior:
-        """q(theta; psi)."""
+        """Return q(theta; psi)."""
         return self._fitted().psi
 
     @property
-    def history_(self) -> list[HierarchyTerms]:
-        """The objective by epoch, as it was met on the way: each task's part is an estimate from the mini-batches of
-        its visit. ``elbo`` gives the value itself, from all data."""
+    def history_(self) -> list[EpochRecord]:  # type: ignore[override]
+        """Return the objective by epoch. Each task's part is an estimate from the mini-batches of its last visit;
+        ``elbo`` computes the objective from all data."""
         return list(self._fitted().history)
 
     @property
     def task_names_(self) -> list[str]:
-        """Tasks that have a posterior."""
-        return list(self._places())
+        """Return the names of the tasks that have a posterior."""
+        return list(self._indices())
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Copy the store's last commit to a new folder, which ``load`` takes like the store itself."""
+        self._fitted()
+        self.posteriors.copy_to(folder)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
-        """A store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a module
-        of the same structure."""
-        model = model_in(folder, module)
-        return cls(
+        """Return a store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a
+        module like the saved."""
+        model = commit.read(folder, module).model
+        loaded = cls(
             model.network.module,
             model.likelihood,
             hyperprior=model.hyperprior,
             store=folder,
             stochastic=model.network.stochastic,
             relative_sigma=model.relative_sigma,
+            standardize=model.standardize,
             seed=model.seed,
         )
+        _ = loaded._state  # raises for posteriors that are damaged
+        return loaded
 
     def _fitted(self) -> State:
         if self._state is None or self._state.plan is None:
-            raise ValueError("nothing is known about the prior yet: call fit(tasks) first")
+            raise self._not_fitted()
         return self._state
 
-    def _places(self, *, visited: bool = True) -> dict[str, int]:
-        entries = enumerate(self.store.entries)
-        return {entry.name: place for place, entry in entries if not entry.forgotten and (entry.steps or not visited)}
+    @property
+    def _usual_steps(self) -> int:
+        return self._fitted().plan.local().steps  # type: ignore[union-attr]
 
-    def _place(self, task: str, *, visited: bool = True) -> int:
+    def _indices(self, *, visited: bool = True) -> dict[str, int]:
         self._fitted()
-        places = self._places(visited=visited)
-        if task not in places:
-            known = ", ".join(map(repr, list(places)[:5]))
-            raise KeyError(f"no task is called {task!r}; the {len(places)} in the store are {known}, ...")
-        return places[task]
+        entries = enumerate(self.posteriors.entries)
+        return {entry.name: index for index, entry in entries if not entry.forgotten and (entry.steps or not visited)}
 
-    def _weights(self, place: int) -> WeightDistribution:
-        record = self.store.read(place).to(self.network.device)
+    def _index(self, task: str, *, visited: bool = True) -> int:
+        indices = self._indices(visited=visited)
+        if task not in indices:
+            first = ", ".join(map(repr, list(indices)[:5]))
+            raise KeyError(f"no task is called {task!r}; the {len(indices)} in the store are {first}, ...")
+        return indices[task]
+
+    def _weights(self, index: int) -> WeightDistribution:
+        record = self.posteriors.read(index).to(self.network.device)
         return WeightDistribution(record[0], record[1])
 
     @contextmanager
     def _writing(self, first: CheckedTasks | None = None) -> Iterator[State]:
-        """The store's last commit, and nobody else writes; whatever goes wrong, the last commit is what is left.
+        """Lock the store and give the state of its last commit, to which any error returns.
 
         Where there is no store yet, one is made for the tasks that are ``first``.
         """
-        with self.store.locked():
-            if first is not None and not self.store.exists:
+        with self.posteriors.locked():
+            if first is not None and not self.posteriors.exists:
                 self._commit(self.model.first_state(first))
-            self._state = self._taken_up()
+            self._state = state = self._last_commit()
             try:
-                yield self._state
+                yield state
             except BaseException:
-                self._state = self._taken_up()
+                self._state = self._last_commit()
                 raise
 
     def _begin(self, state: State, plan: FitPlan, tasks: CheckedTasks, resume: bool) -> bool:
-        """Set the state to where the fit starts; false when there is nothing left to do."""
-        folder, stopped = self.store.folder, not state.finished
+        """Set the state to the start of the fit; return False when there is nothing left to do."""
+        folder, stopped = self.posteriors.folder, not state.finished
         if stopped and not resume:
             raise CheckpointError(
-                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True goes on with it, "
+                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True continues it, "
                 "give_up() makes it the start of another one"
             )
-        new = new_tasks(self.store.entries, tasks.entries, growing=not stopped, folder=folder)
-        if stopped:
-            refuse_other_plan(state.plan, plan)
+        new = new_tasks(self.posteriors.entries, tasks.entries, growing=not stopped, folder=folder)
+        if stopped and state.plan is not None:
+            state.plan.refuse_other(plan)
             return True
         if resume and not new and state.plan == plan:
             return False
-        self.store.entries.extend(new)
+        self.posteriors.entries.extend(new)
         state.plan, state.rounds, state.finished = plan, 0, False
         return True
 
     def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
-        weights = self.network.initial().replace(plain=state.shared.detached())
+        first = tasks.data_of(tasks.entries[0], state.target_scale)
+        weights = WeightDistribution(state.psi.mean, state.psi.mean, state.shared.detached())
         return Rounds(
-            self.store,
-            tasks.data_of,
-            LocalDescent(self.network, self.model.likelihood, Noise(self.model.seed)),
+            self.posteriors,
+            lambda entry: tasks.data_of(entry, state.target_scale),
+            self.model.descent(state, Noise(self.model.seed)),
             self.model.hyperprior,
             lambda: self.model.start(state),
-            self.network.numbers_per_observation(weights, tasks.data_of(tasks.entries[0]).x),
+            self.network.numbers_per_observation(weights, first.x),
         )
 
     def _run(self, state: State, rounds: Rounds, save_every: float, progress: bool) -> None:
@@ -349,25 +355,28 @@ class HierarchicalVI:
                 rounds.run(state, Noise(self.model.seed))
                 bar.update()
                 if state.history:
-                    bar.set_postfix(elbo=f"{state.history[-1].elbo:.4g}", refresh=False)
-                # The first round too: from then on it is known that this fit has begun.
+                    bar.set_postfix(loss=f"{state.history[-1].loss:.4g}", refresh=False)
+                # Also after the first round, so that a fit that is stopped later can be resumed.
                 if state.rounds == 1 or state.finished or time.monotonic() - saved >= save_every:
                     self._commit(state)
                     saved = time.monotonic()
 
     def _commit(self, state: State) -> None:
-        self.store.commit(*self.model.content(state))
+        self.posteriors.commit(*commit.content(self.model, state))
 
-    def _taken_up(self) -> State:
-        """The state of the store's last commit."""
-        saved = self.model.saved_in(self.store.folder)
-        with checkpoint.readable(self.store.folder):
-            self.store.take_up(saved.tasks)
-        return saved.state
+    def _last_commit(self) -> State:
+        """Return the state of the store's last commit, and open its posteriors; raise if it is of another model."""
+        folder = self.posteriors.folder
+        last = commit.read(folder, self.module)
+        with checkpoint.readable(folder):
+            commit.refuse_other_model(last.model, self.model)
+            self.network.constants = last.model.network.constants
+            self.posteriors.open(last.tasks)
+        return last.state
 
 
 def _temporary_folder(owner: object) -> Path:
-    """A folder that is gone with its owner."""
+    """Return a new folder that is deleted with its owner."""
     folder = Path(tempfile.mkdtemp(prefix="metaprior-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -6,17 +6,19 @@ al. 2017).
 """
 
 import copy
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, checks, saved_posterior
+from metaprior import checkpoint, checks, history, saved_posterior
+from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import TrainingDiverged
-from metaprior.evaluation import Evaluation, evaluate
+from metaprior.history import EpochRecord
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
@@ -32,13 +34,15 @@ from metaprior.metagrad.problem import (
     Problem,
     QueryLoss,
 )
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
+from metaprior.methods.method import TaskMethod
+from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.source import Tasks, length_of, task_at
-from metaprior.tasks.task import Examples, Task, as_examples
+from metaprior.tasks.standardised import StandardisedTasks, standardised, standardised_task
+from metaprior.tasks.task import Examples, Task, as_examples, as_task
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.door import Door
@@ -50,21 +54,29 @@ from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
 
 KIND = "MetaLearner"
+_SETTINGS = {
+    "objective": str,
+    "outer_samples": int,
+    "relative_sigma": float,
+    "standardize": bool,
+    "memory": lambda memory: memory,
+    "seed": int,
+}
 OBJECTIVES = ("query", "predictive", "abml")
 FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
 """Tasks whose targets give the noise scale to start from, and numbers of inputs and targets that are enough for it."""
 
 
-class MetaLearner:
-    """Learns a prior over the weights of any ``nn.Module`` from tasks, and adapts it to a new task.
+class MetaLearner(TaskMethod):
+    """A prior over the weights of any ``nn.Module``, learned from tasks and adapted to a new one.
 
     Args:
         module: the network. Its present parameters are where the means start, so pretrained weights are loaded by
             loading them into the module; it is left as it is.
         likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``.
         inner: how a task is learned: steps, step size, samples, KL weight, which plain parameters move.
-        objective: what theta is learned for: "query" (expected loss of the query set), "predictive" (the log score of
-            the forecast for it), "abml" (the paper's bound, with every term), or an objective of your own.
+        objective: the outer loss: "query" (expected loss of the query set), "predictive" (log score of the forecast for
+            the query set), "abml" (the paper's bound, with every term), or an objective of your own.
         outer_samples: weight samples of the outer loss.
         hyperprior: prior over theta itself, for "abml".
         stochastic: regular expression for the names of the random parameters (default: the module's own
@@ -72,107 +84,129 @@ class MetaLearner:
             them.
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square. 0 is a point
             prior, and needs ``inner.kl_weight`` 0: MAML.
+        standardize: train on real-valued targets in units of the mean and standard deviation of the first tasks'
+            targets. Tasks, predictions and a fixed noise are in the targets' own units.
         memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients are
-            computed, never what they are.
+            computed, never their values.
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
-        seed: of task order and weight noise.
+        seed: seed of task order and weight noise.
 
-    After ``fit``: ``theta_`` and ``history_`` (a summary of every epoch).
+    After ``fit``: ``theta_``, ``target_scale_`` and ``history_`` (an ``EpochRecord`` of every epoch).
     """
 
     theta_: WeightDistribution
-    history_: list[Summary]
+    target_scale_: TargetScale
+    _scalar_targets = False
 
     def __init__(
         self,
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        inner: InnerLoop = InnerLoop(learn_lr="per_tensor"),  # noqa: B008 (frozen)
+        inner: InnerLoop = InnerLoop(learn_lr="per_tensor"),
         objective: str | Objective = "query",
         outer_samples: int = 1,
-        hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior(),  # noqa: B008 (frozen)
+        hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior(),
         stochastic: str | None = None,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
+        standardize: bool = True,
         memory: Memory = 0.5,
         engine: Engine | None = None,
         seed: int = 0,
     ) -> None:
-        if isinstance(objective, str) and objective not in OBJECTIVES:
-            raise ValueError(f"objective is one of {', '.join(OBJECTIVES)}, or an Objective; got {objective!r}")
-        if not 0 <= relative_sigma < float("inf"):
-            raise ValueError(f"relative_sigma has to be at least 0, got {relative_sigma}")
-        self.likelihood, self.inner, self.objective, self.hyperprior = likelihood, inner, objective, hyperprior
-        self.outer_samples, self.relative_sigma = outer_samples, float(relative_sigma)
-        if objective == "predictive" and outer_samples < 2:
-            raise ValueError(f"objective='predictive' needs outer_samples of at least 2, got {outer_samples}")
-        if relative_sigma == 0 and (inner.kl_weight or self._objective(1).weights(1, 1).kl):
+        self.module, self.likelihood, self.inner, self.objective = module, likelihood, inner, objective
+        self.outer_samples, self.hyperprior, self.stochastic = outer_samples, hyperprior, stochastic
+        self.relative_sigma, self.standardize = relative_sigma, standardize
+        self.memory, self.engine, self.seed = memory, engine, seed
+
+    def problem(self, num_tasks: int = 1) -> Problem:
+        """Return network, likelihood, inner loop and outer loss, in the network's units.
+
+        ``num_tasks`` is M of the paper's objective. Raises for arguments of the constructor that cannot work.
+        """
+        objective = self._objective(num_tasks)
+        if not 0 <= self.relative_sigma < float("inf"):
+            raise ValueError(f"relative_sigma must be at least 0, got {self.relative_sigma}")
+        if self.relative_sigma == 0 and (self.inner.kl_weight or objective.weights(1, 1).kl):
             raise ValueError(
                 "relative_sigma=0 is a point prior, and the KL to a point is infinite: use "
                 "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
             )
-        self.network = BayesianNetwork(module, stochastic)
-        bytes_of(memory)  # what is no amount is said here, and not when a training begins
-        self.memory, self.engine, self.seed = memory, engine, int(seed)
-        self._scalar_targets = False  # as the tasks have them that theta is learned from
-        self.problem(1)  # what cannot work is said here
+        bytes_of(self.memory)  # raises for what is no amount
+        return Problem(self.network, self.likelihood.in_units_of(self._scale.scale), self.inner, objective)
 
-    def problem(self, num_tasks: int) -> Problem:
-        """Network, likelihood, inner loop and outer loss; ``num_tasks`` is M of the paper's objective."""
-        return Problem(self.network, self.likelihood, self.inner, self._objective(num_tasks))
+    @property
+    def _scale(self) -> TargetScale:
+        return getattr(self, "target_scale_", None) or TargetScale.identity(next(iter(self.module.parameters())))
 
     def _objective(self, num_tasks: int) -> Objective:
         if not isinstance(self.objective, str):
             return self.objective
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, or an Objective; got {self.objective!r}")
         if self.objective == "abml":
             return AmortizedELBO(num_tasks, self.outer_samples, self.hyperprior)
-        return QueryLoss(self.outer_samples, predictive=self.objective == "predictive")
+        predictive = self.objective == "predictive"
+        if predictive and self.outer_samples < 2:
+            raise ValueError(f"objective='predictive' needs outer_samples of at least 2, got {self.outer_samples}")
+        return QueryLoss(self.outer_samples, predictive=predictive)
 
     def fit(
         self,
         tasks: Tasks,
-        training: MetaTraining = MetaTraining(),  # noqa: B008 (frozen)
+        training: MetaTraining = MetaTraining(),
         *,
         pooled: Tasks | None = None,
         progress: bool = True,
         shard: bool = False,
         **changes: Any,
     ) -> Self:
-        """Learn theta from tasks, from the module's parameters on; the warm start may have a source of its own.
+        """Learn theta from tasks, starting from the module's parameters.
 
-        ``pooled``: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
-        from everywhere make better batches than all examples of a few tasks.
+        Tasks without a finite gradient are left out, counted (``history_``) and warned of. Training that can be stopped
+        and resumed, with validation and logs, is ``metaprior train``.
 
-        Tasks without a finite gradient are left out, counted (``history_``) and warned of; an epoch of nothing else
-        raises ``TrainingDiverged``.
+        The processes of ``with team_of_torchrun():`` share the work: each computes with its share of a meta-batch's
+        tasks, and all learn the same theta, that of a single process up to rounding.
 
-        Settings are those of ``MetaTraining``, as one or by name: ``fit(tasks, epochs=20, lr=1e-3)``. For training that
-        can be stopped and resumed, with validation and logs, there is ``metaprior train``. Stopped by Ctrl-C, or by too
-        many bad tasks (``TrainingDiverged``), ``theta_`` is what was learned until then.
+        Args:
+            tasks: tasks by index: a list, or a source with or without an end.
+            training: the settings of the training.
+            pooled: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
+                from everywhere make better batches than all examples of a few tasks.
+            progress: show a progress bar.
+            shard: let each process hold a part of the optimiser's moments, in place of all.
+            changes: settings of ``MetaTraining`` by name: ``fit(tasks, epochs=20, lr=1e-3)``.
 
-        The processes of ``with team_of_torchrun():`` share the work. Each computes with its share of a
-        meta-batch's tasks, and all learn the same theta, up to rounding that of a single process. ``shard``: each holds
-        a part of the optimiser's moments, and not all.
+        Raises:
+            TrainingDiverged: if no task of an epoch, or too many tasks in a row, had a finite gradient. ``theta_`` is
+                then what was learned before (also after Ctrl-C).
         """
         settings = _changed(training, changes)
-        trainer = self.trainer(tasks, settings, pooled, shard=shard)
-        progress = progress and trainer.team.first
-        history = list[Summary]()
+        lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
+        before, trainer, summaries = dict(vars(self)), None, list[Summary]()
         try:
-            if settings.warm_start:
-                history.append(run_steps(trainer, settings.warm_start, progress=progress))
-                refuse_nothing_learned(history[-1])
-            for _ in range(settings.epochs):
-                history.append(run_steps(trainer, settings.steps_per_epoch, progress=progress))
-                refuse_nothing_learned(history[-1])
-                trainer.note_score(history[-1].loss)  # for the plateau schedule
-        except (TrainingDiverged, KeyboardInterrupt):  # hours of work, and good up to here
-            self.theta_, self.history_ = trainer.theta.detached(), history
+            trainer = self.trainer(tasks, settings, pooled, shard=shard)
+            for length in lengths:
+                summaries.append(run_steps(trainer, length, progress=progress and trainer.team.first))
+                refuse_nothing_learned(summaries[-1])
+                if trainer.progress.step > settings.warm_start:
+                    trainer.note_score(summaries[-1].loss)  # for the plateau schedule
+        except BaseException as stopped:
+            if trainer is not None and isinstance(stopped, TrainingDiverged | KeyboardInterrupt):
+                self._keep(trainer, summaries)  # hours of work, and good up to here
+            else:
+                vars(self).clear()
+                vars(self).update(before)  # an earlier fit stays
             raise
-        self.theta_, self.history_ = trainer.theta.detached(), history
+        self._keep(trainer, summaries)
         if trainer.team.first:
-            warn_of_bad_tasks(history)
+            warn_of_bad_tasks(summaries)
         return self
+
+    def _keep(self, trainer: Trainer, summaries: Sequence[Summary]) -> None:
+        self.theta_ = trainer.theta.detached()
+        self.history_ = [record_of(summary, number) for number, summary in enumerate(summaries, start=1)]
 
     def trainer(
         self,
@@ -183,16 +217,22 @@ class MetaLearner:
         shard: bool = False,
         before: Way | None = None,
     ) -> Trainer:
-        """The training as an object that takes one step at a time.
+        """Return the training as an object that takes one step at a time.
 
-        ``before``: how an earlier start of it computed gradients, to be kept to if memory allows.
+        Args:
+            tasks: see ``fit``.
+            settings: the settings of the training.
+            pooled: see ``fit``.
+            shard: see ``fit``.
+            before: how an earlier start of this training computed gradients, which is kept if memory allows.
         """
         team = current_team()
         memory, together = self._own_memory(), max(1, len(team.share(settings.meta_batch)))
 
         def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
-            problem, first = self.problem(count), self._first_tasks(tasks, settings.meta_batch)
+            first = self._first_tasks(tasks, settings.meta_batch)
+            problem = self.problem(count)
             theta = problem.initial(_pooled_targets(first), self.relative_sigma)
             checks.warn_of_scale(first[0].support.x)
             choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
@@ -205,9 +245,9 @@ class MetaLearner:
         return Trainer(
             choice.problem,
             theta,
-            tasks,
+            self._in_units(tasks),
             settings,
-            pooled=pooled,
+            pooled=None if pooled is None else self._in_units(pooled),
             engine=choice.engine,
             stacked=choice.stacked,
             relative_sigma=self.relative_sigma,
@@ -216,7 +256,7 @@ class MetaLearner:
         )
 
     def _own_memory(self) -> Memory:
-        """The budget of one process: several on a machine share what is free, and all plan with the smallest."""
+        """Return the budget of one process: those on one machine share what is free, and all take the smallest."""
         team = current_team()
         if team.size == 1:
             return self.memory
@@ -224,18 +264,37 @@ class MetaLearner:
         return min(budgets)
 
     def _first_tasks(self, tasks: Tasks, least: int) -> list[Task]:
-        door, first, numbers = Door(self.problem(1)), list[Task](), 0
+        """Return some tasks as the engines take them; their targets decide the units and the shape of forecasts."""
+        self.target_scale_ = TargetScale.identity(self.network.initial().mu)  # until the targets are seen
+        check, first, given, numbers = Door(self.problem()), list[Task](), list[Task](), 0
         while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
-            given = task_at(tasks, len(first), self.seed)
-            first.append(door(given))
-            self._scalar_targets = self._are_scalars(given.support.y, first[-1].support.y)
+            given.append(task_at(tasks, len(first), self.seed))
+            first.append(check(given[-1]))
             numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
-        return first
+        self._scalar_targets = self._are_scalars(given[-1].support.y, first[-1].support.y)
+        if not self._standardises:
+            return first
+        exact = [_in_own_precision(*pair) for pair in zip(given, first, strict=True)]
+        self.target_scale_ = TargetScale.standardising(_pooled_targets(exact))
+        check = Door(self.problem())
+        return [check(standardised_task(task, self.target_scale_)) for task in given]
+
+    @property
+    def _standardises(self) -> bool:
+        return bool(self.standardize) and self.likelihood.continuous
+
+    def _in_units(self, tasks: Tasks) -> Tasks:
+        """Return tasks with targets in the network's units."""
+        return StandardisedTasks(tasks, self._scale) if self._standardises else tasks
+
+    def to_internal(self, task: Task) -> Task:
+        """Return a task with targets in the network's units."""
+        return standardised_task(as_task(task), self._scale) if self._standardises else as_task(task)
 
     def start(self, tasks: Tasks) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
-        targets = _pooled_targets(self._first_tasks(tasks, 1))
-        self.theta_ = movable_copy(self.problem(1).initial(targets, self.relative_sigma))
+        first = self._first_tasks(tasks, 1)
+        self.theta_ = movable_copy(self.problem().initial(_pooled_targets(first), self.relative_sigma))
         self.history_ = []
         return self
 
@@ -246,93 +305,74 @@ class MetaLearner:
         return other
 
     def parameters(self) -> Iterator[Tensor]:
-        """Theta's tensors, for an optimiser."""
+        """Iterate over theta's tensors, for an optimiser."""
         yield from self._learned().tensors()
 
-    @property
-    def prior(self) -> Posterior:
-        """The prior itself as something that predicts: the forecast from zero shots."""
+    def prior_predictive(self) -> Posterior:
+        """Return the prior as something that predicts: the forecast for a new task before its first observation."""
         return self._posterior(self._learned().detached(), scalar_targets=self._scalar_targets)
 
     def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Posterior:
-        """q(phi | lambda) after ``steps`` (default: ``inner.steps``) steps on a support set (x, y), ready to predict.
+        """Return q(phi | lambda) after ``steps`` steps (default: ``inner.steps``) on a support set (x, y).
 
-        Raises ``FloatingPointError`` if a number is not finite on the way.
+        Raises:
+            TrainingDiverged: if a number is not finite on the way.
         """
-        problem = self.problem(1)
+        theta, problem = self._learned(), self.problem()
         support = as_examples(support, "support")
-        checked = problem.check_examples(support, "support")
-        lambda_ = adapt(problem, self._learned(), checked, Noise(seed).fork("adapt"), steps=steps)
+        checked = problem.check_examples(self._examples(support), "support")
+        lambda_ = adapt(problem, theta, checked, Noise(seed).fork("adapt"), steps=steps)
         if isinstance(lambda_, NonFinite):
             lambda_.or_raise()
         return self._posterior(lambda_, scalar_targets=self._are_scalars(support.y, checked.y))
 
+    @property
+    def _usual_steps(self) -> int:
+        return self.inner.steps
+
+    def _examples(self, support: Examples) -> Examples:
+        return standardised(support, self._scale) if self._standardises else support
+
     def _are_scalars(self, given: Tensor, checked: Tensor) -> bool:
-        """Whether targets were given as (N,), so that forecasts of them are (N,) too."""
+        """Return whether targets were given as (N,), so that forecasts of them are (N,) too."""
         return self.likelihood.continuous and torch.as_tensor(given).ndim < checked.ndim
 
     def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool) -> Posterior:
-        scale = TargetScale.identity(weights.mu)
-        return Posterior(self.network, self.likelihood, weights.replace(log_lr=None), scale, None, scalar_targets)
-
-    def evaluate(
-        self,
-        tasks: Iterable[Task] | Tasks,
-        *,
-        shots: Sequence[int | None] = (0, None),
-        steps: Sequence[int] | None = None,
-        samples: int = 20,
-        examples_per_shot: int = 1,
-        progress: bool = True,
-    ) -> Evaluation:
-        """Forecasts of the query sets, before and after adaptation: by shots (None: all) and by steps.
-
-        The ranks of the current team share the tasks; all get the result, bitwise identical to that of one process.
-        """
-
-        def adapted(support: Examples | None, count: int) -> Posterior:
-            return self.prior if support is None else self.adapt(support, count)
-
-        return evaluate(
-            adapted,
-            tasks,
-            shots=shots,
-            steps=[self.inner.steps] if steps is None else steps,
-            samples=samples,
-            examples_per_shot=examples_per_shot,
-            progress=progress,
-        )
+        likelihood = self.likelihood.in_units_of(self._scale.scale)
+        return Posterior(self.network, likelihood, weights.replace(log_lr=None), self._scale, None, scalar_targets)
 
     def inner_loop_loss(self, posterior: Posterior, support: Examples, *, seed: int = 0) -> Terms:
-        """L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
-        problem, theta = self.problem(1), self._learned()
+        """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
+        theta, problem = self._learned(), self.problem()
         with torch.no_grad():
-            checked = problem.check_examples(as_examples(support, "support"), "support")
+            checked = problem.check_examples(self._examples(as_examples(support, "support")), "support")
             return reference.inner_loss(problem, posterior.weights, theta, checked, Noise(seed).fork("inner loss"))
 
     def outer_loop_loss(self, posterior: Posterior, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
-        """The meta-loss of a task at an adapted posterior, term by term; ``num_tasks`` is M of the objective."""
-        problem, theta = self.problem(num_tasks), self._learned()
+        """Return the outer loss of a task at an adapted posterior, term by term; ``num_tasks`` is M of the paper."""
+        theta, problem = self._learned(), self.problem(num_tasks)
         with torch.no_grad():
-            return reference.outer_loss(problem, posterior.weights, theta, problem.check(task), Noise(seed))
+            checked = problem.check(self.to_internal(task))
+            return reference.outer_loss(problem, posterior.weights, theta, checked, Noise(seed))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the prior to a folder (safetensors and JSON)."""
+        """Write the prior to a folder (safetensors and JSON); an earlier one there is replaced only by a complete one."""
         objective = self.objective
         if not isinstance(objective, str):
-            raise ValueError("an objective of your own cannot be saved; save learner.theta_ yourself")
-        tensors, description = saved_posterior.content(self.prior, self.likelihood)
-        log_lr = self._learned().log_lr
-        if log_lr is not None:
-            tensors["log_lr"] = log_lr.detach()
+            raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
+        theta = self._learned()
+        tensors, description = saved_posterior.content(self.prior_predictive(), self.likelihood)
+        if theta.log_lr is not None:
+            tensors["log_lr"] = theta.log_lr.detach()
         description["inner"] = asdict(self.inner)
         description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
-        description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
+        description["settings"] = {name: kind(getattr(self, name)) for name, kind in _SETTINGS.items()}
+        description["history"] = history.described(getattr(self, "history_", []))
         checkpoint.write(folder, KIND, tensors, description)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
-        """A saved prior. Networks of this package are rebuilt; for any other, give a module of the same structure."""
+        """Return a saved prior. Networks of this package are rebuilt; for any other, give a module like the saved."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
             log_lr = tensors.pop("log_lr", tensors.pop("inner.log_lr", None))  # 0.1.0: "inner.log_lr"
@@ -344,29 +384,46 @@ class MetaLearner:
                 inner=InnerLoop(**description["inner"]),
                 hyperprior=hyperprior and NormalGammaHyperprior(**hyperprior),
                 stochastic=description["stochastic"],
-                **description["settings"],
+                **{"standardize": False, **description["settings"]},  # 0.1.0 did not standardise
             )
-            loaded.network.constants = posterior.network.constants
-            loaded._scalar_targets = posterior.scalar_targets
+            loaded.network = posterior.network
+            loaded.target_scale_, loaded._scalar_targets = posterior.target_scale, posterior.scalar_targets
             loaded.theta_ = posterior.weights
             if log_lr is not None:
                 checks.refuse_non_finite(log_lr, "log_lr", remedy="restore the file from a copy")
                 loaded.theta_ = posterior.weights.replace(log_lr=log_lr.to(posterior.network.device))
-            loaded.problem(1).check_theta(loaded.theta_)
-            loaded.history_ = []
+            loaded.problem().check_theta(loaded.theta_)
+            loaded.history_ = history.restored(description.get("history", []))
         return loaded
 
     def _learned(self) -> WeightDistribution:
         if not hasattr(self, "theta_"):
-            raise ValueError("there is no theta yet: call fit(tasks) (or start(tasks), for a loop of your own) first")
+            raise self._not_fitted("fit(tasks) (or start(tasks), for a loop of your own)")
         return self.theta_
 
 
-_SETTINGS = ("objective", "outer_samples", "relative_sigma", "memory", "seed")
+def record_of(summary: Summary, epoch: int) -> EpochRecord:
+    """Return the record of an epoch (or of the warm start) from the summary of its steps."""
+    means = {name: summary.means.get(name, math.nan) for name in ("loss", *OuterTerms._fields)}
+    norms = {name.removeprefix("grad_norm_"): value for name, value in summary.means.items() if name not in means}
+    return EpochRecord(
+        epoch,
+        loss=means.pop("loss"),
+        nll=means["nll_support"] + means["nll_query"],
+        kl=means["kl"],
+        hyper=means["hyperprior"],
+        phase=summary.phase,
+        steps=summary.steps,
+        tasks=summary.tasks,
+        bad_tasks=summary.bad_tasks,
+        failures=tuple(summary.failures),
+        terms=means,
+        grad_norms=norms,
+    )
 
 
 def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: Task) -> dict[str, object]:
-    """What ranks have to agree on to train together."""
+    """Return what ranks must agree on to train together."""
     return {
         **asdict(settings),
         "seed": seed,
@@ -376,11 +433,21 @@ def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: 
 
 
 def _pooled_targets(tasks: Sequence[Task]) -> Tensor:
+    """Return the finite targets of all tasks together."""
     targets = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
     return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
 
 
+def _in_own_precision(given: Task, checked: Task) -> Task:
+    """Return a checked task with its targets in the precision in which they were given."""
+    support, query = (
+        Examples(one.x, at_least_single(as_plain_tensor(own.y, "y")).reshape(one.y.shape))
+        for own, one in zip(given[:2], checked[:2], strict=True)
+    )
+    return Task(support, query, checked.name)
+
+
 def _changed(settings: MetaTraining, changes: dict[str, Any]) -> MetaTraining:
     if unknown := sorted(changes.keys() - set(FIELDS)):
-        raise TypeError(f"unknown settings {', '.join(unknown)}; known are {', '.join(FIELDS)}")
+        raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
     return replace(settings, **changes)

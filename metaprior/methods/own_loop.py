@@ -1,10 +1,10 @@
-"""For a training loop of your own: an epoch of meta-training with your optimiser, and the forecast for one task.
+"""Functions for a training loop of your own: one epoch with your optimiser, and the forecast for one task.
 
     learner.start(tasks)
     optimizer = torch.optim.Adam(learner.parameters(), lr=1e-3)
     for _ in range(epochs):
-        summary = meta_train_one_epoch(learner, tasks, optimizer)
-    mean, std, forecast = meta_evaluate(learner, new_task)
+        record = meta_train_one_epoch(learner, tasks, optimizer)
+    mean, std, epistemic, forecast = meta_evaluate(learner, new_task)
 
 ``MetaLearner.fit`` does more (phases, schedules, a search for the step size); here every step is plain.
 """
@@ -18,10 +18,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior.forecasts import Forecast
+from metaprior.history import EpochRecord
 from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
 from metaprior.metagrad.problem import AmortizedELBO, Problem, refuse_fraction
-from metaprior.methods.meta_learner import MetaLearner
+from metaprior.methods.meta_learner import MetaLearner, record_of
 from metaprior.noise import Noise
+from metaprior.posterior import DEFAULT_SAMPLES
 from metaprior.tasks.task import Task
 from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned
@@ -41,28 +43,35 @@ def meta_train_one_epoch(
     num_tasks: int | None = None,
     noise: Noise | None = None,
     progress: bool = True,
-) -> Summary:
-    r"""$\theta \leftarrow \theta - \eta\,\nabla_\theta\frac1B\sum_i L_i(\lambda_i^{(K)}(\theta), \theta)$, once for
-    every B = ``meta_batch`` tasks, in the order in which they come (Ravi & Beatson 2019, algorithm 1).
+) -> EpochRecord:
+    r"""Take one meta-step for every B = ``meta_batch`` tasks, and return the record of the epoch.
 
-    The gradient goes through the inner loop. Its norm over everything that is learned is at most ``grad_clip_norm``
-    when the optimiser, made with ``learner.parameters()``, takes its step. A task that is not finite is left out of its
-    meta-batch and counted. Theta is changed in place and the summary also added to ``learner.history_``.
+    $$\theta \leftarrow \theta - \eta\,\nabla_\theta\frac1B\sum_i L_i(\lambda_i^{(K)}(\theta), \theta)$$
+
+    (Ravi & Beatson 2019, algorithm 1.) The gradient goes through the inner loop. Theta is changed in place, and the
+    record is also added to ``learner.history_``. Tasks without a finite gradient are left out and counted.
 
     Args:
-        num_tasks: M of the paper's objective, for the hyper-prior's share; without it the number of ``tasks``.
-        noise: of the weight samples. Without it a function of ``learner.seed`` and of the epochs in
+        learner: a learner after ``start``, ``fit`` or ``load``.
+        tasks: the tasks of the epoch, in this order.
+        optimizer: an optimiser made with ``learner.parameters()``.
+        meta_batch: tasks in a step.
+        grad_clip_norm: largest norm of the gradient over everything that is learned.
+        num_tasks: M of the paper's objective, for the hyper-prior's share; by default the number of ``tasks``.
+        noise: noise of the weight samples; by default a function of ``learner.seed`` and of the number of epochs in
             ``learner.history_``, so another one in every epoch.
+        progress: show a progress bar.
 
-    Raises ``TrainingDiverged`` if no task of the epoch was finite.
+    Raises:
+        TrainingDiverged: if no task of the epoch had a finite gradient.
     """
     refuse_fraction("meta_batch", meta_batch, 1)
     if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end
         raise ValueError(
-            f"{type(tasks).__name__} has no end, and so no epoch; give some of its tasks: [tasks[i] for i in range(9)]"
+            f"tasks must have an end, but {type(tasks).__name__} has none; try [tasks[i] for i in range(9)]"
         )
     if not grad_clip_norm > 0:
-        raise ValueError(f"grad_clip_norm has to be a positive number, got {grad_clip_norm}")
+        raise ValueError(f"grad_clip_norm must be a positive number, got {grad_clip_norm}")
     _refuse_foreign_optimizer(learner, optimizer)
     problem = learner.problem(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
@@ -72,7 +81,7 @@ def meta_train_one_epoch(
     with tqdm(
         total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
     ) as bar:
-        for batch in _batches(problem, tasks, meta_batch):
+        for batch in _batches(problem, map(learner.to_internal, tasks), meta_batch):
             choice = choice or choose_gradient(problem, learner.theta_, batch, learner.memory, learner.engine)
             stacker = stacker or Stacker(choice.problem, choice.engine)
             own = choice._replace(stacked=choice.stacked and stacker(batch))
@@ -83,18 +92,18 @@ def meta_train_one_epoch(
     if not summary.steps:
         raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
     refuse_nothing_learned(summary)
-    learner.history_.append(summary)
-    return summary
+    learner.history_.append(record_of(summary, len(learner.history_) + 1))
+    return learner.history_[-1]
 
 
 def _refuse_foreign_optimizer(learner: MetaLearner, optimizer: torch.optim.Optimizer) -> None:
-    """Another theta's optimiser would move tensors that nobody reads."""
+    """Raise for an optimiser of another theta, whose steps would have no effect."""
     own = {id(tensor) for tensor in learner.parameters()}
     moved = [tensor for group in optimizer.param_groups for tensor in group["params"]]
     if foreign := sum(id(tensor) not in own for tensor in moved):
         raise ValueError(
-            f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones (start, fit and "
-            "load make new ones): make the optimiser with learner.parameters() after them"
+            f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones. Make the optimiser "
+            "with learner.parameters() after start, fit or load, which make new tensors"
         )
 
 
@@ -132,10 +141,10 @@ def _step(
 
 
 def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim.Optimizer, clip: float) -> float:
-    """One step of the optimiser; returns the gradient's norm before clipping."""
+    """Take one step of the optimiser; return the gradient's norm before clipping."""
     learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
     grads = batch.grads.named()
-    for name, tensor in learned.items():  # a point prior's rho is no part of it: optimisers pass over what has no grad
+    for name, tensor in learned.items():  # without a point prior's rho: optimisers skip tensors that have no grad
         tensor.grad = grads[name]
     norm = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))
     optimizer.step()
@@ -145,25 +154,27 @@ def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim
 
 
 class QueryForecast(NamedTuple):
-    """Forecast of a task's query inputs: ``mean`` and ``std`` in the targets' shape, and all the rest."""
+    """The forecast for a task's query inputs, in the targets' shape."""
 
     mean: Tensor
     std: Tensor
-    """Of the weight samples' means: the part that adaptation to more data would shrink (``forecast.epistemic``)."""
+    """Total standard deviation of a target."""
+    epistemic: Tensor
+    """Standard deviation of the weight samples' means, which adaptation to more data would shrink."""
     forecast: Forecast
 
 
 def meta_evaluate(
-    learner: MetaLearner, task: Task, *, steps: int | None = None, samples: int = 20, seed: int = 0
+    learner: MetaLearner, task: Task, *, steps: int | None = None, samples: int = DEFAULT_SAMPLES, seed: int = 0
 ) -> QueryForecast:
-    r"""Adapt to a task's support set, and forecast its query inputs with S = ``samples`` weight samples:
+    r"""Adapt to a task's support set, and return the forecast for its query inputs from S = ``samples`` weight samples:
 
     $$\bar y = \frac1S\sum_s f_{\phi_s}(x),\qquad
-    \mathrm{std}^2 = \frac{1}{S-1}\sum_s\big(f_{\phi_s}(x) - \bar y\big)^2,\qquad \phi_s \sim q(\phi|\lambda^{(K)})$$
+    \mathrm{epistemic}^2 = \frac{1}{S-1}\sum_s\big(f_{\phi_s}(x) - \bar y\big)^2,\qquad
+    \phi_s \sim q(\phi|\lambda^{(K)})$$
 
-    (for labels: of the class probabilities, with S in the denominator). The noise of the data is not in ``std``; with
-    it, it is ``forecast.std``. The query targets are not looked at. Without ``steps`` K is ``inner.steps``, which
-    learned step sizes were learned for.
+    (for labels: of the class probabilities, with S in the denominator), and ``std**2 == epistemic**2 + aleatoric**2``.
+    The query targets are not used. By default K is ``inner.steps``, which learned step sizes were learned for.
     """
     forecast = learner.adapt(task.support, steps, seed=seed).predict(task.query.x, samples=samples, seed=seed)
-    return QueryForecast(forecast.mean, forecast.epistemic, forecast)
+    return QueryForecast(forecast.mean, forecast.std, forecast.epistemic, forecast)

@@ -1,20 +1,22 @@
-r"""Forecasts that know both uncertainties: of the task's weights, and of the prior they were learned under.
+r"""Forecasts with both uncertainties: that of the task's weights, and that of the prior they were learned under.
 
-A task's posterior $q(\phi;\lambda)$ was found under the *expected* prior, with precision $T$ and mean $m$. What its
-data alone say about a weight is what it holds beyond that prior: precision $\Lambda = \sigma_q^{-2} - T$, and a pull
-that puts the posterior's mean where it is. Under a theta of $q(\theta;\psi)$ the posterior is therefore
+A task's posterior $q(\phi;\lambda)$ is fitted under the *expected* prior, with precision $T$ and mean $m$. The
+information of its data alone about a weight is what the posterior holds beyond that prior: the precision
+$\Lambda = \sigma_q^{-2} - T$ and a linear term that explains the posterior's mean. Under one theta of
+$q(\theta;\psi)$ the posterior is therefore
 
 $$q(\phi|\theta) = N\Big(
 \frac{\mu_q\,(\Lambda + T) - T m + \mu_\theta\,\sigma_\theta^{-2}}{\Lambda + \sigma_\theta^{-2}},\
 (\Lambda + \sigma_\theta^{-2})^{-1}\Big)$$
 
-which is the exact posterior given theta where the likelihood is Gaussian in the weights. Without data ($\Lambda = 0$,
-$\mu_q = m$) it is the prior $p(\phi|\theta)$ itself. A forecast draws theta, then phi.
+This is exact where the likelihood is Gaussian in the weights. Without data ($\Lambda = 0$, $\mu_q = m$) it is the prior
+$p(\phi|\theta)$ itself. A forecast draws theta first, then phi.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,30 +24,31 @@ from metaprior.checks import ArrayLike
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.noise import Noise
+from metaprior.numpy_forecast import as_numpy
 from metaprior.posterior import Posterior
 from metaprior.weights import WeightDistribution, inverse_softplus
 
 
 class UncertaintySplit(NamedTuple):
-    """Standard deviations of a forecast by where they come from: ``std**2 == prior**2 + task**2 + data**2``."""
+    """A forecast's standard deviation by its sources: ``std**2 == prior**2 + task**2 + data**2``."""
 
     prior: Tensor
-    """Because the prior is not known: more tasks would shrink it."""
+    """The part due to the uncertain prior, which more tasks would shrink."""
     task: Tensor
-    """Because the task is not known: more of its data would shrink it."""
+    """The part due to the task's uncertain weights, which more of its data would shrink."""
     data: Tensor
-    """Because data are noisy: nothing shrinks it."""
+    """The part due to noisy data, which nothing shrinks."""
 
     @property
     def std(self) -> Tensor:
-        """Of the target."""
+        """Return the total standard deviation of the target."""
         return (self.prior**2 + self.task**2 + self.data**2).sqrt()
 
 
 def given_theta(q: WeightDistribution, psi: HyperPosterior, theta: WeightDistribution) -> WeightDistribution:
-    """The posterior under one theta (or a stack of them), from the posterior under the expected prior."""
+    """Return the posterior under one theta (or a stack of them), given the posterior under the expected prior."""
     held, given = psi.precision, theta.sigma.pow(-2)
-    data = (q.sigma.pow(-2) - held).clamp_min(0.0)  # below zero: not at its optimum, or data that widen; no knowledge
+    data = (q.sigma.pow(-2) - held).clamp_min(0.0)  # negative where q is not at its optimum: no information
     precision = data + given
     mu = (q.mu * (data + held) - held * psi.mean + theta.mu * given) / precision
     return WeightDistribution(mu, inverse_softplus(precision.rsqrt()), q.plain)
@@ -53,28 +56,29 @@ def given_theta(q: WeightDistribution, psi: HyperPosterior, theta: WeightDistrib
 
 @dataclass(frozen=True)
 class HierarchicalPosterior(Posterior):
-    """A task's posterior with the uncertainty of the prior in its forecasts, and a way to tell the two apart."""
+    """A task's posterior whose forecasts include the uncertainty of the prior; ``split`` separates the two."""
 
     hyper: HyperPosterior = field(kw_only=True)
     phis_per_theta: int = field(default=1, kw_only=True)
 
     def split(self, x: ArrayLike, *, thetas: int = 32, phis: int = 16, seed: int = 0) -> UncertaintySplit:
-        r"""The forecast's standard deviation by its sources, from ``thetas`` x ``phis`` weight samples:
+        r"""Return the forecast's standard deviation by its sources, from ``thetas`` x ``phis`` weight samples:
 
         $$\mathrm{Var}[y] = \mathrm{Var}_\theta E[f|\theta] + E_\theta \mathrm{Var}[f|\theta] + E\,\mathrm{Var}[y|f]$$
 
-        For labels f are the probabilities. The first part is an unbiased estimate, cut off at zero: with few samples
+        For labels f are the probabilities. The first part is an unbiased estimate, clipped at zero; with few samples
         small parts are noisy.
         """
         if thetas < 2 or phis < 2:
-            raise ValueError(f"at least 2 thetas and 2 phis are needed to tell their spread, got {thetas} and {phis}")
+            raise ValueError(f"thetas and phis must be at least 2 to have a spread, got {thetas} and {phis}")
         nested = replace(self, phis_per_theta=phis)
-        forecast = nested.predict(x, samples=thetas * phis, seed=seed)
+        forecast = nested._forecast(x, thetas * phis, seed)
         drawn = _drawn(forecast)
         groups = drawn.reshape(thetas, phis, *drawn.shape[1:])
         within = groups.var(1).mean(0)
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
-        return UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
+        parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
+        return as_numpy(parts) if isinstance(x, np.ndarray) else parts  # type: ignore[no-any-return]
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
         return torch.stack([self._draw_one(noise, sample) for sample in group])
@@ -87,7 +91,7 @@ class HierarchicalPosterior(Posterior):
 
 
 def _drawn(forecast: Forecast) -> Tensor:
-    """What each weight sample expects of the target, (S, N, ...)."""
+    """Return each weight sample's expectation of the target, (S, N, ...)."""
     if isinstance(forecast, GaussianForecast):
         return forecast.means
     if isinstance(forecast, CategoricalForecast | BernoulliForecast):

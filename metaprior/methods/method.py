@@ -1,0 +1,146 @@
+"""What all methods have in common.
+
+``Method(module, likelihood, ...)`` stores its arguments as they are and does nothing else: what is wrong with them is
+raised by the first ``fit``. Then
+
+    method.fit(...) -> itself                 method.save(folder)
+    method.predict(x) -> Forecast             Method.load(folder, module=None) -> Method
+    method.evaluate(...) -> Evaluation        metaprior.load(folder, module=None) -> Method, whichever it is
+
+and, for methods that learn from many tasks (``TaskMethod``),
+
+    method.adapt(support) -> Posterior        method.prior_predictive() -> Posterior
+
+Before ``fit`` all but ``fit`` and ``load`` raise ``NotFittedError``; numbers that leave the finite range raise
+``TrainingDiverged``. ``history_`` is a list of ``EpochRecord``.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Self, overload
+
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from metaprior.checks import ArrayLike
+from metaprior.errors import NotFittedError
+from metaprior.evaluation import Evaluation, evaluate
+from metaprior.forecasts import Forecast
+from metaprior.history import EpochRecord
+from metaprior.likelihoods import Likelihood
+from metaprior.network import BayesianNetwork
+from metaprior.numpy_forecast import NumpyForecast
+from metaprior.posterior import DEFAULT_SAMPLES, Posterior
+from metaprior.tasks.source import Tasks
+from metaprior.tasks.task import Examples, Task
+
+
+class Method(ABC):
+    """The contract of all methods; see the text of this module."""
+
+    module: nn.Module
+    likelihood: Likelihood
+    stochastic: str | None
+    history_: list[EpochRecord]
+
+    @cached_property
+    def network(self) -> BayesianNetwork:
+        """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
+        if not isinstance(self.module, nn.Module):
+            raise TypeError(f"module must be a torch.nn.Module, got {type(self.module).__name__}")
+        if not isinstance(self.likelihood, Likelihood):
+            raise TypeError(f"likelihood must be one like Gaussian() or Categorical(), got {self.likelihood!r}")
+        return BayesianNetwork(self.module, self.stochastic)
+
+    @overload
+    def predict(self, x: Tensor, *, samples: int = ..., seed: int = ...) -> Forecast: ...
+
+    @overload
+    def predict(self, x: npt.NDArray[Any], *, samples: int = ..., seed: int = ...) -> NumpyForecast: ...
+
+    def predict(
+        self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0
+    ) -> Forecast | NumpyForecast:
+        """Return the forecast for inputs x: mean, std, epistemic, aleatoric, quantile(level), log_prob(y), ...
+
+        A NumPy array gives a forecast in NumPy arrays, a tensor one in tensors. ``std`` is the total standard deviation
+        of a target, ``std**2 == epistemic**2 + aleatoric**2``. The same seed gives the same weight samples.
+        """
+        return self._predictive().predict(x, samples=samples, seed=seed)
+
+    @abstractmethod
+    def _predictive(self) -> Posterior:
+        """Return the distribution over weights that ``predict`` draws from."""
+
+    @abstractmethod
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write what was learned to a folder (safetensors and JSON)."""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
+        """Return what was saved. Networks of this package are rebuilt; for any other, give a module like the saved."""
+
+    def _not_fitted(self, what: str = "fit(tasks)") -> NotFittedError:
+        return NotFittedError(f"this {type(self).__name__} is not fitted yet: call {what} first, or load a saved one")
+
+
+class TaskMethod(Method):
+    """A method that learns a prior from many tasks, and adapts it to a new one."""
+
+    @abstractmethod
+    def prior_predictive(self) -> Posterior:
+        """Return the prior as something that predicts: the forecast for a new task before its first observation."""
+
+    @abstractmethod
+    def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Posterior:
+        """Return the posterior of a new task given its support set (x, y)."""
+
+    @property
+    @abstractmethod
+    def _usual_steps(self) -> int:
+        """Return the number of steps that ``adapt`` takes by default."""
+
+    def _predictive(self) -> Posterior:
+        return self.prior_predictive()
+
+    def evaluate(
+        self,
+        tasks: Iterable[Task] | Tasks,
+        *,
+        shots: Sequence[int | None] = (0, None),
+        steps: Sequence[int] | None = None,
+        samples: int = DEFAULT_SAMPLES,
+        examples_per_shot: int = 1,
+        progress: bool = True,
+        **adaptation: Any,
+    ) -> Evaluation:
+        """Score forecasts of new tasks' query sets, before and after adaptation.
+
+        The processes of ``with team_of_torchrun():`` share the tasks; all get the result, which is bitwise that of one
+        process.
+
+        Args:
+            tasks: new tasks, a collection or a source with a length.
+            shots: numbers of support examples to adapt to; None takes all, 0 scores the prior.
+            steps: numbers of adaptation steps; None takes the default of ``adapt``.
+            samples: weight samples of a forecast.
+            examples_per_shot: support examples that make one shot (for C classes: C).
+            progress: show a progress bar.
+            adaptation: other arguments of ``adapt``.
+        """
+
+        def adapted(support: Examples | None, count: int) -> Posterior:
+            return self.prior_predictive() if support is None else self.adapt(support, count, **adaptation)
+
+        return evaluate(
+            adapted,
+            tasks,
+            shots=shots,
+            steps=[self._usual_steps] if steps is None else steps,
+            samples=samples,
+            examples_per_shot=examples_per_shot,
+            progress=progress,
+        )
