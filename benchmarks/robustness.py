@@ -103,6 +103,7 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> mp.
         objective="predictive",
         outer_samples=settings.outer_samples,
         stochastic=case.stochastic,
+        standardize=False,
     )
 
 

@@ -4,8 +4,8 @@ from importlib.metadata import version
 
 from metaprior import metagrad
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
-from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
+from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior, NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood

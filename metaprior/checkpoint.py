@@ -59,9 +59,7 @@ def write(
         _remove_leftovers(folder)
 
 
-def duplicate(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()
-) -> None:
+def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()) -> None:
     """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied.
 
     Files of a checkpoint are never changed, only replaced, so the two are independent from then on.

@@ -21,6 +21,8 @@ class EpochRecord:
     kl: float
     hyper: float = 0.0
     """The share of the hyper-prior, for methods that have one."""
+    observations: int = 0
+    """Number of observations that the terms are means over; 0 where tasks differ in size from step to step."""
     phase: str = ""
     steps: int = 0
     tasks: int = 1
@@ -61,7 +63,7 @@ def restored(entries: Sequence[Mapping[str, Any]], observations: int = 1) -> lis
 def _restored(entry: dict[str, Any], number: int, observations: int) -> EpochRecord:
     if "hyper_kl" in entry:  # 0.1.0, HierarchicalVI
         nll, kl, hyper = (entry[name] / observations for name in ("nll", "kl", "hyper_kl"))
-        return EpochRecord(number, nll + kl + hyper, nll, kl, hyper)
+        return EpochRecord(number, nll + kl + hyper, nll, kl, hyper, observations)
     if "held_out" in entry:  # 0.1.0, BayesByBackprop
         nll, kl = entry["nll"], entry["kl"]
         return EpochRecord(int(entry["epoch"]), nll + kl, nll, kl, validation=entry["held_out"])

@@ -51,9 +51,7 @@ class Posterior:
     """Whether targets came without a channel axis, so that forecasts have none either."""
 
     @overload
-    def predict(
-        self, x: Tensor, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
-    ) -> Forecast: ...
+    def predict(self, x: Tensor, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...) -> Forecast: ...
 
     @overload
     def predict(

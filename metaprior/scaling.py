@@ -10,7 +10,7 @@ from torch import Tensor
 class TargetMoments(NamedTuple):
     """Number of observations, and mean and variance of each channel (axis 1) of some targets, in float64."""
 
-    count: int
+    size: int
     mean: Tensor
     variance: Tensor
 
@@ -26,10 +26,10 @@ class TargetMoments(NamedTuple):
         """Return the moments of several sets of targets taken together."""
         if len(parts) == 1:
             return parts[0]
-        count = sum(part.count for part in parts)
-        mean = sum((part.mean * (part.count / count) for part in parts), torch.zeros_like(parts[0].mean))
-        squares = (part.count / count * (part.variance + (part.mean - mean) ** 2) for part in parts)
-        return cls(count, mean, sum(squares, torch.zeros_like(mean)))
+        total = sum(part.size for part in parts)
+        mean = sum((part.mean * (part.size / total) for part in parts), torch.zeros_like(parts[0].mean))
+        squares = (part.size / total * (part.variance + (part.mean - mean) ** 2) for part in parts)
+        return cls(total, mean, sum(squares, torch.zeros_like(mean)))
 
 
 class TargetScale(NamedTuple):
@@ -51,7 +51,7 @@ class TargetScale(NamedTuple):
     @classmethod
     def from_moments(cls, moments: TargetMoments, like: Tensor) -> "TargetScale":
         """Return the standardising scale for targets of these moments, with the type and the axes of ``like``."""
-        if moments.count < 2:
+        if moments.size < 2:
             raise ValueError("one observation has no spread to standardise by; pass standardize=False")
         loc, scale = moments.mean, moments.variance.sqrt()
         if bool((scale <= 1e-12 * loc.abs()).any()):

@@ -204,7 +204,7 @@ def test_failures_are_listed_and_left_out_of_every_mean() -> None:
     ]
     messages = [failure.message for failure in result.failures]
     assert messages[0] == "the nll became inf"
-    assert messages[1].startswith("the network's output has 60 NaN or infinite values")
+    assert messages[1].startswith("the network's output has 150 NaN or infinite values")
     assert messages[2] == "mse is inf"
     assert [row["task"] for row in result.per_task if row["shots"] is None] == ["slope 1", "slope 2"]
     assert "- failed: slope 7 (all shots, 10 steps): the nll became inf" in result.table()
@@ -259,7 +259,7 @@ def test_tasks_may_come_in_any_finite_way() -> None:
 
     assert run(tasks=ByIndex()).rows == run(tasks=(line_task(float(i)) for i in range(2))).rows
     assert run(tasks=itertools.islice(map(line_task, itertools.count()), 3)).row()["tasks"] == 3
-    with pytest.raises(ValueError, match=r"Endless has no length, .* \[tasks\[i\] for i in range\(100\)\]"):
+    with pytest.raises(ValueError, match=r"Endless has no length; .* \[tasks\[i\] for i in range\(100\)\]"):
         run(tasks=Endless())
     with pytest.raises(ValueError, match="no tasks to evaluate on"):
         run(tasks=[])
@@ -268,12 +268,12 @@ def test_tasks_may_come_in_any_finite_way() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"shots": []}, "needs shots and steps"),
-        ({"shots": [-1]}, "shots have to be whole numbers, 0 or more, got -1"),
-        ({"shots": [True]}, "shots have to be whole numbers, 0 or more, got True"),
-        ({"steps": [1.5]}, r"steps have to be whole numbers, 0 or more, got 1\.5"),
-        ({"samples": 1}, "samples has to be a whole number, 2 or more, got 1"),
-        ({"examples_per_shot": 0}, "examples_per_shot has to be a whole number, 1 or more, got 0"),
+        ({"shots": []}, "must not be empty"),
+        ({"shots": [-1]}, "shots .*got -1"),
+        ({"shots": [True]}, "shots .*got True"),
+        ({"steps": [1.5]}, r"steps .*got 1\.5"),
+        ({"samples": 1}, "samples .*got 1"),
+        ({"examples_per_shot": 0}, "examples_per_shot .*got 0"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:

@@ -98,7 +98,7 @@ def test_the_automatic_batch_follows_the_size_of_the_network(monkeypatch: pytest
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 50 * behind_the_first_weight)
     q.predict(torch.zeros(25, 2), samples=3)
     assert seen == [(2, 25), (1, 25)]
-    with pytest.raises(ValueError, match="batch_size has to be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
         q.predict(torch.zeros(25, 2), batch_size=-1)
 
 
@@ -152,7 +152,7 @@ def test_outputs_that_overflow_are_refused() -> None:
     q = make()
     with pytest.raises(ValueError, match=r"the network's output has \d+ NaN or infinite values"):
         replace(q, weights=q.weights.replace(mu=1e3 * q.weights.mu)).predict(torch.full((1, 2), 3e38))
-    with pytest.raises(ValueError, match="samples has to be at least 2"):
+    with pytest.raises(ValueError, match="samples must be at least 2"):
         make().predict(torch.zeros(1, 2), samples=1)
 
 
@@ -163,7 +163,7 @@ def test_a_pruned_weight_is_zero_in_every_sample() -> None:
 
 
 def test_inputs_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"x has shape \(5, 4, 2\); it was fitted with 2 axes"):
+    with pytest.raises(ValueError, match=r"x must have 2 axes as in fit, got the shape \(5, 4, 2\)"):
         make().predict(torch.zeros(5, 4, 2))
     with pytest.raises(ValueError, match=r"cannot take an observation of shape \(3,\)"):
         make().predict(torch.zeros(5, 3))

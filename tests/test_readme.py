@@ -61,7 +61,10 @@ def test_the_meta_learner_of_the_readme(readme: dict[str, Any]) -> None:
     assert len(learner.history_) == 2
     assert sum(summary.bad_tasks for summary in learner.history_) == 0
     losses = [
-        [float(learner.inner_loop_loss(q, task.support).nll) for q in (learner.prior, learner.adapt(task.support))]
+        [
+            float(learner.inner_loop_loss(q, task.support).nll)
+            for q in (learner.prior_predictive(), learner.adapt(task.support))
+        ]
         for task in readme["unseen"]
     ]
     before, after = torch.tensor(losses).mean(0)

@@ -141,7 +141,7 @@ def hierarchical(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Sett
     learner = fitted(same, mp.GaussianHyperprior(), settings.together, settings)
 
     def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
-        return learner.prior if support is None else learner.adapt(support, steps, lr=settings.lr)
+        return learner.prior_predictive() if support is None else learner.adapt(support, steps, lr=settings.lr)
 
     return Scores(_of_training(learner, same, settings), _scored(adapted, new, settings.adapt_steps, settings))
 
@@ -153,7 +153,7 @@ def fitted(
     settings: Settings,
 ) -> mp.HierarchicalVI:
     """Return a hierarchy that is fitted to all tasks in every round, and psi to their posteriors after each."""
-    learner = mp.HierarchicalVI(network(settings), mp.Gaussian(noise=settings.noise), hyperprior=hyperprior)
+    learner = mp.HierarchicalVI(network(settings), mp.Gaussian(noise=settings.noise), hyperprior=hyperprior, standardize=False)
     return learner.fit(
         {task.name: task.support for task in tasks},
         **asdict(descent),
@@ -172,6 +172,7 @@ def amortised(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Setting
             settings.inner_steps, settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.inner_kl_weight
         ),
         objective="abml",
+        standardize=False,
     )
     training = mp.MetaTraining(meta_batch=settings.meta_batch, lr=settings.meta_lr, search_step_size=False)
     lessons = VariedSupport(
@@ -180,7 +181,7 @@ def amortised(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Setting
     fit_within(learner, lessons, training, seconds=settings.amortised_seconds, progress=False)
 
     def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
-        return learner.prior if support is None else learner.adapt(support, steps)
+        return learner.prior_predictive() if support is None else learner.adapt(support, steps)
 
     return Scores(*(_scored(adapted, tasks, settings.amortised_steps, settings) for tasks in (same, new)))
 

@@ -63,6 +63,7 @@ class Job:
             mp.Gaussian(noise=1.0),
             inner=mp.InnerLoop(steps=self.inner_steps, lr=LR, learn_lr="per_tensor"),
             engine=mp.metagrad.keeping(self.inner_steps),
+            standardize=False,
         )
 
     def tasks(self) -> DriftingBlobs:

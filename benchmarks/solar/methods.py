@@ -73,7 +73,7 @@ def train_plain(
 ) -> Plain:
     """Train a plain network on all windows pooled, for so many seconds."""
     inner = mp.InnerLoop(steps=0, kl_weight=0.0)
-    learner = mp.MetaLearner(network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed)
+    learner = mp.MetaLearner(network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed, standardize=False)
     training = mp.MetaTraining(
         meta_batch=settings.meta_batch, warm_start_lr=settings.lr, warm_start_average=settings.average
     )
@@ -173,6 +173,7 @@ def meta_learner(
         outer_samples=1 if point else 2,
         relative_sigma=0.0 if point else settings.relative_sigma,
         memory="4GiB",
+        standardize=False,
     )
 
 

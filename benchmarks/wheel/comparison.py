@@ -101,6 +101,7 @@ def make_learner(settings: Settings, *, point: bool, seed: int = 0) -> mp.MetaLe
         hyperprior=None,
         relative_sigma=0 if point else settings.relative_sigma,
         seed=seed,
+        standardize=False,
     )
 
 

@@ -78,7 +78,7 @@ class HierarchicalPosterior(Posterior):
         within = groups.var(1).mean(0)
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
         parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
-        return as_numpy(parts) if isinstance(x, np.ndarray) else parts  # type: ignore[no-any-return]
+        return as_numpy(parts) if isinstance(x, np.ndarray) else parts
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
         return torch.stack([self._draw_one(noise, sample) for sample in group])

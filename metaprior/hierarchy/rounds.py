@@ -76,7 +76,9 @@ class Rounds:
         sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), state.psi.kl_to(self.hyperprior)
         nll, kl, hyper = (value / self._observations for value in sums)
         steps, number = plan.local_steps * len(entries), len(state.history) + 1
-        return EpochRecord(number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries))
+        return EpochRecord(
+            number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries), observations=self._observations
+        )
 
     def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range) -> None:
         local, live = plan.local(), self.live
@@ -92,7 +94,7 @@ class Rounds:
             shared_lr=[local.lr_at(step) for step in steps],
         )
         after = WeightDistribution(visit.records[:, 0], visit.records[:, 1])
-        state.sums = state.sums.changed(stack.weights if stack.steps_taken else None, after)
+        state.sums = state.sums.updated(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
             terms = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}
             self.store.write(index, visit.records[place], steps=stack.steps_taken + len(steps), **terms)

@@ -168,8 +168,8 @@ class PosteriorStore:
                     fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise CheckpointError(
-                    f"{self.folder} is being written by another process, or by another object of this one; wait for it, "
-                    "or use another store"
+                    f"{self.folder} is being written by another process, or by another object of this one; wait "
+                    "for it, or use another store"
                 ) from None
             try:
                 yield

@@ -76,7 +76,7 @@ class CheckedTasks:
         try:
             data = self._checked(task)
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{getattr(task, 'name', task)}: {error}") from error
+            raise type(error)(f"{getattr(task, 'name', f'task {number}')}: {error}") from error
         if self._problem.likelihood.continuous:
             self._moments.append(TargetMoments.of(data.y))
         rounded = self._rounded(data)
@@ -138,7 +138,9 @@ def _joined(values: Sequence[object], name: str) -> Tensor:
     tensors = [checks.as_plain_tensor(value, name) for value in values]
     if len({tensor.shape[1:] for tensor in tensors}) > 1:
         shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"{name} of support and query set must have the same shape behind the first axis, got {shapes}")
+        raise ValueError(
+            f"{name} of support and query set must have the same shape behind the first axis, got {shapes}"
+        )
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 

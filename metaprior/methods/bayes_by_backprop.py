@@ -17,7 +17,7 @@ from metaprior.evaluation import Evaluation, evaluate
 from metaprior.likelihoods import NOISE, Likelihood
 from metaprior.methods.free_energy_descent import Data, Model, Plan, descend
 from metaprior.methods.method import Method
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
+from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
@@ -110,7 +110,7 @@ class BayesByBackprop(Method):
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
         checks.warn_of_scale(inputs)
         output_shape = network.check_forward(inputs)
-        data = self._pairs(inputs, y, output_shape)
+        data = Data(inputs, self._targets(inputs, y, output_shape))
         scalar_targets = data.y.ndim > y.ndim
         data, held_out = self._divided(data, validation, output_shape, noise)
         standardised = self.standardize and self.likelihood.continuous
@@ -126,8 +126,11 @@ class BayesByBackprop(Method):
 
     def evaluate(self, x: ArrayLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
         """Return the scores of the forecast for x against targets y, as the one row of an ``Evaluation``."""
-        empty = Examples(torch.empty(0), torch.empty(0))
-        task, posterior = Task(empty, Examples(x, y), "evaluate(x, y)"), self._predictive()  # type: ignore[arg-type]
+        posterior = self._predictive()
+        network = posterior.network
+        inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
+        data = Examples(inputs, self._targets(inputs, y, network.check_forward(inputs)))
+        task = Task(Examples(torch.empty(0), torch.empty(0)), data, "evaluate(x, y)")
         return evaluate(lambda *_: posterior, [task], steps=(0,), samples=samples)
 
     def prune(self, fraction: float) -> Self:
@@ -173,19 +176,19 @@ class BayesByBackprop(Method):
             raise TypeError(f"prior must be one like NormalPrior(1.0) or a WeightDistribution, got {self.prior!r}")
         for name in ("temperature", "relative_sigma"):
             value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < value < float("inf"):
+            if not isinstance(value, Real) or not 0 < float(value) < float("inf"):
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
         if NOISE in {*self.network.layout.names, *self.network.plain_names}:
             raise ValueError(
                 f"the module has a parameter called {NOISE!r}, which is the name of the noise scale; rename it"
             )
 
-    def _pairs(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Data:
-        """Return checked data in the user's units; a missing channel axis is added to the targets."""
-        targets = checks.as_tensor(y, "y", device=self.network.device)
+    def _targets(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Tensor:
+        """Return checked targets in the user's units; a missing channel axis is added."""
+        targets = checks.as_tensor(y, "y", device=inputs.device)
         checks.same_length(inputs, targets)
         targets = self.likelihood.check_targets(targets, output_shape)
-        return Data(inputs, checks.at_least_single(targets) if self.likelihood.continuous else targets)
+        return checks.at_least_single(targets) if self.likelihood.continuous else targets
 
     def _divided(
         self, data: Data, validation: Validation, output_shape: torch.Size, noise: Noise
@@ -196,7 +199,7 @@ class BayesByBackprop(Method):
         if isinstance(validation, tuple | list):
             held_x, held_y = validation
             held_inputs = checks.inputs(held_x, dtype=self.network.dtype, device=self.network.device)
-            return data, self._pairs(held_inputs, held_y, output_shape)
+            return data, Data(held_inputs, self._targets(held_inputs, held_y, output_shape))
         return _hold_out(data, validation, noise)
 
     def _internal(self, data: Data, scale: TargetScale) -> Data:

@@ -185,7 +185,9 @@ def descend(
         score = model.held_out_free_energy(q, held_out, len(data), noise, plan.batch_size) if held_out else None
         _refuse_divergence(epoch, step, validation=score)
         nll, kl = float(mean.nll), float(mean.kl)
-        history.append(EpochRecord(epoch, nll + kl, nll, kl, steps=num_batches, validation=score))
+        history.append(
+            EpochRecord(epoch, nll + kl, nll, kl, observations=len(data), steps=num_batches, validation=score)
+        )
         bar.set_postfix(_postfix(history[-1]), refresh=False)
         if stopping.should_stop(q, history[-1]):
             break

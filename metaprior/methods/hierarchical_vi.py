@@ -41,8 +41,8 @@ from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, as_examples
 from metaprior.tasks.standardised import standardised
+from metaprior.tasks.task import Examples, as_examples
 from metaprior.weights import WeightDistribution
 
 
@@ -171,7 +171,7 @@ class HierarchicalVI(TaskMethod):
         state = self._fitted()
         given = {"steps": steps, "lr": lr, "batch_size": batch_size, "samples": samples}
         changes = {name: value for name, value in given.items() if value is not None}
-        plan = replace(state.plan.local(), kl_warmup=0.0, **changes)  # type: ignore[arg-type, union-attr]
+        plan = replace(state.plan.local(), kl_warmup=0.0, **changes)  # type: ignore[union-attr]
         support = as_examples(support, "support")
         internal = standardised(support, state.target_scale) if self.likelihood.continuous else support
         checked = self.model.problem.check_examples(internal, "support")

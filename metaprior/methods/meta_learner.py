@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, history, saved_posterior
 from metaprior.checks import as_plain_tensor, at_least_single
-from metaprior.errors import TrainingDiverged
+from metaprior.errors import NotFinite, TrainingDiverged
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
@@ -54,14 +54,7 @@ from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
 
 KIND = "MetaLearner"
-_SETTINGS = {
-    "objective": str,
-    "outer_samples": int,
-    "relative_sigma": float,
-    "standardize": bool,
-    "memory": lambda memory: memory,
-    "seed": int,
-}
+_SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "seed")
 OBJECTIVES = ("query", "predictive", "abml")
 FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
 """Tasks whose targets give the noise scale to start from, and numbers of inputs and targets that are enough for it."""
@@ -143,7 +136,9 @@ class MetaLearner(TaskMethod):
         if not isinstance(self.objective, str):
             return self.objective
         if self.objective not in OBJECTIVES:
-            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}, or an Objective; got {self.objective!r}")
+            raise ValueError(
+                f"objective must be one of {', '.join(OBJECTIVES)}, or an Objective; got {self.objective!r}"
+            )
         if self.objective == "abml":
             return AmortizedELBO(num_tasks, self.outer_samples, self.hyperprior)
         predictive = self.objective == "predictive"
@@ -275,7 +270,9 @@ class MetaLearner(TaskMethod):
         if not self._standardises:
             return first
         exact = [_in_own_precision(*pair) for pair in zip(given, first, strict=True)]
-        self.target_scale_ = TargetScale.standardising(_pooled_targets(exact))
+        if not len(targets := _pooled_targets(exact)):
+            raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
+        self.target_scale_ = TargetScale.standardising(targets)
         check = Door(self.problem())
         return [check(standardised_task(task, self.target_scale_)) for task in given]
 
@@ -356,7 +353,7 @@ class MetaLearner(TaskMethod):
             return reference.outer_loss(problem, posterior.weights, theta, checked, Noise(seed))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the prior to a folder (safetensors and JSON); an earlier one there is replaced only by a complete one."""
+        """Write the prior to a folder (safetensors and JSON), replacing an earlier one only when it is complete."""
         objective = self.objective
         if not isinstance(objective, str):
             raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
@@ -366,7 +363,7 @@ class MetaLearner(TaskMethod):
             tensors["log_lr"] = theta.log_lr.detach()
         description["inner"] = asdict(self.inner)
         description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
-        description["settings"] = {name: kind(getattr(self, name)) for name, kind in _SETTINGS.items()}
+        description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
         description["history"] = history.described(getattr(self, "history_", []))
         checkpoint.write(folder, KIND, tensors, description)
 

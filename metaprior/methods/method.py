@@ -60,9 +60,7 @@ class Method(ABC):
     @overload
     def predict(self, x: npt.NDArray[Any], *, samples: int = ..., seed: int = ...) -> NumpyForecast: ...
 
-    def predict(
-        self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0
-    ) -> Forecast | NumpyForecast:
+    def predict(self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0) -> Forecast | NumpyForecast:
         """Return the forecast for inputs x: mean, std, epistemic, aleatoric, quantile(level), log_prob(y), ...
 
         A NumPy array gives a forecast in NumPy arrays, a tensor one in tensors. ``std`` is the total standard deviation

@@ -64,6 +64,7 @@ def learner_of(config: Config) -> MetaLearner:
         memory=config.run.memory,
         engine=engine,
         seed=config.run.seed,
+        standardize=False,
     )
 
 

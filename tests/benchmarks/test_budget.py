@@ -19,7 +19,7 @@ def test_the_time_is_shared_between_warm_start_and_meta_steps(
         return budget._Pace(0.0, 0.1) if training.warm_start else budget._Pace(2.0, 1.0)
 
     monkeypatch.setattr(budget, "_pace", pace)
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1))
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1), standardize=False)
     fitted = fit_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=10, warm_share=share, progress=False)
     assert (fitted.warm_start, fitted.meta_steps) == (warm, meta)
     assert sum(summary.steps for summary in learner.history_) == warm + meta
@@ -42,7 +42,9 @@ def test_threads_are_as_before_also_after_an_error() -> None:
 
 @pytest.mark.usefixtures("short_search")
 def test_without_any_time_there_is_still_the_step_that_searches_step_sizes() -> None:
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1, lr=10.0, learn_lr="per_tensor"))
+    learner = MetaLearner(
+        MLP(1, [4], 1), Gaussian(), inner=InnerLoop(steps=1, lr=10.0, learn_lr="per_tensor"), standardize=False
+    )
     fitted = meta_train_within(learner, Sinusoids(), MetaTraining(meta_batch=2), seconds=-3.0)
     assert fitted.meta_steps == 1
     assert bool((learner.theta_.log_lr != torch.tensor(10.0).log()).all())

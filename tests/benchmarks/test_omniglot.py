@@ -86,7 +86,7 @@ def test_a_task_is_counted_and_not_scored_where_only_the_forecast_is_not_finite(
     learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
 
     def adapt(support: Examples) -> Posterior:
-        posterior = learner.prior
+        posterior = learner.prior_predictive()
         if support is tasks[0].support:
             mu = torch.full_like(posterior.weights.mu, 3e38)
             posterior = replace(posterior, weights=posterior.weights.replace(mu=mu))
@@ -103,4 +103,4 @@ def test_other_errors_of_a_forecast_are_errors(made_up_data: Path) -> None:
     source = omniglot.tasks_of(made_up_data, "test", shots=1, k_query=4, seed=2)
     learner = omniglot.learner(omniglot.ANIL, TINY).start(source)
     with pytest.raises(ValueError, match="samples"):
-        omniglot.score_tasks(lambda _: learner.prior, [source[0]], 0)
+        omniglot.score_tasks(lambda _: learner.prior_predictive(), [source[0]], 0)

@@ -81,7 +81,7 @@ class Oracle(torch.nn.Module):
 
 def oracle(relative_sigma: float) -> MetaLearner:
     inner = InnerLoop(1, 1e-3)
-    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=inner, relative_sigma=relative_sigma)
+    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=inner, relative_sigma=relative_sigma, standardize=False)
     return learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
 
 

@@ -55,5 +55,12 @@ def evaluation_entries(found: Evaluation, prefix: str = "evaluation") -> Entries
 
 def summary_entries(history: Sequence[Any], prefix: str = "history") -> Entries:
     """Return the phases and means of the epochs of a meta-training."""
-    rows = [{"phase": one.phase, "tasks": one.tasks, "bad_tasks": one.bad_tasks, **one.means} for one in history]
+    rows = [
+        {
+            **{name: getattr(one, name) for name in ("phase", "tasks", "bad_tasks", "loss")},
+            **one.terms,
+            **{f"grad_norm_{name}": norm for name, norm in one.grad_norms.items()},
+        }
+        for one in history
+    ]
     return {f"{prefix}/{name}": entry for name, entry in columns(rows).items()}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
+from metaprior.scores import r_squared
 from tests.golden.adapters import forecast_entries, mlp, posterior_entries
 from tests.golden.data import labels_of, wave
 from tests.golden.digest import Entries
@@ -24,16 +25,18 @@ def fitted(likelihood: mp.Likelihood, y: Tensor, *, outputs: int = 1, fit: Any =
 
 def predicted(model: Any, x: Tensor) -> Any:
     """Return a forecast from a few weight samples."""
-    return model.forecast(x, samples=7, seed=3)
+    return model.predict(x, samples=7, seed=3)
 
 
 def entries(model: Any, y: Tensor) -> Entries:
     """Return weights, history, a forecast and scores of a fit."""
     x = wave()[0]
     found = posterior_entries(model.posterior_) | forecast_entries(predicted(model, X_NEW))
-    found |= {"score/score": model.score(x, y, samples=7), "score/nll": model.nll(x, y, samples=7)}
-    for name in ("nll", "kl", "held_out"):
-        values = [getattr(epoch, name) for epoch in model.history_]
+    row = model.evaluate(x, y, samples=7).row()
+    score = 1 - row["error"] if "error" in row else r_squared(model.predict(x, samples=7).mean, y)
+    found |= {"score/score": score, "score/nll": row["nll"]}
+    for name, field in (("nll", "nll"), ("kl", "kl"), ("held_out", "validation")):
+        values = [getattr(epoch, field) for epoch in model.history_]
         if None not in values:
             found[f"history/{name}"] = torch.tensor(values, dtype=torch.float64)
     return found

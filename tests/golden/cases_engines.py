@@ -172,7 +172,9 @@ def adapted(folder: Path) -> Entries:
 def trained(folder: Path) -> Entries:
     found: Entries = {}
     for name, engine in ENGINES.items():
-        learner = mp.MetaLearner(mlp(), mp.Gaussian(), inner=metagrad.InnerLoop(**INNER), engine=engine)
+        learner = mp.MetaLearner(
+            mlp(), mp.Gaussian(), inner=metagrad.InnerLoop(**INNER), engine=engine, standardize=False
+        )
         learner.fit(Waves(), epochs=1, tasks_per_epoch=4, meta_batch=2, progress=False, search_step_size=False)
         found |= theta_entries(learner.theta_, name)
     return found

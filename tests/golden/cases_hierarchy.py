@@ -34,7 +34,7 @@ def tasks(count: int = 4) -> list[mp.Task]:
 def inference(folder: Path, **settings: Any) -> mp.HierarchicalVI:
     """Return hierarchical inference with a store in this folder."""
     module, likelihood = settings.pop("module", None) or mlp(), settings.pop("likelihood", None) or mp.Gaussian()
-    return mp.HierarchicalVI(module, likelihood, store=folder, **settings)
+    return mp.HierarchicalVI(module, likelihood, store=folder, **settings, standardize=False)
 
 
 def entries(hvi: mp.HierarchicalVI) -> Entries:
@@ -43,10 +43,10 @@ def entries(hvi: mp.HierarchicalVI) -> Entries:
     found["tasks"] = ", ".join(hvi.task_names_)
     for name in hvi.task_names_:
         found |= posterior_entries(hvi.posterior(name), name)
-    for name in ("nll", "kl", "hyper_kl", "total"):
-        values = [getattr(terms, name) for terms in hvi.history_]
+    for name, field in (("nll", "nll"), ("kl", "kl"), ("hyper_kl", "hyper"), ("total", "loss")):
+        values = [getattr(record, field) * record.observations for record in hvi.history_]
         found[f"history/{name}"] = torch.tensor(values, dtype=torch.float64)
-    for name, posterior in {"prior": hvi.prior, "first task": hvi.posterior(hvi.task_names_[0])}.items():
+    for name, posterior in {"prior": hvi.prior_predictive(), "first task": hvi.posterior(hvi.task_names_[0])}.items():
         found |= forecast_entries(posterior.predict(X_NEW, samples=6, seed=3), prefix=f"{name} forecast")
         split = posterior.split(X_NEW, thetas=4, phis=3, seed=3)
         found |= {f"{name} split/{part}": getattr(split, part) for part in ("prior", "task", "data", "std")}

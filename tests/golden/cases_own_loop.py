@@ -17,12 +17,12 @@ TASKS = [Waves()[number] for number in range(5)]
 def trained(optimizer: Any, **settings: Any) -> Entries:
     """Return theta, history, forecast and losses after two epochs."""
     inner = mp.InnerLoop(steps=2, lr=0.05, learn_lr="per_tensor", **settings.pop("inner", {}))
-    learner = mp.MetaLearner(mlp(), mp.Gaussian(), inner=inner, **settings).start(TASKS)
+    learner = mp.MetaLearner(mlp(), mp.Gaussian(), inner=inner, **settings, standardize=False).start(TASKS)
     own = optimizer(learner.parameters())
     for _ in range(2):
         mp.meta_train_one_epoch(learner, TASKS, own, meta_batch=2, grad_clip_norm=0.5, progress=False)
     task = Waves()[9]
-    mean, std, forecast = mp.meta_evaluate(learner, task, steps=3, samples=6, seed=1)
+    mean, _, std, forecast = mp.meta_evaluate(learner, task, steps=3, samples=6, seed=1)
     posterior = learner.adapt(task.support)
     found = theta_entries(learner.theta_) | summary_entries(learner.history_)
     found |= {"meta_evaluate/mean": mean, "meta_evaluate/std": std} | forecast_entries(forecast, task.query.y)

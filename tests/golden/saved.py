@@ -82,7 +82,9 @@ def _save(folder: Path) -> None:
     inner = mp.InnerLoop(steps=2, lr=1e-3, learn_lr="one", adapt=None)
     torch.manual_seed(0)
     unet = mp.BayesianUNet(input_len=1, target_len=1, width=4, levels=1).double()
-    mp.MetaLearner(unet, mp.CRPSGaussian(), inner=inner).start(maps_tasks()).save(folder / "meta_learner_maps")
+    mp.MetaLearner(unet, mp.CRPSGaussian(), inner=inner, standardize=False).start(maps_tasks()).save(
+        folder / "meta_learner_maps"
+    )
     torch.manual_seed(0)
     conv4 = Conv4(channels=1, size=16, classes=2, width=2).double()
     images = mp.MetaLearner(conv4, mp.Categorical(), inner=inner, objective="abml")

@@ -93,7 +93,7 @@ class NormalNormal:
     def fitted(self, hyperprior: mp.GaussianHyperprior, **settings: Any) -> mp.HierarchicalVI:
         """Few steps with many samples, as fast as they go."""
         usual = {"epochs": 60, "local_steps": 3, "task_batch": 100, "lr": 0.1, "samples": 8, "kl_warmup": 0.0}
-        hvi = mp.HierarchicalVI(one_weight(), mp.Gaussian(noise=self.noise), hyperprior=hyperprior)
+        hvi = mp.HierarchicalVI(one_weight(), mp.Gaussian(noise=self.noise), hyperprior=hyperprior, standardize=False)
         return hvi.fit(self.tasks, **{**usual, **settings}, progress=False)
 
 

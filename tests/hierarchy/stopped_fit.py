@@ -51,7 +51,9 @@ class Slow:
 def inference(folder: Path) -> mp.HierarchicalVI:
     """Random weights, plain ones, and a learned noise scale."""
     torch.manual_seed(1)
-    return mp.HierarchicalVI(mp.MLP(1, [5], 1), mp.Gaussian(), store=folder, stochastic=".*weight", seed=3)
+    return mp.HierarchicalVI(
+        mp.MLP(1, [5], 1), mp.Gaussian(), store=folder, stochastic=".*weight", seed=3, standardize=False
+    )
 
 
 if __name__ == "__main__":

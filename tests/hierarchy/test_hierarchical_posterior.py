@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, refitted
-from metaprior.hierarchy.two_levels import HierarchicalPosterior, given_theta
+from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior, given_theta
+from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, fit_psi
 from metaprior.network import BayesianNetwork
 from metaprior.scaling import TargetScale
 from metaprior.weights import WeightDistribution, inverse_softplus
@@ -123,8 +123,8 @@ def test_more_tasks_leave_less_doubt_about_the_prior() -> None:
 
     def doubt(tasks: int) -> float:
         mu = 0.5 + 0.7 * numbers(tasks, MANY, seed=tasks)
-        sums = PosteriorSums.nothing(mu[0]).changed(None, WeightDistribution(mu, torch.full_like(mu, -5.0), {}))
-        psi = refitted(some_psi(), sums, mp.GaussianHyperprior(mean_std=3.0, scale=0.7), 200)
+        sums = PosteriorSums.empty(mu[0]).updated(None, WeightDistribution(mu, torch.full_like(mu, -5.0), {}))
+        psi = fit_psi(some_psi(), sums, mp.GaussianHyperprior(mean_std=3.0, scale=0.7), 200)
         return root_mean_square(posterior(psi.centre(), psi).split(ONE).prior)
 
     few, many = doubt(3), doubt(100)
@@ -151,5 +151,5 @@ def test_the_same_seed_gives_the_same_split_and_one_sample_is_refused() -> None:
     assert torch.equal(prior.split(ONE, thetas=4, phis=2).prior, prior.split(ONE, thetas=4, phis=2).prior)
     assert not torch.equal(prior.split(ONE, thetas=4, phis=2).prior, prior.split(ONE, thetas=4, phis=2, seed=1).prior)
     for thetas, phis in ((1, 5), (5, 1)):
-        with pytest.raises(ValueError, match="at least 2 thetas and 2 phis"):
+        with pytest.raises(ValueError, match="thetas and phis must be at least 2"):
             prior.split(ONE, thetas=thetas, phis=phis)

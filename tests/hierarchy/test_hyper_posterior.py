@@ -8,7 +8,7 @@ from torch.distributions import Normal, kl_divergence
 
 import metaprior as mp
 from metaprior import weights
-from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, refitted
+from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums, fit_psi
 from metaprior.weights import WeightDistribution, inverse_softplus
 
 
@@ -53,7 +53,7 @@ def test_sampled_thetas_have_psis_moments() -> None:
 
 def test_a_known_theta_gives_the_divergence_itself() -> None:
     theta, q = some_q(7), WeightDistribution(normal(7, seed=8), normal(7, seed=9), {})
-    known = HyperPosterior.known(theta)
+    known = HyperPosterior.fixed(theta)
     torch.testing.assert_close(known.kl_from(q), weights.kl_divergence(q, theta), rtol=1e-13, atol=0)
     assert known.kl_to(theta) == 0.0
 
@@ -97,7 +97,7 @@ def objective(psi: HyperPosterior, posteriors: WeightDistribution, hyperprior: m
 
 
 def sums_of(posteriors: WeightDistribution) -> PosteriorSums:
-    return PosteriorSums.nothing(posteriors.mu[0]).changed(None, posteriors)
+    return PosteriorSums.empty(posteriors.mu[0]).updated(None, posteriors)
 
 
 class Far(NamedTuple):
@@ -131,7 +131,7 @@ def test_no_sweep_raises_the_objective_from_wherever_it_starts(
     posteriors, psi = far_start(tasks, starts, seed=tasks)
     sums, before = sums_of(posteriors), objective(psi, posteriors, hyperprior)
     for sweep in range(40):
-        psi = refitted(psi, sums, hyperprior, 1)
+        psi = fit_psi(psi, sums, hyperprior, 1)
         now = objective(psi, posteriors, hyperprior)
         assert bool((now <= before + 1e-9 * before.abs()).all()), f"sweep {sweep}"
         before = now
@@ -141,7 +141,7 @@ def test_no_sweep_raises_the_objective_from_wherever_it_starts(
 @pytest.mark.parametrize("tasks", [1, 10])
 def test_a_sweep_finds_the_best_t_along_a_constant_precision(tasks: int, hyperprior: mp.GaussianHyperprior) -> None:
     posteriors, psi = far_start(tasks, 100, seed=tasks)
-    square = refitted(psi, sums_of(posteriors), hyperprior, 1).log_scale_std.square().requires_grad_()
+    square = fit_psi(psi, sums_of(posteriors), hyperprior, 1).log_scale_std.square().requires_grad_()
     along = psi._replace(log_scale=psi.log_scale - psi.log_scale_std**2 + square, log_scale_std=square.sqrt())
     # T is the same all along, so what depends on it is left out: where it is huge, rounding is all one would see.
     rest = hyper_kl(along, hyperprior) + tasks * along.log_scale
@@ -153,14 +153,14 @@ def test_a_sweep_finds_the_best_t_along_a_constant_precision(tasks: int, hyperpr
 @pytest.mark.parametrize(("tasks", "starts"), [(2, 100), (10, 100), (10_000, 10)])
 def test_many_sweeps_end_where_the_gradient_is_zero(tasks: int, starts: int, hyperprior: mp.GaussianHyperprior) -> None:
     posteriors, psi = far_start(tasks, starts, seed=tasks)
-    psi = refitted(psi, sums_of(posteriors), hyperprior, 600)
+    psi = fit_psi(psi, sums_of(posteriors), hyperprior, 600)
     assert_stationary(psi, posteriors, hyperprior)
 
 
 def test_with_one_task_psi_gets_there_too() -> None:
     """Slowly: its mean and its scale hang together."""
     posteriors, psi = far_start(1, 50, seed=0)
-    psi = refitted(psi, sums_of(posteriors), mp.GaussianHyperprior(), 3000)
+    psi = fit_psi(psi, sums_of(posteriors), mp.GaussianHyperprior(), 3000)
     assert_stationary(psi, posteriors, mp.GaussianHyperprior())
 
 
@@ -175,7 +175,7 @@ def assert_stationary(psi: HyperPosterior, posteriors: WeightDistribution, hyper
 
 def test_without_tasks_psi_is_the_hyperprior() -> None:
     hyperprior = mp.GaussianHyperprior(mean_std=2.0, scale=0.3, log_scale_std=0.7)
-    psi = refitted(some_psi(), PosteriorSums.nothing(normal(5)), hyperprior, 200)
+    psi = fit_psi(some_psi(), PosteriorSums.empty(normal(5)), hyperprior, 200)
     for value, expected in zip(psi, (0.0, 2.0, math.log(0.3), 0.7), strict=True):
         torch.testing.assert_close(value, torch.full((5,), expected, dtype=torch.float64), rtol=1e-6, atol=1e-6)
 
@@ -185,7 +185,7 @@ def test_psi_keeps_its_type_and_sums_are_in_float64() -> None:
     sums = sums_of(stack)
     assert sums.first.dtype == sums.second.dtype == torch.float64
     psi = HyperPosterior.around(WeightDistribution(normal(5).float(), normal(5).float(), {}))
-    assert {value.dtype for value in refitted(psi, sums, mp.GaussianHyperprior(), 3)} == {torch.float32}
+    assert {value.dtype for value in fit_psi(psi, sums, mp.GaussianHyperprior(), 3)} == {torch.float32}
 
 
 def test_sums_follow_what_changes_and_what_leaves() -> None:
@@ -195,12 +195,12 @@ def test_sums_follow_what_changes_and_what_leaves() -> None:
     assert sums.tasks == 6
     torch.testing.assert_close(sums.first, stack.mu.sum(0))
     torch.testing.assert_close(sums.second, (stack.mu**2 + stack.sigma**2).sum(0))
-    changed = sums.changed(rows(stack, slice(2, 4)), later)
+    changed = sums.updated(rows(stack, slice(2, 4)), later)
     parts = [rows(stack, slice(0, 2)), later, rows(stack, slice(4, 6))]
     afresh = sums_of(WeightDistribution(torch.cat([p.mu for p in parts]), torch.cat([p.rho for p in parts]), {}))
     assert_same_sums(changed, afresh)
     assert_same_sums(sums.without(rows(stack, 5)), sums_of(rows(stack, slice(0, 5))))
-    grown = sums_of(rows(stack, slice(0, 2))).changed(None, rows(stack, slice(2, 6)))
+    grown = sums_of(rows(stack, slice(0, 2))).updated(None, rows(stack, slice(2, 6)))
     assert_same_sums(grown, sums)
 
 

@@ -32,7 +32,7 @@ def network() -> BayesianNetwork:
 NETWORK = network()
 
 
-def descent(noise: Noise = Noise(3)) -> LocalDescent:  # noqa: B008 (frozen)
+def descent(noise: Noise = Noise(3)) -> LocalDescent:
     return LocalDescent(NETWORK, mp.Gaussian(), noise)
 
 
@@ -197,11 +197,11 @@ def test_the_rate_falls_along_a_cosine_and_the_kl_warms_up() -> None:
     assert plan.lr_at(0) == 0.2
     assert plan.lr_at(5) == pytest.approx(0.1)
     assert plan.lr_at(10) == pytest.approx(0.0, abs=1e-15)
-    warmth = [plan.warmth_at(step) for step in range(10)]
+    warmth = [plan.kl_weight_at(step) for step in range(10)]
     ratios = [after / before for before, after in pairwise(warmth[:5])]
     assert ratios == pytest.approx([1e4 ** (1 / 5)] * 4)
     assert warmth[4:] == [1.0] * 6
-    assert {LocalSteps(10, kl_warmup=0.0).warmth_at(step) for step in range(10)} == {1.0}
+    assert {LocalSteps(10, kl_warmup=0.0).kl_weight_at(step) for step in range(10)} == {1.0}
 
 
 @pytest.mark.parametrize(

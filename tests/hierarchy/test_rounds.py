@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.hierarchy.hyper_posterior import refitted
+from metaprior.hierarchy.hyper_posterior import fit_psi
 from metaprior.hierarchy.local_descent import SharedParameters
 from metaprior.likelihoods import NOISE
 
@@ -40,7 +40,9 @@ def test_gradients_by_what_is_shared_add_up_to_that_of_all_data(
     monkeypatch.setattr(SharedParameters, "step", step)
     net = line()
     theta = mp.WeightDistribution(torch.zeros(1).double(), torch.zeros(1).double(), {})
-    hvi = mp.HierarchicalVI(net, mp.Gaussian(), hyperprior=theta, stochastic="weight", relative_sigma=1e-12)
+    hvi = mp.HierarchicalVI(
+        net, mp.Gaussian(), hyperprior=theta, stochastic="weight", relative_sigma=1e-12, standardize=False
+    )
     hvi.fit(tasks(), epochs=1, local_steps=1, task_batch=task_batch, lr=1e-300, progress=False)
     expected = gradient_per_observation(net, hvi)
     times = len(SIZES) / min(task_batch, len(SIZES))
@@ -50,7 +52,7 @@ def test_gradients_by_what_is_shared_add_up_to_that_of_all_data(
 
 
 def gradient_per_observation(net: nn.Module, hvi: mp.HierarchicalVI) -> dict[str, Tensor]:
-    rho = hvi.prior.weights.plain[NOISE].clone().requires_grad_()
+    rho = hvi.prior_predictive().weights.plain[NOISE].clone().requires_grad_()
     x, y = (torch.cat(parts) for parts in zip(*tasks().values(), strict=True))
     nll = mp.Gaussian().nll(net(x), y, {NOISE: rho}).sum() / sum(SIZES)
     bias, noise = torch.autograd.grad(nll, (net.get_parameter("bias"), rho))
@@ -58,26 +60,26 @@ def gradient_per_observation(net: nn.Module, hvi: mp.HierarchicalVI) -> dict[str
 
 
 def test_an_epoch_visits_every_task_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    hvi = mp.HierarchicalVI(line(), mp.Gaussian())
+    hvi = mp.HierarchicalVI(line(), mp.Gaussian(), standardize=False)
     visited: list[int] = []
-    write = hvi.store.write
+    write = hvi.posteriors.write
 
     def watched(index: int, record: Tensor, **known: float) -> None:
         visited.append(index)
         write(index, record, **known)
 
-    monkeypatch.setattr(hvi.store, "write", watched)
+    monkeypatch.setattr(hvi.posteriors, "write", watched)
     hvi.fit(tasks(), epochs=6, local_steps=2, task_batch=1, progress=False)
     epochs = [tuple(visited[i : i + 4]) for i in range(0, 24, 4)]
     assert len(visited) == 24
     assert {tuple(sorted(epoch)) for epoch in epochs} == {(0, 1, 2, 3)}
     assert len(set(epochs)) > 1
-    assert {entry.steps for entry in hvi.store.entries} == {12}
+    assert {entry.steps for entry in hvi.posteriors.entries} == {12}
 
 
 @pytest.mark.parametrize("task_batch", [1, 3, 10])
 def test_running_sums_are_those_of_the_posteriors_in_the_store(task_batch: int) -> None:
-    hvi = mp.HierarchicalVI(line(), mp.Gaussian())
+    hvi = mp.HierarchicalVI(line(), mp.Gaussian(), standardize=False)
     hvi.fit(tasks(), epochs=5, local_steps=2, task_batch=task_batch, progress=False)
     weights = [hvi.posterior(name).weights for name in hvi.task_names_]
     sums = hvi._fitted().sums
@@ -89,8 +91,10 @@ def test_running_sums_are_those_of_the_posteriors_in_the_store(task_batch: int) 
 
 def test_a_fit_ends_with_the_best_psi_for_its_posteriors() -> None:
     """However short it was: more sweeps change nothing."""
-    hvi = mp.HierarchicalVI(line(), mp.Gaussian()).fit(tasks(), epochs=1, local_steps=1, progress=False)
-    more = refitted(hvi.psi_, hvi._fitted().sums, mp.GaussianHyperprior(), 500)
+    hvi = mp.HierarchicalVI(line(), mp.Gaussian(), standardize=False).fit(
+        tasks(), epochs=1, local_steps=1, progress=False
+    )
+    more = fit_psi(hvi.psi_, hvi._fitted().sums, mp.GaussianHyperprior(), 500)
     for one, other in zip(hvi.psi_, more, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
@@ -103,8 +107,8 @@ def test_what_is_shared_is_learned_from_all_tasks() -> None:
     for i, size in enumerate((10, 10, 10, 40, 40)):
         x = draw(size, 1)
         data[f"task {i}"] = (x, 2.0 + draw(1) * x + 0.3 * draw(size, 1))
-    hvi = mp.HierarchicalVI(line(), mp.Gaussian(), stochastic="weight")
+    hvi = mp.HierarchicalVI(line(), mp.Gaussian(), stochastic="weight", standardize=False)
     hvi.fit(data, epochs=40, local_steps=3, lr=0.1, samples=2, progress=False)
-    plain = hvi.prior.weights.plain
+    plain = hvi.prior_predictive().weights.plain
     assert float(plain["bias"]) == pytest.approx(2.0, rel=0.05)
     assert float(torch.nn.functional.softplus(plain[NOISE])) == pytest.approx(0.3, rel=0.15)

@@ -97,7 +97,7 @@ def test_an_error_leaves_the_last_commit(tmp_path: Path, undisturbed: mp.Hierarc
     rounds = place(tmp_path / "store")["rounds"]
     assert 3 <= rounds < ROUNDS
     assert_same(hvi, mp.HierarchicalVI.load(tmp_path / "store"))  # what it knows is what is there
-    hvi.prior.predict(torch.zeros(2, 1))
+    hvi.prior_predictive().predict(torch.zeros(2, 1))
     hvi.posterior(hvi.task_names_[0]).predict(torch.zeros(2, 1))
     assert_same(hvi.fit(tasks(), resume=True, **PLAN), undisturbed)
 
@@ -156,12 +156,12 @@ def test_a_stopped_fit_is_resumed_as_it_was_begun_or_not_at_all(tmp_path: Path) 
     other = [task._replace(query=task.support) for task in tasks()]
     new = tasks()[0]._replace(name="new")
     for given, settings, message in (
-        (tasks(), {"resume": False}, "holds a fit that was stopped at round .*: resume=True goes on with it"),
+        (tasks(), {"resume": False}, "holds a fit that was stopped at round .*: resume=True continues it"),
         (tasks(), {"lr": 0.5}, r"resumed with the settings it was started with, but lr \(was 0.02, now 0.5\)"),
         (tasks(), {"epochs": 9, "samples": 1}, r"epochs \(was 8, now 9\); samples \(was 2, now 1\)"),
         (tasks()[:-1], {}, "tasks in .* are not among the given ones, first 'wave 4'"),
         (other, {}, "tasks have other data than when they were learned, first 'wave 0'"),
-        ([*tasks(), new], {}, "1 tasks are new, first 'new': a fit that was stopped is first finished"),
+        ([*tasks(), new], {}, "1 tasks are new, first 'new': a stopped fit must first be finished"),
     ):
         with pytest.raises(ValueError, match=message):
             hvi.fit(given, **{**PLAN, "resume": True, **settings})  # type: ignore[arg-type]

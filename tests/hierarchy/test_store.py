@@ -21,7 +21,7 @@ def store_in(folder: Path, *, size: int = SIZE, dtype: torch.dtype = torch.float
     """As it was committed, if it was."""
     store = PosteriorStore(folder, kind, ROWS, size, dtype)
     if store.exists:
-        store.take_up(checkpoint.read(folder, kind)[1]["tasks"])
+        store.open(checkpoint.read(folder, kind)[1]["tasks"])
     return store
 
 
@@ -104,7 +104,7 @@ def test_a_store_grows(tmp_path: Path) -> None:
     again = store_in(tmp_path)
     for index in (0, 1, 2, 4):
         assert torch.equal(again.read(index), record(index))
-    with pytest.raises(KeyError, match="'task 3' has not been worked on yet"):
+    with pytest.raises(KeyError, match="no posterior of 'task 3' yet"):
         again.read(3)
 
 
@@ -186,7 +186,7 @@ def test_nothing_is_written_without_the_lock(tmp_path: Path) -> None:
 
 def test_a_record_of_another_shape_is_refused(tmp_path: Path) -> None:
     store = new_store(tmp_path)
-    with store.locked(), pytest.raises(ValueError, match=r"a record has the shape \(6, 5\), got \(6, 4\)"):
+    with store.locked(), pytest.raises(ValueError, match=r"a record must have the shape \(6, 5\), got \(6, 4\)"):
         store.write(0, torch.zeros(6, 4))
 
 

@@ -10,12 +10,18 @@ from metaprior.hierarchy.store import Entry
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, fingerprint, new_tasks
 from metaprior.metagrad.problem import Problem
 from metaprior.network import BayesianNetwork
+from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task
 
 
 def checked(data: TaskData, likelihood: mp.Likelihood | None = None, outputs: int = 1) -> CheckedTasks:
     network = BayesianNetwork(nn.Linear(2, outputs, dtype=torch.float64))
     return CheckedTasks(data, Problem(network, likelihood or mp.Gaussian()))
+
+
+def data_of(tasks: CheckedTasks) -> Examples:
+    """Return the first task's data."""
+    return tasks.data_of(tasks.entries[0], TargetScale.identity(torch.zeros(1, dtype=torch.float64)))
 
 
 def numbers(*shape: int, seed: int = 0) -> Tensor:
@@ -30,8 +36,9 @@ def test_support_and_query_set_are_taken_together() -> None:
     (x, y), (more_x, more_y) = pair(4), pair(3, seed=5)
     task = Task(Examples(x, y), Examples(more_x, more_y), "both")
     given = checked([task])
-    ((name, data),) = given
-    assert name == "both"
+    (entry,) = given
+    data = data_of(given)
+    assert entry.name == "both"
     assert torch.equal(data.x, torch.cat([x, more_x]))
     assert torch.equal(data.y, torch.cat([y, more_y]).unsqueeze(-1))
     assert given.entries[0].observations == 7
@@ -41,7 +48,7 @@ def test_support_and_query_set_are_taken_together() -> None:
 
 def test_numbers_come_in_the_networks_type() -> None:
     x, y = (part.float().numpy() for part in pair())
-    ((_, data),) = checked({"a": (x, y)})  # type: ignore[dict-item]
+    data = data_of(checked({"a": (x, y)}))  # type: ignore[dict-item]
     assert data.x.dtype == data.y.dtype == torch.float64
     assert np.array_equal(data.x.numpy(), x.astype(np.float64))
 
@@ -86,9 +93,13 @@ def with_nan() -> tuple[Tensor, Tensor]:
         ({"bad": (numbers(0, 2), numbers(0))}, ValueError, "^bad: x is empty"),
         ({}, ValueError, "there are no tasks"),
         ([], ValueError, "there are no tasks"),
-        (Endless(), TypeError, "there has to be an end to them"),
+        (Endless(), TypeError, "must have an end"),
         (iter([]), TypeError, "asked for by index"),
-        ([Task(Examples(*pair(4, seed)), Examples(*pair(2))) for seed in (0, 5)], ValueError, "two tasks .* 'task'"),
+        (
+            [Task(Examples(*pair(4, seed)), Examples(*pair(2))) for seed in (0, 5)],
+            ValueError,
+            "must differ.*'task' twice",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_named(data: TaskData, error: type[Exception], message: str) -> None:
@@ -106,7 +117,7 @@ def test_a_task_that_changes_between_visits_is_noticed() -> None:
     given = checked({"fickle": (x, y)})
     y[0] += 1.0
     with pytest.raises(ValueError, match="the data of 'fickle' changed during the training"):
-        given.data_of(given.entries[0])
+        data_of(given)
 
 
 def entry(name: str, print_: str = "same", *, forgotten: bool = False) -> Entry:
@@ -126,5 +137,5 @@ def test_tasks_that_may_not_be_missing_or_other_ones() -> None:
         new_tasks(stored, [entry("a")], growing=True, folder=Path("store"))
     with pytest.raises(ValueError, match="1 tasks have other data than when they were learned, first 'b'"):
         new_tasks(stored, [entry("a"), entry("b", "other")], growing=True, folder=Path("store"))
-    with pytest.raises(ValueError, match="1 tasks are new, first 'c': a fit that was stopped is first finished"):
+    with pytest.raises(ValueError, match="1 tasks are new, first 'c': a stopped fit must first be finished"):
         new_tasks(stored, [*stored, entry("c")], growing=False, folder=Path("store"))

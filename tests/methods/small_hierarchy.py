@@ -32,7 +32,7 @@ def mlp(width: int = 4) -> nn.Module:
 
 def inference(folder: Path, **other: Any) -> mp.HierarchicalVI:
     settings: dict[str, Any] = {"module": mlp(), "likelihood": mp.Gaussian(), "store": folder, **other}
-    return mp.HierarchicalVI(settings.pop("module"), settings.pop("likelihood"), **settings)
+    return mp.HierarchicalVI(settings.pop("module"), settings.pop("likelihood"), **settings, standardize=False)
 
 
 def fitted(folder: Path, tasks: int = 3, **other: Any) -> mp.HierarchicalVI:

@@ -13,7 +13,7 @@ MAML = mp.InnerLoop(steps=2, lr=0.05, kl_weight=0.0, learn_lr="per_tensor")
 
 def small_learner(**changes: Any) -> mp.MetaLearner:
     torch.manual_seed(0)
-    return mp.MetaLearner(mp.MLP(1, [3], 1).double(), mp.Gaussian(), **changes)
+    return mp.MetaLearner(mp.MLP(1, [3], 1).double(), mp.Gaussian(), **changes, standardize=False)
 
 
 def assert_same_theta(found: WeightDistribution, expected: WeightDistribution) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.methods.bayes_by_backprop import _hold_out
-from metaprior.methods.free_energy_descent import Data, Minibatch, Model, Plan, _minibatches, _warmth
+from metaprior.methods.free_energy_descent import Data, Minibatch, Model, Plan, _kl_weight, _minibatches
 from metaprior.objectives import Terms, geometric_shares
 from metaprior.weights import inverse_softplus
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
@@ -39,7 +39,7 @@ def test_samples_in_groups_give_the_gradient_of_all_at_once(monkeypatch: pytest.
     monkeypatch.setattr("metaprior.posterior.NUMBERS_AT_ONCE", 6)  # two samples of three weights at a time
     grouped = mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, samples=5, **FAST)
     torch.testing.assert_close(whole.posterior_.weights.mu, grouped.posterior_.weights.mu, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(whole.predict(x), grouped.predict(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(whole.predict(x).mean, grouped.predict(x).mean, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "geometric"])
@@ -100,8 +100,8 @@ def test_held_out_data_are_scored_without_dropout() -> None:
 
 
 def test_the_kl_is_warmed_up_linearly() -> None:
-    assert [_warmth(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert _warmth(0, 0.0) == 1.0
+    assert [_kl_weight(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert _kl_weight(0, 0.0) == 1.0
 
 
 def test_without_a_warm_up_the_prior_pulls_from_the_start() -> None:
@@ -121,7 +121,7 @@ def test_early_stopping_keeps_the_best_held_out_weights() -> None:
     torch.manual_seed(0)
     bnn = mp.BayesByBackprop(mp.MLP(5, [50], 1), mp.Gaussian(), temperature=0.01)
     bnn.fit(x[:30], y[:30], epochs=400, validation=(x[30:], y[30:]), patience=5, kl_warmup=0.0, progress=False)
-    scores = [epoch.held_out for epoch in bnn.history_]
+    scores = [epoch.validation for epoch in bnn.history_]
     assert len(scores) < 400
     assert len(scores) - 1 - int(np.argmin(scores)) == 5
     model = Model(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.prior, bnn.temperature)
@@ -168,7 +168,7 @@ def test_a_gradient_that_is_not_a_number_in_the_last_step_is_noticed() -> None:
 
 def test_a_held_out_outlier_that_overflows_is_noticed() -> None:
     bnn, x = trained()
-    with pytest.raises(mp.TrainingDiverged, match="the held_out became"):
+    with pytest.raises(mp.TrainingDiverged, match="the validation became"):
         bnn.fit(x, x[:, 0], validation=(torch.full((1, 4), 1e38), torch.zeros(1)), **FAST)
 
 

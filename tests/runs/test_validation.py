@@ -35,7 +35,9 @@ def test_a_forecast_of_the_mean_has_no_skill_and_a_perfect_one_has_skill_1() -> 
     y = torch.tensor([[1.0], [-1.0]])
     task = Task(Examples(y, y), Examples(y, y))
     module = MLP(1, [], 1)
-    learner = MetaLearner(module, Gaussian(noise=1.0), inner=InnerLoop(steps=0, kl_weight=0), relative_sigma=0.0)
+    learner = MetaLearner(
+        module, Gaussian(noise=1.0), inner=InnerLoop(steps=0, kl_weight=0), relative_sigma=0.0, standardize=False
+    )
     for weight, skill in ((0.0, 0.0), (1.0, 1.0), (3.0, -1.0)):
         with torch.no_grad():
             module.layers[0].weight.fill_(weight)
@@ -62,7 +64,9 @@ def test_skill_of_classes_is_by_chance() -> None:
 def test_failing_tasks_never_make_a_score_better() -> None:
     good, wild = Sinusoids()[0], Sinusoids()[1]
     wild = wild._replace(support=Examples(wild.support.x * 1e18, wild.support.y * 1e18))
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0))
+    learner = MetaLearner(
+        MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0), standardize=False
+    )
     theta = learner.problem(1).network.initial(0.01)
     alone = Validator(learner, FirstTasks([good], 1), SETTINGS, lambda: None)(theta)
     both = Validator(learner, FirstTasks([good, wild], 2), SETTINGS, lambda: None)(theta)
@@ -74,7 +78,7 @@ def test_failing_tasks_never_make_a_score_better() -> None:
 
 def test_a_constant_that_is_perfect_leaves_nothing_to_be_skilled_in() -> None:
     y = torch.ones(3, 1)
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=1, kl_weight=0))
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=1, kl_weight=0), standardize=False)
     validate = Validator(learner, FirstTasks([Task(Examples(y, y), Examples(y, y))], 1), SETTINGS, lambda: None)
     found = validate(learner.problem(1).network.initial(0.01))
     assert math.isnan(found.skill)
@@ -84,7 +88,7 @@ def test_a_constant_that_is_perfect_leaves_nothing_to_be_skilled_in() -> None:
 def test_a_damaged_validation_task_is_refused_before_training_begins() -> None:
     task = Sinusoids()[0]
     damaged = task._replace(query=Examples(task.query.x, task.query.y * math.nan), name="broken")
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0))
+    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), standardize=False)
     with pytest.raises(ValueError, match="query y of task 'broken' has 10 NaN"):
         Validator(learner, FirstTasks([task, damaged], 2), SETTINGS, lambda: None)
 
@@ -130,7 +134,9 @@ def test_all_ranks_come_to_the_same_judgement() -> None:
     tasks = [Sinusoids()[number] for number in range(5)]
     wild = tasks[3]._replace(support=Examples(tasks[3].support.x * 1e18, tasks[3].support.y * 1e18))
     tasks[3] = wild
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0))
+    learner = MetaLearner(
+        MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0), standardize=False
+    )
     theta = learner.problem(1).network.initial(0.01)
     alone = Validator(learner, FirstTasks(tasks, 5), SETTINGS, lambda: None)(theta)
     assert alone.measures["after"]["failed"] == 1

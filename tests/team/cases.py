@@ -93,7 +93,7 @@ class Case:
     def trainer(self) -> tuple[Trainer, Waves]:
         torch.manual_seed(0)
         module: nn.Module = MLP(1, self.hidden, self.outputs, activation="tanh").double()
-        learner = MetaLearner(module, self.likelihood(), **{"inner": INNER, **self.learner})
+        learner = MetaLearner(module, self.likelihood(), **{"inner": INNER, **self.learner}, standardize=False)
         settings = {"epochs": 1, "tasks_per_epoch": STEPS * self.meta_batch, "meta_batch": self.meta_batch}
         tasks = self.tasks()
         trainer = learner.trainer(
@@ -153,7 +153,7 @@ def learned(case: Case) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def fitted(tasks: Tasks) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), inner=INNER)
+    learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), inner=INNER, standardize=False)
     learner.fit(tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, progress=True)
     return learner.theta_.named()
 

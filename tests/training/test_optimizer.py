@@ -11,7 +11,7 @@ from metaprior.weights import WeightDistribution
 from tests.training.lines import make_problem
 
 
-def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTraining()) -> ThetaOptimizer:  # noqa: B008
+def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTraining()) -> ThetaOptimizer:
     return ThetaOptimizer(make_problem(), theta, settings, Whole())
 
 

@@ -111,14 +111,14 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
 
     def forecast(task: Task, index: int) -> GaussianForecast:
         if steps is None:
-            return of(learner.prior, task, index)
+            return of(learner.prior_predictive(), task, index)
         try:
             return of(learner.adapt(task.support, steps), task, index)
         except FloatingPointError:
             if failed is None:
                 raise
             failed.append(task.name)
-            return of(learner.prior, task, index)
+            return of(learner.prior_predictive(), task, index)
 
     return forecast
 

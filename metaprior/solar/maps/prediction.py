@@ -86,7 +86,7 @@ def _digests(inputs: ForecastInputs) -> dict[str, str]:
 
 def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> Posterior:
     if not inputs.support:
-        return run.learner.prior
+        return run.learner.prior_predictive()
     x, y = zip(*map(inputs.support_reader.example, inputs.support), strict=True)
     return run.learner.adapt(Examples(torch.stack(x), torch.stack(y)), request.steps, seed=request.seed)
 

@@ -101,11 +101,11 @@ def test_one_network_alone_has_no_spread_of_weights() -> None:
 @pytest.mark.parametrize("random", ["head", "all"])
 def test_the_means_of_a_learner_are_what_its_prior_forecasts_without_sigma(random: str) -> None:
     inner = mp.InnerLoop(steps=1, lr=1e-3, learn_lr="per_tensor", kl_weight=0.0)
-    learner = mp.MetaLearner(unet(random=random), mp.CRPSGaussian(), inner=inner, relative_sigma=0)
+    learner = mp.MetaLearner(unet(random=random), mp.CRPSGaussian(), inner=inner, relative_sigma=0, standardize=False)
     learner.fit([task(1), task(2)], epochs=0, warm_start=2, meta_batch=1, progress=False)
     plain, x = plain_network(learner), task(5).query.x
     assert not torch.equal(plain.outputs(x), learner.network.module(x)), "the warm start moved them"
-    found, expected = module_under_test.forecast([plain], x), learner.prior.predict(x, samples=2)
+    found, expected = module_under_test.forecast([plain], x), learner.prior_predictive().predict(x, samples=2)
     torch.testing.assert_close(found.mean, expected.mean, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(found.std, expected.std, rtol=1e-12, atol=1e-14)
     assert plain.noise == {}
@@ -126,7 +126,7 @@ class Shifted(nn.Module):
 
 
 def test_frozen_parts_and_buffers_belong_to_what_was_learned(tmp_path: Any) -> None:
-    learner = mp.MetaLearner(Shifted(0.5), mp.Gaussian()).start([task(1)])
+    learner = mp.MetaLearner(Shifted(0.5), mp.Gaussian(), standardize=False).start([task(1)])
     learner.save(tmp_path)
     loaded = mp.MetaLearner.load(tmp_path, Shifted(0.1))
     x = task(5).query.x.float()

@@ -102,7 +102,7 @@ def test_without_a_window_to_adapt_to_it_is_the_priors_forecast_said_out_loud(
     x = np.concatenate(
         [units.encode(frames.values[first - 1 : first + 1], times, place), units.known(later, place, (16, 16))]
     )
-    mean = learner.prior.predict(torch.from_numpy(x)[None], samples=3, seed=0).mean[0].numpy()
+    mean = learner.prior_predictive().predict(torch.from_numpy(x)[None], samples=3, seed=0).mean[0].numpy()
     loc, scale = units.decoding(later, place)
     with read_forecast(tmp_path / "now.nc") as forecast:
         assert np.allclose(forecast["mean"].values[0], loc + scale * mean, atol=1e-2)

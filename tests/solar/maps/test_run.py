@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     config, learner = learned(RunFolder(solar_run.folder))
     dataset = config.task_settings.open(progress=False).tasks("test")
     task, (window, _) = dataset[0], dataset.windows(0).query
-    forecast = learner.prior.predict(task.query.x, samples=3, seed=0)
+    forecast = learner.prior_predictive().predict(task.query.x, samples=3, seed=0)
     loc, scale = dataset.reader.decoding(window)
     mean = (loc + scale * forecast.mean[0]).numpy()
     maps = solar_examples.example_forecast(dataset, 0, solar_examples.of_learner(learner, steps=None, samples=3))
