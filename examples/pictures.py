@@ -93,7 +93,7 @@ def fitted_band(path: Path, *, observations: int = 1000, epochs: int = 500) -> N
     network = nn.Sequential(nn.Linear(1, 20), nn.ReLU(), nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 2))
     learned = BayesByBackprop(network, HeteroscedasticGaussian()).fit(standardized(x), y, epochs=epochs, batch_size=64)
     grid = torch.linspace(-0.2, 0.8, 400)
-    forecast = learned.forecast(standardized(grid), samples=200)
+    forecast = learned.predict(standardized(grid), samples=200)
     assert isinstance(forecast, GaussianForecast)
     flat = GaussianForecast(forecast.means.flatten(1), forecast.scales.flatten(1))
     title = "Bayes by Backprop on the one-dimensional regression of its paper"

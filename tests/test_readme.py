@@ -51,7 +51,7 @@ def test_the_example_runs_and_its_comment_is_true(readme: dict[str, Any]) -> Non
     std = readme["std"]
     assert min(std[0], std[-1]) > 2 * std[2]
     assert 0.09 < float(readme["forecast"].aleatoric.mean()) < 0.13  # the noise that was put in is 0.1
-    assert torch.equal(readme["again"].predict(readme["x_new"]), readme["mean"])
+    assert torch.equal(readme["again"].predict(readme["x_new"]).mean, readme["mean"])
 
 
 def test_the_meta_learner_of_the_readme(readme: dict[str, Any]) -> None:
@@ -99,7 +99,8 @@ def test_the_hierarchy_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> 
 def test_the_page_of_the_training() -> None:
     names = run_examples(DOCS / "training.md")
     assert [summary.tasks for summary in names["learner"].history_] == [64, 64]
-    assert torch.equal(names["std"], names["forecast"].epistemic)
+    assert torch.equal(names["std"], names["forecast"].std)
+    assert torch.equal(names["epistemic"], names["forecast"].epistemic)
     assert len(names["stations"]) == 24
     assert names["own"].history_[0].bad_tasks == 0
 
