@@ -67,8 +67,12 @@ def learners(settings: Settings) -> dict[str, mp.MetaLearner]:
     point = replace(inner, kl_weight=0.0)
     samples = settings.outer_samples
     return {
-        ABML: mp.MetaLearner(network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples, standardize=False),
-        MAML: mp.MetaLearner(network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0, standardize=False),
+        ABML: mp.MetaLearner(
+            network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples, standardize=False
+        ),
+        MAML: mp.MetaLearner(
+            network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0, standardize=False
+        ),
     }
 
 

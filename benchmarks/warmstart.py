@@ -183,7 +183,10 @@ def pooled_learner(problem: Problem) -> mp.MetaLearner:
     """Return a plain network: a point prior that is only trained on pooled tasks."""
     torch.manual_seed(0)
     return mp.MetaLearner(
-        problem.module(), mp.Gaussian(), inner=mp.InnerLoop(steps=0, kl_weight=0.0), relative_sigma=0.0,
+        problem.module(),
+        mp.Gaussian(),
+        inner=mp.InnerLoop(steps=0, kl_weight=0.0),
+        relative_sigma=0.0,
         standardize=False,
     )
 
@@ -191,7 +194,9 @@ def pooled_learner(problem: Problem) -> mp.MetaLearner:
 def tuned_learner(pooled: mp.MetaLearner, tuning: Choice) -> mp.MetaLearner:
     """Return the pooled network with given step sizes of all weights and of the noise scale."""
     inner = mp.InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
-    learner = mp.MetaLearner(pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0, standardize=False)
+    learner = mp.MetaLearner(
+        pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0, standardize=False
+    )
     step_sizes = [tuning.size] * 2 * len(learner.network.layout.names) + [tuning.noise_size]
     theta = pooled.theta_
     learner.theta_ = theta.replace(log_lr=theta.mu.new_tensor(step_sizes).log())

@@ -153,7 +153,9 @@ def fitted(
     settings: Settings,
 ) -> mp.HierarchicalVI:
     """Return a hierarchy that is fitted to all tasks in every round, and psi to their posteriors after each."""
-    learner = mp.HierarchicalVI(network(settings), mp.Gaussian(noise=settings.noise), hyperprior=hyperprior, standardize=False)
+    learner = mp.HierarchicalVI(
+        network(settings), mp.Gaussian(noise=settings.noise), hyperprior=hyperprior, standardize=False
+    )
     return learner.fit(
         {task.name: task.support for task in tasks},
         **asdict(descent),

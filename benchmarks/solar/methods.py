@@ -73,7 +73,9 @@ def train_plain(
 ) -> Plain:
     """Train a plain network on all windows pooled, for so many seconds."""
     inner = mp.InnerLoop(steps=0, kl_weight=0.0)
-    learner = mp.MetaLearner(network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed, standardize=False)
+    learner = mp.MetaLearner(
+        network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed, standardize=False
+    )
     training = mp.MetaTraining(
         meta_batch=settings.meta_batch, warm_start_lr=settings.lr, warm_start_average=settings.average
     )

@@ -26,7 +26,9 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
     if weights is not None:
         network.load_state_dict(dict(weights))
     inner = mp.InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=None)
-    return mp.MetaLearner(network, mp.CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed, standardize=False)
+    return mp.MetaLearner(
+        network, mp.CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed, standardize=False
+    )
 
 
 def train(
