@@ -10,21 +10,20 @@ from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 import metaprior as mp
 from benchmarks.common.budget import fit_within, meta_train_within
 from benchmarks.solar.archives import Archive
+from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
 from benchmarks.solar.settings import PRESET, Settings
 from metaprior import scores
 from metaprior.forecasts import GaussianForecast
+from metaprior.solar.maps.baselines import optical_flow
 from metaprior.solar.maps.comparison import (
     Forecaster,
     PointForecaster,
     of_learner,
-    of_networks,
-    optical_flow,
     reference,
     score,
 )
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
@@ -244,7 +243,10 @@ def learn(archive: Archive, settings: Settings, plain: PlainNetwork, preset: str
 def references(archive: Archive, settings: Settings) -> dict[str, Found]:
     """Score persistence, smart persistence and optical flow, which need no training."""
     tasks = archive.tasks("test", seed=TEST_SEED, **settings.tasks)
-    points: dict[str, PointForecaster] = {"persistence": reference(PERSISTENCE), "optical flow": optical_flow}
+    points: dict[str, PointForecaster] = {
+        "persistence": reference(PERSISTENCE),
+        "optical flow": lambda windows: optical_flow(windows.inputs, windows.targets.shape[1]).frames,
+    }
     if has_coordinates(tasks.frames):
         points["smart persistence"] = reference(SMART_PERSISTENCE)
     found = score(tasks, settings.test_tasks, {}, points, progress=False)

@@ -7,10 +7,10 @@ import torch
 
 import metaprior as mp
 from benchmarks.common.budget import Fitted, fit_within, meta_train_within
+from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
 from examples.demo.world import Settings, World, simulated_world
-from metaprior.solar.maps.comparison import Forecaster, of_learner, of_networks, reference, score, with_shots
+from metaprior.solar.maps.comparison import Forecaster, of_learner, reference, score, with_shots
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 Scores = dict[str, LeadTimeScores]

@@ -8,9 +8,9 @@ the parts lies a day.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from benchmarks.solar.plain_network import Tuning
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.days import all_days, split_days
-from metaprior.solar.maps.plain_network import Tuning
 from metaprior.solar.maps.units import ClearSkyIndex
 from metaprior.solar.simulator import simulate
 

@@ -12,10 +12,10 @@ from benchmarks.solar import comparison as solar
 from benchmarks.solar import methods as solar_methods
 from benchmarks.solar.archives import Archive, himawari, simulated
 from benchmarks.solar.methods import Found
+from benchmarks.solar.plain_network import PlainNetwork
 from benchmarks.solar.settings import Settings
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian
-from metaprior.solar.maps.plain_network import PlainNetwork
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Examples, Task
 from tests.conftest import folder_with

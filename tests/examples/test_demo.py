@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.solar.plain_network import Tuning
 from examples.demo import Settings, run
 from examples.demo.program import table
 from examples.demo.world import World, simulated_world
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.solar.maps.forecast_file import read_forecast
-from metaprior.solar.maps.plain_network import Tuning
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 TINY = Settings(

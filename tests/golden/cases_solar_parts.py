@@ -8,7 +8,8 @@ import torch
 import xarray as xr
 
 import metaprior as mp
-from metaprior.solar.maps import comparison, plain_network
+from benchmarks.solar import plain_network
+from metaprior.solar.maps import comparison
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.baselines import error_scale, with_noise
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
@@ -82,8 +83,8 @@ def compared(folder: Path) -> Entries:
     ).start(dataset)
     network, tuning = plain_network.plain_network(learner), plain_network.Tuning(2, 1e-3)
     methods = {
-        "network": comparison.of_networks([network], tuning),
-        "ensemble": comparison.of_networks([network, network], plain_network.Tuning(0, 1e-3)),
+        "network": plain_network.of_networks([network], tuning),
+        "ensemble": plain_network.of_networks([network, network], plain_network.Tuning(0, 1e-3)),
         "learner": comparison.of_learner(learner, steps=2, samples=3),
         "one shot": comparison.with_shots(comparison.of_learner(learner, steps=2, samples=3), 1),
     }

@@ -11,7 +11,7 @@ from metaprior.runs.build import learner_of
 from metaprior.runs.config import KINDS, Config
 from metaprior.runs.reading import read_config
 from metaprior.runs.sources import open_tasks
-from metaprior.solar.maps import sources
+from metaprior.solar import simulator
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.omniglot import IMAGES
 from tests.conftest import folder_with
@@ -38,7 +38,7 @@ simulated_once = functools.cache(simulate)
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     """A configuration, with the small frames that it needs, if any; skipped where there are no data."""
-    monkeypatch.setattr(sources, "simulate", lambda *, progress, seed, **_: simulated_once(**SMALL))
+    monkeypatch.setattr(simulator, "simulate", lambda *, progress, seed, **_: simulated_once(**SMALL))
 
     def opened(path: Path, *changes: str) -> Config:
         few = ["tasks.k_shot=2", "tasks.k_query=2"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaprior.solar.maps.archives.bad_frames import BadFramesSkipped, GapsInTime
     from metaprior.solar.maps.archives.frames import open_frames
-    from metaprior.solar.maps.comparison import of_learner, of_networks, reference, score, with_shots
+    from metaprior.solar.maps.comparison import of_learner, reference, score, with_shots
     from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
     from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
     from metaprior.solar.maps.days import Days, all_days, split_days
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODULES = {
     "archives.bad_frames": ("BadFramesSkipped", "GapsInTime"),
     "archives.frames": ("open_frames",),
-    "comparison": ("of_learner", "of_networks", "reference", "score", "with_shots"),
+    "comparison": ("of_learner", "reference", "score", "with_shots"),
     "context": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of"),
     "dataset": ("MetaSolarPredictionDataset",),
     "days": ("Days", "all_days", "split_days"),
@@ -46,7 +46,6 @@ __all__ = [
     "all_days",
     "context_of",
     "of_learner",
-    "of_networks",
     "open_frames",
     "read_forecast",
     "reference",

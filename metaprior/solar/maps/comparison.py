@@ -1,6 +1,6 @@
 """Forecasts of the same tasks by several methods, scored side by side in the units of the frames."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +11,8 @@ from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.posterior import Posterior
-from metaprior.solar.maps import baselines, plain_network
 from metaprior.solar.maps.context import Context, context_of, gaussian
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
 
@@ -90,11 +88,6 @@ def reference(name: str) -> PointForecaster:
     return lambda context: context.references[name]
 
 
-def optical_flow(context: Context) -> Tensor:
-    """Return the last frame, advected by its motion."""
-    return baselines.optical_flow(context.inputs, context.targets.shape[1]).frames
-
-
 def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed: list[str] | None = None) -> Forecaster:
     """Return the forecaster of a learner after ``steps`` adaptation steps; None is the prior, not adapted.
 
@@ -126,13 +119,3 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
 def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
     """Return a forecaster that sees only the first ``shots`` windows of the support set."""
     return lambda task, index: forecaster(task._replace(support=task.support.first(shots)), index)
-
-
-def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
-    """Return the forecaster of one network, or of an ensemble, each fine-tuned on the support set."""
-
-    def forecast(task: Task, index: int) -> GaussianForecast:
-        tuned = [one.fine_tuned(task.support, tuning) if tuning.steps else one for one in networks]
-        return plain_network.forecast(tuned, task.query.x)
-
-    return forecast

@@ -68,11 +68,9 @@ def references_of(reader: WindowReader, windows: tuple[Window, ...], inputs: Ten
 
 def _clear_sky(reader: WindowReader, window: Window) -> Tensor:
     """Return clear-sky irradiance at the last input frame and at the targets, (1 + L, H, W)."""
-    latitude, longitude = reader.place(window)
-    assert latitude is not None
-    assert longitude is not None
-    times = reader.times(window)[reader.input_len - 1 :]
-    return torch.tensor(sun.clear_sky(times, latitude, longitude), dtype=torch.float32)
+    times, place = reader.times(window)[reader.input_len - 1 :], reader.place(window)
+    assert place is not None
+    return torch.tensor(sun.clear_sky(times, *place), dtype=torch.float32)
 
 
 def gaussian(forecast: object) -> GaussianForecast:

@@ -26,9 +26,8 @@ def read_in_daylight(reader: WindowReader, window: Window, min_elevation: float,
     Raises:
         UnusableWindow: If the window is dark or values are missing. Nothing is read if the sun is too low.
     """
-    times = reader.times(window)
-    lowest = lowest_sun(times, reader.place(window))
-    if lowest is not None and lowest < min_elevation:
+    times, place = reader.times(window), reader.place(window)
+    if place is not None and (lowest := lowest_sun(times, place)) < min_elevation:
         raise UnusableWindow(
             f"from {utc(times[0])} to {utc(times[-1])}, the frames to see and to forecast, the sun goes down to "
             f"{lowest:.1f} degrees, and windows must have at least {min_elevation:g} (tasks.min_elevation)"
@@ -37,15 +36,13 @@ def read_in_daylight(reader: WindowReader, window: Window, min_elevation: float,
     span = f"in the {len(values)} frames from {utc(times[0])} to {utc(times[len(values) - 1])}"
     if not np.isfinite(values).all():
         raise UnusableWindow(f"values are missing {span}")
-    if lowest is None and not is_bright(values, reader.frames):
+    if place is None and not is_bright(values, reader.frames):
         raise UnusableWindow(f"it is dark {span}")
     return values
 
 
-def lowest_sun(times: Times, place: Place) -> float | None:
-    """Return the sun's lowest elevation in degrees over these times and this place; None without coordinates."""
-    if place.latitude is None or place.longitude is None:
-        return None
+def lowest_sun(times: Times, place: Place) -> float:
+    """Return the sun's lowest elevation in degrees over these times and this place."""
     # Along a column the sun is lowest at an end; along a row that holds for patches, but not around the Earth.
     return float(sun.elevation(times, place.latitude[[0, -1]], place.longitude).min())
 

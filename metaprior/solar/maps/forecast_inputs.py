@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
@@ -17,7 +18,7 @@ from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.daylight import UnusableWindow, read_in_daylight, utc
 from metaprior.solar.maps.task_settings import least_pixels
-from metaprior.solar.maps.units import ClearSkyIndex, Units, check_clear_sky, units_from_json
+from metaprior.solar.maps.units import ClearSkyIndex, Place, Units, check_clear_sky, units_from_json
 from metaprior.solar.maps.windows import Window, WindowReader
 
 MOST_EARLIER_FRAMES = 500
@@ -148,23 +149,24 @@ def _check_size(reader: WindowReader, config: Config) -> None:
 def _check_same_place(support: WindowReader, inputs: WindowReader, place: tuple[int, int]) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
     here = Window(0, *place)
-    pairs = list(zip(support.place(here), inputs.place(here), strict=True))
-    same = support.shape == inputs.shape and all(
-        (one is None) == (other is None) and (one is None or other is None or np.allclose(one, other, atol=1e-3))
-        for one, other in pairs
-    )
-    if not same:
+    one, other = support.place(here), inputs.place(here)
+    same = one is other if one is None or other is None else all(map(_close, one, other))
+    if support.shape != inputs.shape or not same:
         raise ValueError(
             f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
             f"same place, got {described_place(support, here)}, and {described_place(inputs, here)}"
         )
 
 
+def _close(one: NDArray[np.floating], other: NDArray[np.floating]) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, atol=1e-3)
+
+
 def described_place(reader: WindowReader, window: Window) -> str:
     """Return size and coordinates of a window, for messages."""
     text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
-    for name, values in reader.place(window)._asdict().items():
-        text += "" if values is None else f", {name} {values.min():g} to {values.max():g}"
+    for name, values in zip(Place._fields, reader.place(window) or (), strict=False):
+        text += f", {name} {values.min():g} to {values.max():g}"
     return text
 
 

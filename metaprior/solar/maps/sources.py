@@ -7,6 +7,7 @@ which pixels are dark, where coordinates are not known, and scales structural si
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,9 @@ from metaprior.noise import Noise
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
-from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.maps.dataset import By, MetaSolarPredictionDataset
+from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days, divide_days
-from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
+from metaprior.solar.maps.task_settings import SolarTasks
 from metaprior.solar.maps.units import (
     ClearSkyIndex,
     ScaledValues,
@@ -31,7 +31,6 @@ from metaprior.solar.maps.units import (
     has_coordinates,
     units_to_json,
 )
-from metaprior.solar.simulator import simulate
 
 DESCRIPTION = "solar.json"
 """File of a run's folder that describes its frames."""
@@ -39,8 +38,6 @@ DESCRIBED = {"units": dict, "cadence": str, "value_units": str, "long_name": str
 """Keys of that file, besides the days, and their types."""
 POOLED_WINDOWS = 32
 """Windows in a batch of the warm start."""
-KEPT_BYTES = 2**29
-"""Archives up to this size (as float32) are kept in memory, because tasks read the same windows repeatedly."""
 FRAMES_AT_ONCE = 64
 
 
@@ -70,8 +67,16 @@ class SolarSource(TaskSource):
 
     def tasks(self, purpose: Purpose, count: int | None = None) -> MetaSolarPredictionDataset:
         """Return endless tasks of the days of this purpose."""
-        settings = self.settings
-        return self._dataset(purpose, self.seed_of(purpose), settings.k_shot, settings.k_query, settings.by)
+        settings, names = self.settings, ("input_len", "target_len", "k_shot", "k_query", "by", "period_days")
+        return MetaSolarPredictionDataset(
+            self.frames,
+            self.days[purpose],
+            **{name: getattr(settings, name) for name in names},
+            patch=settings.patch or None,
+            units=self.units,
+            min_elevation=settings.min_elevation,
+            seed=self.seed_of(purpose),
+        )
 
     def pooled(self, meta_batch: int) -> MetaSolarPredictionDataset:
         """Return tasks of the training days for the warm start, in which each window has a random time and place.
@@ -79,24 +84,8 @@ class SolarSource(TaskSource):
         ``meta_batch`` of these tasks have about 32 windows together.
         """
         windows, seed = max(2, round(POOLED_WINDOWS / meta_batch)), Noise(self.seed).fork("pooled tasks").seed
-        return self._dataset("train", seed, windows // 2, windows - windows // 2, "time")
-
-    def _dataset(self, purpose: Purpose, seed: int, k_shot: int, k_query: int, by: By) -> MetaSolarPredictionDataset:
-        settings = self.settings
-        return MetaSolarPredictionDataset(
-            self.frames,
-            self.days[purpose],
-            input_len=settings.input_len,
-            target_len=settings.target_len,
-            k_shot=k_shot,
-            k_query=k_query,
-            by=by,
-            patch=settings.patch or None,
-            period_days=settings.period_days,
-            units=self.units,
-            min_elevation=settings.min_elevation,
-            seed=seed,
-        )
+        shots = {"k_shot": windows // 2, "k_query": windows - windows // 2}
+        return replace(self.tasks("train"), **shots, by="time", seed=seed)
 
     @property
     def heading(self) -> str:  # type: ignore[override]
@@ -141,24 +130,8 @@ class SolarSource(TaskSource):
 
 
 def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
-    """Open or simulate the frames of the settings; small archives are read into memory."""
-    if isinstance(settings, SimulatedTasks):
-        frames = simulate(
-            days=settings.days, size=settings.size, seed=settings.seed, start=settings.start, progress=progress
-        )
-    elif isinstance(settings, FrameTasks):
-        frames = open_frames(
-            settings.path,
-            variable=settings.variable,
-            cadence=settings.cadence,
-            on_bad=settings.on_bad,
-            value_units=settings.value_units,
-            long_name=settings.long_name,
-            progress=progress,
-        )
-        frames = frames.load() if 4 * frames.size <= KEPT_BYTES else frames
-    else:
-        raise TypeError(f"settings must be FrameTasks or SimulatedTasks, got {type(settings).__name__}")
+    """Open or simulate the frames of the settings, and divide their days."""
+    frames = settings.frames(progress=progress)
     if cadence_of(frames.attrs["cadence"]) % np.timedelta64(1, "m"):
         raise ValueError(
             f"cadence must be a whole number of minutes, as lead times are, got {frames.attrs['cadence']!r}. Take "

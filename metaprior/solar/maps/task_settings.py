@@ -14,10 +14,14 @@ from metaprior.tasks.arguments import check_counts
 from metaprior.tasks.task import Examples, Task
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from metaprior.solar.maps.sources import SolarSource
 
 NETWORKS = ("unet", "bayesian_unet")
 WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
+KEPT_BYTES = 2**29
+"""Archives up to this size (as float32) are kept in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,10 @@ class SolarTasks(TaskSettings):
         from metaprior.solar.maps.sources import open_source
 
         return open_source(self, progress=progress)
+
+    def frames(self, *, progress: bool) -> "xr.DataArray":
+        """Return the frames, opened or simulated."""
+        raise NotImplementedError
 
     def misfits(self, model: Choice, likelihood: Choice) -> list[str]:
         """Return what does not fit network and likelihood, one line each, naming both keys."""
@@ -170,6 +178,14 @@ class FrameTasks(SolarTasks):
                     f'{name} must be a text such as "{example}", got {value!r}. Leave it out if it is not known'
                 )
 
+    def frames(self, *, progress: bool) -> "xr.DataArray":
+        """Open the archive; small archives are read into memory, because tasks read the same windows repeatedly."""
+        from metaprior.solar.maps.archives.frames import open_frames
+
+        names = ("variable", "cadence", "on_bad", "value_units", "long_name")
+        frames = open_frames(self.path, **{name: getattr(self, name) for name in names}, progress=progress)
+        return frames.load() if 4 * frames.size <= KEPT_BYTES else frames
+
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedTasks(SolarTasks):
@@ -190,6 +206,12 @@ class SimulatedTasks(SolarTasks):
             raise ValueError(f"start must be a day such as 2025-03-01, got {self.start!r}")
         if self.patch > self.size:
             raise ValueError(f"patch must be at most size ({self.size}), or 0 for the whole frame, got {self.patch}")
+
+    def frames(self, *, progress: bool) -> "xr.DataArray":
+        """Simulate the frames."""
+        from metaprior.solar.simulator import simulate
+
+        return simulate(days=self.days, size=self.size, seed=self.seed, start=self.start, progress=progress)
 
 
 def _is_day(text: str) -> bool:

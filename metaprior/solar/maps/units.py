@@ -23,26 +23,26 @@ from metaprior.solar.value_units import IRRADIANCE
 
 
 class Place(NamedTuple):
-    """Coordinates of a patch's rows and columns in degrees; None if they are not known."""
+    """Latitudes of a patch's rows and longitudes of its columns, in degrees."""
 
-    latitude: NDArray[np.floating] | None
-    longitude: NDArray[np.floating] | None
+    latitude: NDArray[np.floating]
+    longitude: NDArray[np.floating]
 
 
 class Units(Protocol):
-    """Conversion between values of frames and numbers of the network."""
+    """Conversion between values of frames and numbers of the network; places without coordinates are None."""
 
     @property
     def known_per_target(self) -> int:
         """Number of input channels for each target frame that state what is known about its time."""
 
-    def encode(self, values: Values, times: Times, place: Place) -> Values:
+    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
         """Return frames (T, H, W) as the network sees them."""
 
-    def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
+    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
         """Return loc and scale of ``value = loc + scale * u``, to broadcast against frames (T, H, W)."""
 
-    def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
+    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
         """Return what is known about these times, (known_per_target * T, H, W)."""
 
 
@@ -68,16 +68,16 @@ class ScaledValues:
         """Nothing is known in advance."""
         return 0
 
-    def encode(self, values: Values, times: Times, place: Place) -> Values:
+    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
         """Return 2 (v - data_min) / (data_max - data_min) - 1."""
         return (2 * (values - self.data_min) / (self.data_max - self.data_min) - 1).astype(np.float32)
 
-    def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
+    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
         """Return loc and scale, which are the same for all times and places."""
         scale = np.full((len(times), 1, 1), (self.data_max - self.data_min) / 2, np.float32)
         return self.data_min + scale, scale
 
-    def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
+    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
         """Return no channels."""
         return np.empty((0, *shape), np.float32)
 
@@ -104,19 +104,19 @@ class ClearSkyIndex:
         """One channel: the sine of the sun's elevation."""
         return 1
 
-    def encode(self, values: Values, times: Times, place: Place) -> Values:
+    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
         """Return 2 k / highest - 1."""
         clear = _clear_sky(times, place)
         return (2 * values / (self.highest * clear) - 1).astype(np.float32)
 
-    def decoding(self, times: Times, place: Place) -> tuple[Values, Values]:
+    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
         """Return loc and scale, which differ for each time and pixel."""
         scale = (self.highest / 2 * _clear_sky(times, place)).astype(np.float32)
         return scale, scale
 
-    def known(self, times: Times, place: Place, shape: tuple[int, int]) -> Values:
+    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
         """Return the sine of the sun's elevation at each pixel."""
-        return np.sin(np.deg2rad(sun.elevation(times, *_coordinates(place)))).astype(np.float32)
+        return np.sin(np.deg2rad(sun.elevation(times, *_known_place(place)))).astype(np.float32)
 
 
 KINDS: dict[str, type[ClearSkyIndex] | type[ScaledValues]] = {"clear_sky": ClearSkyIndex, "scaled": ScaledValues}
@@ -158,17 +158,17 @@ def check_clear_sky(frames: xr.DataArray) -> None:
         )
 
 
-def _coordinates(place: Place) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    if place.latitude is None or place.longitude is None:
+def _known_place(place: Place | None) -> Place:
+    if place is None:
         raise ValueError(
             "the clear-sky index needs frames with latitude and longitude, and these have none. Use NetCDF or Zarr "
             "with CF coordinates, or scale by data_min and data_max"
         )
-    return place.latitude, place.longitude
+    return place
 
 
-def _clear_sky(times: Times, place: Place) -> NDArray[np.float64]:
-    clear = sun.clear_sky(times, *_coordinates(place))
+def _clear_sky(times: Times, place: Place | None) -> NDArray[np.float64]:
+    clear = sun.clear_sky(times, *_known_place(place))
     if not (clear > 0).all():
         raise ValueError("the sun is down in some of these frames, where a clear-sky index does not exist")
     return clear

@@ -101,10 +101,10 @@ class WindowReader:
         time: np.datetime64 = self.times(window)[self.input_len - 1]
         return time
 
-    def place(self, window: Window) -> Place:
-        """Return the coordinates of the window's rows and columns."""
+    def place(self, window: Window) -> Place | None:
+        """Return the coordinates of the window's rows and columns, if they are known."""
         if not has_coordinates(self.frames):
-            return Place(None, None)
+            return None
         rows, columns = self._slices(window)
         return Place(self.frames["latitude"].values[rows], self.frames["longitude"].values[columns])
 

@@ -1,4 +1,4 @@
-"""What a frame adds to the sums of ``lead_sums``: one frame at a time, in double precision, the night left out."""
+"""The sums of one frame for ``lead_sums``, in double precision and without the night."""
 
 from collections.abc import Mapping
 
@@ -10,17 +10,17 @@ from metaprior.checks import refuse_non_finite
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.scores.lead_sums import PIT_BINS, SPREAD_COLUMNS
 
-MASK = "leave such pixels out with daylight=..., or mend them: nothing is replaced silently"
+MASK = "leave such pixels out with daylight=..., or repair them: nothing is replaced silently"
 
 COMPONENTS_AT_ONCE = 2**15
-"""Components of mixtures that are worked on together: four quantiles of each are 1 MiB and stay near the core."""
+"""Components of mixtures that are processed together: four quantiles of each are 1 MiB, which fits a core's cache."""
 
 SMALLEST_SSIM_FRAME = 11
-"""Pixels of a side: the width of the window over which structural similarity compares (Wang et al. 2004)."""
+"""Pixels along each side: the width of the window of structural similarity (Wang et al. 2004)."""
 
 
 class ScoredFrame:
-    """One frame of targets (H, W) and which of its pixels are scored; ``where`` says in errors which frame it is."""
+    """A frame of targets (H, W), the mask of the pixels that are scored, and its description for errors."""
 
     def __init__(self, observed: Tensor, light: Tensor | None, where: str) -> None:
         self.light = None if light is None or bool(light.all()) else light.flatten()
@@ -29,7 +29,7 @@ class ScoredFrame:
         self.observed = self._pixels(observed, "targets")
 
     def _pixels(self, values: Tensor, name: str) -> Tensor:
-        """Scored pixels (..., M) of frames (..., H, W), in double precision and finite."""
+        """Return the scored pixels (..., M) of frames (..., H, W) in double precision; raises if one is not finite."""
         flat = values.flatten(-2).to("cpu", torch.float64)
         chosen = flat if self.light is None else flat[..., self.light]
         refuse_non_finite(chosen, f"{name} {self.where}", MASK)
@@ -42,54 +42,40 @@ class ScoredFrame:
         at: tuple[int, int],
         value_range: float,
     ) -> list[float]:
-        """All columns of this frame."""
+        """Return all columns of this frame, which is ``at`` this window and lead time of forecast and references."""
         spread: list[float] = []
         if isinstance(forecast, GaussianForecast):
             means = self._pixels(forecast.means[:, *at], "forecast")
             scales = self._pixels(forecast.scales.expand_as(forecast.means)[:, *at], "forecast's scales")
             if not bool((scales > 0).all()):
-                raise ValueError(f"forecast's scales {self.where}: all have to be positive, got {float(scales.min())}")
+                raise ValueError(f"forecast's scales {self.where} must be positive, got {float(scales.min())}")
             predicted = means.mean(0)
             crps, spread = _spread_sums(means, scales, self.observed)
         else:
             predicted = self._pixels(forecast[at], "forecast")
             crps = float((predicted - self.observed).abs().sum())
-        against = [self._squared(one[at], f"reference {name!r}") for name, one in references.items()]
-        errors = _error_sums(predicted, self.observed)
+        error = predicted - self.observed
+        errors = [len(error), float(error.sum()), float(error.abs().sum()), float(error.square().sum())]
+        frames = {name: self._pixels(one[at], f"reference {name!r}") for name, one in references.items()}
+        against = [float((one - self.observed).square().sum()) for one in frames.values()]
         return [*errors, crps, *self._similarity(predicted, value_range), *against, *spread]
 
-    def _squared(self, reference: Tensor, name: str) -> float:
-        return float((self._pixels(reference, name) - self.observed).square().sum())
-
     def _similarity(self, predicted: Tensor, value_range: float) -> list[float]:
-        """Only of a whole frame: what would stand in the holes would be compared too."""
-        if self.light is not None:
+        """Return ``frames`` and ``ssim``; both are 0 for a frame with masked pixels or smaller than the window."""
+        if self.light is not None or min(self.shape) < SMALLEST_SSIM_FRAME:
             return [0, 0.0]
-        return _similarity_sums(predicted.reshape(self.shape), self.observed.reshape(self.shape), value_range)
+        # Imported on use, because it takes as long as importing torch, and 100 MiB.
+        from torchmetrics.functional.image import structural_similarity_index_measure
 
-
-def _error_sums(predicted: Tensor, observed: Tensor) -> list[float]:
-    """``values``, ``error``, ``absolute`` and ``squared`` of pixels (M,)."""
-    error = predicted - observed
-    return [len(error), float(error.sum()), float(error.abs().sum()), float(error.square().sum())]
-
-
-def _similarity_sums(predicted: Tensor, observed: Tensor, value_range: float) -> list[float]:
-    """``frames`` and ``ssim`` of one whole frame (H, W); a frame smaller than the window does not count."""
-    # Here, because importing it takes as long as importing torch, and 100 MiB.
-    from torchmetrics.functional.image import structural_similarity_index_measure
-
-    if min(observed.shape) < SMALLEST_SSIM_FRAME:
-        return [0, 0.0]
-    # In single precision: torch's convolution in double takes 300 MiB for a frame of 256 x 256.
-    pair = predicted[None, None].float(), observed[None, None].float()
-    similarity = structural_similarity_index_measure(*pair, data_range=value_range)
-    assert isinstance(similarity, Tensor)  # a pair only where more is asked for
-    return [1, float(similarity)]
+        # In single precision: torch's convolution in double precision takes 300 MiB for a frame of 256 x 256.
+        pair = (values.reshape(1, 1, *self.shape).float() for values in (predicted, self.observed))
+        similarity = structural_similarity_index_measure(*pair, data_range=value_range)
+        assert isinstance(similarity, Tensor)  # a tuple only with return_full_image
+        return [1, float(similarity)]
 
 
 def _spread_sums(means: Tensor, scales: Tensor, observed: Tensor) -> tuple[float, list[float]]:
-    """``crps``, and the sums of SPREAD_COLUMNS, of mixtures (S, M) at pixels (M,), in parts."""
+    """Return ``crps`` and the sums of SPREAD_COLUMNS of mixtures (S, M) at pixels (M,), computed in parts."""
     crps, rest = 0.0, torch.zeros(len(SPREAD_COLUMNS), dtype=torch.float64)
     size = max(1, COMPONENTS_AT_ONCE // len(means))
     for part in zip(means.split(size, 1), scales.split(size, 1), observed.split(size), strict=True):
@@ -103,6 +89,6 @@ def _spread_of_part(means: Tensor, scales: Tensor, observed: Tensor) -> Tensor:
     ends = mixture.quantiles(means, scales, [0.25, 0.75, 0.05, 0.95]).sum(1)
     variance = mixture.variance(means, scales).sum()
     pit = mixture.cumulative(means, scales, observed)
-    bins = (pit * PIT_BINS).long().clamp(max=PIT_BINS - 1)  # a transform of exactly 1 belongs to the last
+    bins = (pit * PIT_BINS).long().clamp(max=PIT_BINS - 1)  # a transform of exactly 1 belongs to the last bin
     counts = torch.bincount(bins, minlength=PIT_BINS).double()
     return torch.cat([torch.stack([nll, ends[1] - ends[0], ends[3] - ends[2], variance]), counts])

@@ -8,10 +8,8 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps import plain_network
-from metaprior.solar.maps.comparison import cases, empty_scores, of_learner, of_networks, reference, score, with_shots
+from metaprior.solar.maps.comparison import cases, empty_scores, of_learner, reference, score, with_shots
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning
 from metaprior.solar.maps.units import ScaledValues
 from metaprior.tasks.task import Examples, Task
 from tests.solar.maps.tiny_archive import archive, dataset
@@ -126,14 +124,3 @@ def test_fewer_shots_are_the_first_ones() -> None:
     assert seen[0].support.y.tolist() == [0.0, 10.0]
     assert seen[0].query is support
     assert seen[0].name == "name"
-
-
-def test_networks_are_fine_tuned_each_on_the_support_set() -> None:
-    members = [PlainNetwork(maps(4), mp.CRPSGaussian(), {}), PlainNetwork(maps(4), mp.CRPSGaussian(), {})]
-    task, tuning = SOURCE[0], Tuning(2, 1e-2)
-    tuned = [member.fine_tuned(task.support, tuning) for member in members]
-    expected = plain_network.forecast(tuned, task.query.x)
-    assert torch.equal(of_networks(members, tuning)(task, 0).means, expected.means)
-    untouched = plain_network.forecast(members, task.query.x)
-    assert torch.equal(of_networks(members, Tuning(0, 0.0))(task, 0).means, untouched.means)
-    assert not torch.equal(untouched.means, expected.means)

@@ -229,7 +229,7 @@ def test_by_the_sun_all_of_a_window_is_in_daylight(min_elevation: float) -> None
     lowest = []
     for window in all_windows(source, 20):
         place = source.reader.place(window)
-        lowest.append(sun.elevation(source.reader.times(window), place.latitude, place.longitude).min())  # type: ignore[arg-type]
+        lowest.append(sun.elevation(source.reader.times(window), *place).min())
     assert min_elevation <= min(lowest) < min_elevation + 8
 
 
@@ -332,9 +332,7 @@ def test_a_sun_that_is_high_over_some_patch_is_never_denied() -> None:
     source = dataset(wide, **high)
     corners = list(itertools.product(range(10), range(10)))
     lowest = [
-        max(
-            daylight.lowest_sun(source.reader.times(window), source.reader.place(window)) or -90.0 for window in windows
-        )
+        max(daylight.lowest_sun(source.reader.times(window), source.reader.place(window)) for window in windows)
         for windows in ([Window(start, *corner) for corner in corners] for start in range(93))
     ]
     lit = sum(height >= 40 for height in lowest)

@@ -13,7 +13,7 @@ from tests.solar.maps.tiny_archive import LATITUDE, LONGITUDE, irradiance
 
 NOON = np.datetime64("2024-03-04T10:00", "ns") + np.arange(5) * np.timedelta64(30, "m")
 MIDNIGHT = NOON - np.timedelta64(12, "h")
-HERE, NOWHERE = Place(LATITUDE, LONGITUDE), Place(None, None)
+HERE = Place(LATITUDE, LONGITUDE)
 SHAPE = (len(LATITUDE), len(LONGITUDE))
 
 
@@ -32,10 +32,10 @@ def test_decoding_is_the_way_back(units: Units) -> None:
 def test_scaled_values_run_from_minus_one_to_one() -> None:
     units = ScaledValues(10.0, 30.0)
     frames = np.array([10.0, 15.0, 20.0, 30.0, 40.0]).reshape(5, 1, 1)
-    found = units.encode(frames, NOON, NOWHERE)  # type: ignore[arg-type]
+    found = units.encode(frames, NOON, None)  # type: ignore[arg-type]
     assert found.ravel().tolist() == [-1.0, -0.5, 0.0, 1.0, 2.0]
     assert found.dtype == np.float32
-    loc, scale = units.decoding(NOON[:2], NOWHERE)
+    loc, scale = units.decoding(NOON[:2], None)
     assert (loc.ravel().tolist(), scale.ravel().tolist()) == ([20.0, 20.0], [10.0, 10.0])
 
 
@@ -74,13 +74,12 @@ def test_holding_the_index_is_smart_persistence() -> None:
     assert not np.allclose(held, expected, rtol=1e-3), "the sun moved"
 
 
-@pytest.mark.parametrize("place", [NOWHERE, Place(LATITUDE, None), Place(None, LONGITUDE)])
-def test_an_index_needs_coordinates(place: Place) -> None:
+def test_an_index_needs_coordinates() -> None:
     units = ClearSkyIndex()
     for use in (
-        lambda: units.encode(irradiance(NOON), NOON, place),
-        lambda: units.decoding(NOON, place),
-        lambda: units.known(NOON, place, SHAPE),
+        lambda: units.encode(irradiance(NOON), NOON, None),
+        lambda: units.decoding(NOON, None),
+        lambda: units.known(NOON, None, SHAPE),
     ):
         with pytest.raises(ValueError, match=r"needs frames with latitude and longitude.*or scale by data_min"):
             use()

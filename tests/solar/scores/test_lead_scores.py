@@ -336,7 +336,7 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"throughout, .* against zero, got .* against no reference"):
         scores.add(forecast, targets, task="b")
     still = GaussianForecast(forecast.means, torch.zeros(1, 1, 1, 1, 1))
-    with pytest.raises(ValueError, match=r"scales of task 'b'.*have to be positive, got 0\.0"):
+    with pytest.raises(ValueError, match=r"scales of task 'b'.* must be positive, got 0\.0"):
         scores.add(still, targets, task="b", references={"zero": torch.zeros(SHAPE)})
     with pytest.raises(ValueError, match=r"distinct lead times, got \(30, 30\)"):
         LeadTimeScores([30, 30], value_range=1.0)

@@ -160,8 +160,8 @@ def example_forecast(
         samples=(mean + std * _support_errors(task, forecaster, number)).numpy(),
         inputs=context.inputs[window].numpy(),
         units=units_text(str(dataset.frames.attrs.get("units", ""))),
-        latitude=place.latitude,
-        longitude=place.longitude,
+        latitude=None if place is None else place.latitude,
+        longitude=None if place is None else place.longitude,
     )
 
 
@@ -172,9 +172,9 @@ def _support_errors(task: Task, forecaster: Forecaster, number: int) -> Tensor:
     return errors.detach()
 
 
-def _degrees(place: Place) -> str:
+def _degrees(place: Place | None) -> str:
     """Return the centre of a place in degrees, or "" where coordinates are unknown."""
-    if place.latitude is None or place.longitude is None:
+    if place is None:
         return ""
     y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))
     return f"{abs(y):.1f}° {'N' if y >= 0 else 'S'}, {abs(x):.1f}° {'E' if x >= 0 else 'W'}"

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
+from benchmarks.solar import plain_network as module_under_test
+from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
 from metaprior.likelihoods import NOISE, Likelihood
-from metaprior.solar.maps import plain_network as module_under_test
-from metaprior.solar.maps.plain_network import PlainNetwork, Tuning, plain_network
 from metaprior.tasks.task import Examples, Task
 
 LEADS = 2
@@ -142,3 +142,13 @@ def test_only_gaussian_likelihoods_forecast_maps() -> None:
 
 def test_a_tuning_says_what_it_is() -> None:
     assert (str(Tuning(5, 1e-4)), str(Tuning(0, 0.0))) == ("5 steps of Adam, lr 0.0001", "as it is")
+
+
+def test_networks_are_fine_tuned_each_on_the_support_set() -> None:
+    members, tuning, unseen = [network(seed=0), network(seed=1)], Tuning(2, 1e-2), task(0)
+    tuned = [member.fine_tuned(unseen.support, tuning) for member in members]
+    expected = module_under_test.forecast(tuned, unseen.query.x)
+    assert torch.equal(of_networks(members, tuning)(unseen, 0).means, expected.means)
+    untouched = module_under_test.forecast(members, unseen.query.x)
+    assert torch.equal(of_networks(members, Tuning(0, 0.0))(unseen, 0).means, untouched.means)
+    assert not torch.equal(untouched.means, expected.means)

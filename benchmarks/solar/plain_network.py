@@ -16,8 +16,9 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.network import evaluation_mode
+from metaprior.solar.maps.comparison import Forecaster
 from metaprior.solar.maps.context import gaussian
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, Task
 
 
 class Tuning(NamedTuple):
@@ -74,3 +75,13 @@ def forecast(networks: Sequence[PlainNetwork], x: Tensor) -> GaussianForecast:
     parts = [gaussian(one.likelihood.forecast(one.outputs(x).expand(2, *[-1] * x.ndim), one.noise)) for one in networks]
     means = torch.cat([part.means for part in parts])
     return GaussianForecast(means, torch.cat([part.scales.expand_as(part.means) for part in parts]))
+
+
+def of_networks(networks: Sequence[PlainNetwork], tuning: Tuning) -> Forecaster:
+    """Return the forecaster of one network, or of an ensemble, each fine-tuned on the support set."""
+
+    def fine_tuned_forecast(task: Task, index: int) -> GaussianForecast:
+        tuned = [one.fine_tuned(task.support, tuning) if tuning.steps else one for one in networks]
+        return forecast(tuned, task.query.x)
+
+    return fine_tuned_forecast
