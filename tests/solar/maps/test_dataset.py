@@ -16,7 +16,7 @@ import xarray as xr
 from metaprior.solar import sun
 from metaprior.solar.maps import dataset as module
 from metaprior.solar.maps import daylight
-from metaprior.solar.maps.archives.archive import lazy_variable
+from metaprior.solar.maps.archives.archive import LazyArray, lazy_variable
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.daylight import MIN_BRIGHTNESS, MIN_ELEVATION
 from metaprior.solar.maps.days import Days, all_days, split_days
@@ -268,18 +268,13 @@ def test_windows_with_missing_values_are_left_out() -> None:
 # --- lazily -----------------------------------------------------------------------------------------------------------
 
 
-class Counting:
-    """Frames that note what is read of them."""
-
-    frames_per_chunk = 1
-    dtype = np.dtype(np.float32)
+class Counting(LazyArray):
+    """Frames that record what is read of them."""
 
     def __init__(self, values: np.ndarray) -> None:
-        self.values, self.shape = values, values.shape
+        super().__init__(values.shape, values.dtype)
+        self.values = values
         self.read_blocks: list[tuple[list[int], slice, slice]] = []
-
-    def frame_name(self, position: int) -> str:
-        return f"frame {position}"
 
     def read(self, frames: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
         self.read_blocks.append((list(frames), rows, columns))
@@ -288,9 +283,8 @@ class Counting:
 
 def counted() -> tuple[Counting, xr.DataArray]:
     times = half_hours(6)
-    reader = Counting(irradiance(times))
-    variable = lazy_variable(reader, np.arange(len(times)))
-    return reader, as_frames(variable, times, latitude=LATITUDE, longitude=LONGITUDE)
+    frames = Counting(irradiance(times))
+    return frames, as_frames(lazy_variable(frames), times, latitude=LATITUDE, longitude=LONGITUDE)
 
 
 def test_only_the_windows_that_are_asked_for_are_read() -> None:

@@ -1,13 +1,13 @@
-"""An archive of frames before it is checked: times, a reader of its values, and what the file states about them.
+"""An archive of frames before it is checked: times, values that are read lazily, and what the file states about them.
 
 Each format has one function that returns an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``);
 ``open_frames`` checks it and returns a DataArray.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -27,68 +27,34 @@ LARGEST_BLOCK_BYTES = 2**27
 128 MiB, so those are still read whole; decoding takes four to six times as much memory."""
 
 
-class Reader(Protocol):
-    """Reads the values of an archive on demand."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of frames, rows and columns in the file."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values in the file."""
-
-    @property
-    def frames_per_chunk(self) -> int:
-        """Number of frames that the file stores together: reading one costs as much as reading all of them."""
-
-    def frame_name(self, position: int) -> str:
-        """Return the name of a frame for messages."""
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """Return a block, each axis indexed independently, reading no more of the file than its format requires."""
-
-
 @dataclass(frozen=True)
-class VariableReader:
-    """Reads frames from a variable (time, y, x), which may be in memory or in an open file."""
+class Archive:
+    """The frames of a file or folder: ``variable`` (time, y, x) has the file's type and is read when it is indexed.
+
+    ``frames_per_chunk`` frames are stored together: reading one costs as much as reading all of them. ``attrs`` and
+    ``coords`` (of the dimensions y and x) are those that the file states. ``files`` has one path for each frame, if
+    frames are files of their own.
+    """
 
     path: Path
     times: Times
     variable: xr.Variable
-    frames_per_chunk: int = 1
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of frames, rows and columns."""
-        frames, rows, columns = self.variable.shape
-        return frames, rows, columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values after decoding."""
-        dtype: np.dtype[Any] = self.variable.dtype
-        return dtype
-
-    def frame_name(self, position: int) -> str:
-        """Return the file, the number of the frame and its time."""
-        return f"{self.path}, frame {position} ({time_text(self.times[position])})"
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """Return a block as float32, with missing values as NaN."""
-        return to_float32(np.asarray(self.variable[_as_range(frames), rows, columns].values))
-
-
-@dataclass(frozen=True)
-class Archive:
-    """Times (T,), reader, and the attributes and coordinates (of the dimensions y and x) that the file states."""
-
-    times: Times
-    reader: Reader
     name: str = "frames"
     attrs: Mapping[str, str] = field(default_factory=dict)
     coords: Mapping[str, xr.Variable] = field(default_factory=dict)
+    frames_per_chunk: int = 1
+    files: Sequence[Path] | None = None
     close: Callable[[], None] | None = None
+
+    def frame_name(self, position: int) -> str:
+        """Return the name of a frame for messages: its file, or its number and time."""
+        if self.files is not None:
+            return str(self.files[position])
+        return f"{self.path}, frame {position} ({time_text(self.times[position])})"
+
+    def read(self, positions: Positions) -> Values:
+        """Return whole frames as float32, with missing values as NaN."""
+        return to_float32(self.variable[_as_range(positions)].values)
 
     @property
     def has_coordinates(self) -> bool:
@@ -110,30 +76,42 @@ class Archive:
         return replace(self, attrs={**given, **self.attrs})
 
 
-class LazyFrames(BackendArray):
-    """The frames of a reader at the given positions, as an array that xarray indexes without reading."""
+class LazyArray(BackendArray):
+    """An array (frames, rows, columns) that xarray indexes without reading; subclasses read a block."""
 
-    def __init__(self, reader: Reader, positions: Positions) -> None:
-        self.reader = reader
-        self.positions = positions
-        self.shape = (len(positions), *reader.shape[1:])
-        self.dtype = np.dtype(np.float32)
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
 
-    def __getitem__(self, key: ExplicitIndexer) -> Values:
+    def read(self, frames: Positions, rows: Index, columns: Index) -> NDArray[Any]:
+        """Return a block, each axis indexed independently, reading no more of the file than its format requires."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: ExplicitIndexer) -> NDArray[Any]:
         """Read the values that the key selects."""
-        values: Values = explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
+        values: NDArray[Any] = explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
         return values
 
-    def _read(self, key: tuple[int | Index, int | Index, int | Index]) -> Values:
+    def _read(self, key: tuple[int | Index, int | Index, int | Index]) -> NDArray[Any]:
         frames, rows, columns = key
-        block = self.reader.read(np.atleast_1d(self.positions[frames]), _as_axis(rows), _as_axis(columns))
-        dropped = tuple(axis for axis, entry in enumerate(key) if isinstance(entry, int | np.integer))
-        return block.squeeze(dropped)
+        block = self.read(np.atleast_1d(np.arange(self.shape[0])[frames]), _as_axis(rows), _as_axis(columns))
+        return block.squeeze(tuple(axis for axis, entry in enumerate(key) if isinstance(entry, int | np.integer)))
 
 
-def lazy_variable(reader: Reader, positions: Positions) -> xr.Variable:
-    """Return the frames at these positions as a lazy variable (time, y, x) of float32."""
-    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(LazyFrames(reader, positions)))
+class LazyFrames(LazyArray):
+    """The frames of a variable at the given positions, as float32."""
+
+    def __init__(self, variable: xr.Variable, positions: Positions) -> None:
+        super().__init__((len(positions), *variable.shape[1:]), np.dtype(np.float32))
+        self.variable, self.positions = variable, positions
+
+    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
+        """Return a block of the variable."""
+        return to_float32(self.variable[_as_range(self.positions[frames]), rows, columns].values)
+
+
+def lazy_variable(array: LazyArray) -> xr.Variable:
+    """Return the array as a variable (time, y, x) that is read when it is indexed."""
+    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(array))
 
 
 def _as_axis(entry: int | Index) -> Index:

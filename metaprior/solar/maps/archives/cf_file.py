@@ -13,7 +13,6 @@ from metaprior.solar.maps.archives.archive import (
     LARGEST_BLOCK_BYTES,
     Archive,
     Times,
-    VariableReader,
     frames_per_block,
     holds_numbers,
 )
@@ -50,8 +49,16 @@ def read_cf(path: Path, variable: str | None, engine: Engine) -> Archive:
     if data.encoding.get("preferred_chunks"):
         _warn_of_large_chunks(path, data, time, engine)
     data = _oriented(data, y, x)
-    reader = VariableReader(path, times, data.variable.transpose(time, y, x), frames_per_chunk)
-    return Archive(times, reader, str(data.name), _attributes(data), _coordinates(path, data, y, x), dataset.close)
+    return Archive(
+        path,
+        times,
+        data.variable.transpose(time, y, x),
+        str(data.name),
+        _attributes(data),
+        _coordinates(path, data, y, x),
+        frames_per_chunk,
+        close=dataset.close,
+    )
 
 
 def _open(path: Path, engine: Engine) -> xr.Dataset:

@@ -49,7 +49,7 @@ def check_values(archive: Archive, positions: Positions, bad: BadFrames, progres
             finite = _finite_range(values)
             problem = _out_of_range(finite, archive.attrs.get("units")) or _holes(values, finite, archive, position)
             if problem is not None:
-                bad.report(archive.reader.frame_name(position), problem)
+                bad.report(archive.frame_name(position), problem)
                 continue
             good.append(position)
             low, high = min(low, finite.low), max(high, finite.high)
@@ -67,7 +67,7 @@ def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
                 f"{source}: it is night in all frames: the sun is never higher than {highest:.1f} degrees there, and "
                 f"day starts at {NIGHT_ELEVATION:g}; times must be UTC"
             )
-    elif archive.reader.dtype == np.uint8 and checked.data_max <= DARK_SHARE * 255:
+    elif archive.variable.dtype == np.uint8 and checked.data_max <= DARK_SHARE * 255:
         raise ValueError(
             f"{source}: it is night in all frames: the brightest value is {checked.data_max:g} of 255, and "
             f"up to {DARK_SHARE * 255:g} counts as dark"
@@ -83,7 +83,7 @@ def _each_frame(archive: Archive, positions: Positions, bad: BadFrames) -> Itera
     for start in range(0, len(positions), size):
         block = positions[start : start + size]
         try:
-            values = archive.reader.read(block, slice(None), slice(None))
+            values = archive.read(block)
         except READ_ERRORS:
             yield from _one_by_one(archive, block, bad)
         else:
@@ -93,10 +93,10 @@ def _each_frame(archive: Archive, positions: Positions, bad: BadFrames) -> Itera
 def _one_by_one(archive: Archive, block: Positions, bad: BadFrames) -> Iterator[tuple[int, Values]]:
     for position in block.tolist():
         try:
-            values = archive.reader.read(np.array([position]), slice(None), slice(None))[0]
+            values = archive.read(np.array([position]))[0]
         except READ_ERRORS as error:
             problem = f"cannot be read ({error}); it is truncated or damaged"
-            bad.report(archive.reader.frame_name(position), problem)
+            bad.report(archive.frame_name(position), problem)
         else:
             yield position, values
 
@@ -106,8 +106,8 @@ def _block_length(archive: Archive) -> int:
 
     Where that is more than a block may hold, the chunk is divided into equal parts: memory is bounded, time is lost.
     """
-    _, rows, columns = archive.reader.shape
-    chunk, most = min(archive.reader.frames_per_chunk, len(archive.times)), frames_per_block(rows, columns)
+    _, rows, columns = archive.variable.shape
+    chunk, most = min(archive.frames_per_chunk, len(archive.times)), frames_per_block(rows, columns)
     if chunk > most:
         return math.ceil(chunk / math.ceil(chunk / most))
     fitting = max(1, BLOCK_BYTES // (4 * rows * columns))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import Archive, lazy_variable
+from metaprior.solar.maps.archives.archive import Archive, LazyFrames, lazy_variable
 from metaprior.solar.maps.archives.bad_frames import BadFrames, BadFramesSkipped, GapsInTime, OnBad, first_lines
 from metaprior.solar.maps.archives.cf_file import read_cf
 from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps, missing_count
@@ -61,7 +61,7 @@ def open_frames(
     """
     step, bad, source = cadence_of(cadence), BadFrames(on_bad), str(path)
     archive = _read(Path(path), variable, bad, progress).described(source, value_units, long_name)
-    on_grid = check_times(archive.times, source, archive.reader.frame_name, step, bad)
+    on_grid = check_times(archive.times, source, archive.frame_name, step, bad)
     checked = check_values(archive, on_grid, bad, progress)
     times = archive.times[checked.positions]
     if len(times) < 2:
@@ -71,7 +71,9 @@ def open_frames(
     check_cadence(times, source, step)
     check_daylight(archive, source, checked)
     coords = {"time": ("time", times, {"standard_name": "time", "long_name": "time"}), **archive.coords}
-    frames = xr.DataArray(lazy_variable(archive.reader, checked.positions), coords=coords, name=archive.name)
+    frames = xr.DataArray(
+        lazy_variable(LazyFrames(archive.variable, checked.positions)), coords=coords, name=archive.name
+    )
     frames.attrs = {"units": "1", "long_name": archive.name, **archive.attrs}
     frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max}
     frames.attrs |= {"source": source, "cadence": cadence, "skipped": bad.skipped, "gaps": gaps(times, step)}

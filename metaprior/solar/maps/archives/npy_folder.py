@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import Archive, Index, Positions, Values, holds_numbers, to_float32
+from metaprior.solar.maps.archives.archive import Archive, Index, LazyArray, Positions, holds_numbers, lazy_variable
 from metaprior.solar.maps.archives.bad_frames import BadFrames
 
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
@@ -21,31 +20,16 @@ Format = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of the array in a file."""
 
 
-@dataclass(frozen=True)
-class NpyReader:
-    """Reads files of one shape and type, in order of time; a file is mapped only while it is read."""
+class NpyFrames(LazyArray):
+    """Files of one shape and type, in order of time; a file is mapped only while it is read."""
 
-    paths: Sequence[Path]
-    frame_shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    frames_per_chunk: int = 1
+    def __init__(self, paths: Sequence[Path], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        super().__init__((len(paths), *shape), dtype)
+        self.paths = paths
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Numbers of frames, rows and columns."""
-        return (len(self.paths), *self.frame_shape)
-
-    def frame_name(self, position: int) -> str:
-        """Return the path of the file."""
-        return str(self.paths[position])
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
+    def read(self, frames: Positions, rows: Index, columns: Index) -> NDArray[Any]:
         """Return a block; only those pages of the files are read that hold the selected rows."""
-        sizes = zip(self.frame_shape, (rows, columns), strict=True)
-        block = np.empty((len(frames), *(len(np.arange(size)[index]) for size, index in sizes)), dtype=np.float32)
-        for number, position in enumerate(frames.tolist()):
-            block[number] = to_float32(_mapped(self.paths[position])[rows][:, columns])
-        return block
+        return np.stack([_mapped(self.paths[position])[rows][:, columns] for position in frames.tolist()])
 
 
 def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
@@ -64,7 +48,7 @@ def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress
         raise ValueError(f"{folder}: none of the {len(times)} frames can be read")
     (shape, dtype), paths = _most_common(formats, bad)
     stamps = np.array([times[path] for path in paths], dtype="datetime64[ns]")
-    return Archive(stamps, NpyReader(paths, (shape[0], shape[1]), dtype))
+    return Archive(folder, stamps, lazy_variable(NpyFrames(paths, shape, dtype)), files=paths)
 
 
 def _times(folder: Path, bad: BadFrames) -> dict[Path, datetime]:

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from metaprior.solar.maps.archives.archive import Archive, VariableReader, holds_numbers
+from metaprior.solar.maps.archives.archive import Archive, holds_numbers
 
 
 def read_npz(path: Path, variable: str | None) -> Archive:
@@ -28,7 +28,7 @@ def read_npz(path: Path, variable: str | None) -> Archive:
     if not holds_numbers(values.dtype) or not values.size:
         raise ValueError(f"{path}: {name} must hold numbers, got {values.dtype} of shape {values.shape}")
     stamps = times.astype("datetime64[ns]")
-    return Archive(stamps, VariableReader(path, stamps, xr.Variable(("time", "y", "x"), values)), name)
+    return Archive(path, stamps, xr.Variable(("time", "y", "x"), values), name)
 
 
 def _arrays(path: Path, variable: str | None) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from metaprior.data_folder import data_folder
 from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
-from metaprior.solar.maps.archives.npy_folder import NpyReader
+from metaprior.solar.maps.archives.npy_folder import NpyFrames
 
 START = np.datetime64("2024-06-01T09:00", "ns")
 STEP = np.timedelta64(30, "m")
@@ -96,8 +96,8 @@ def test_frames_go_to_other_processes(kind: str, tmp_path: Path) -> None:
 def test_only_the_files_that_are_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = open_frames(write_folder(tmp_path / "a", ramp(6)))
     asked: list[int] = []
-    real = NpyReader.read
-    monkeypatch.setattr(NpyReader, "read", lambda self, key, *rest: (asked.extend(key), real(self, key, *rest))[1])
+    real = NpyFrames.read
+    monkeypatch.setattr(NpyFrames, "read", lambda self, key, *rest: (asked.extend(key), real(self, key, *rest))[1])
     part = frames[1:5][:, 1:2]
     assert asked == []
     assert part[1:3].values.shape == (2, 1, 4)

@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 
 from metaprior.solar.maps.archives import archive
-from metaprior.solar.maps.archives.archive import VariableReader
+from metaprior.solar.maps.archives.archive import Archive
 from metaprior.solar.maps.archives.frames import open_frames
 from tests.solar.maps.archives.test_frames import dataset, half_hours, needs_proc, ramp
 
@@ -32,12 +32,10 @@ def write(path: Path, *chunk: int, dtype: str = "float32") -> Path:
 def opened(path: Path, monkeypatch: pytest.MonkeyPatch, *, limit: float) -> tuple[list[int], list[str]]:
     """Frames of each block that was asked for when at most ``limit`` fit, and the warnings, which name this file."""
     asked: list[int] = []
-    real = VariableReader.read
+    real = Archive.read
     monkeypatch.setattr(archive, "LARGEST_BLOCK_BYTES", int(limit * FRAME))
     monkeypatch.setattr("metaprior.solar.maps.archives.cf_file.LARGEST_BLOCK_BYTES", int(limit * FRAME))
-    monkeypatch.setattr(
-        VariableReader, "read", lambda self, key, *rest: (asked.append(len(key)), real(self, key, *rest))[1]
-    )
+    monkeypatch.setattr(Archive, "read", lambda self, key: (asked.append(len(key)), real(self, key))[1])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frames = open_frames(path)
