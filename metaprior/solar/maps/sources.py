@@ -84,8 +84,8 @@ class SolarSource(TaskSource):
         ``meta_batch`` of these tasks have about 32 windows together.
         """
         windows, seed = max(2, round(POOLED_WINDOWS / meta_batch)), Noise(self.seed).fork("pooled tasks").seed
-        shots = {"k_shot": windows // 2, "k_query": windows - windows // 2}
-        return replace(self.tasks("train"), **shots, by="time", seed=seed)
+        k_shot, k_query = windows // 2, windows - windows // 2
+        return replace(self.tasks("train"), k_shot=k_shot, k_query=k_query, by="time", seed=seed)
 
     @property
     def heading(self) -> str:  # type: ignore[override]

@@ -68,8 +68,8 @@ class ScoredFrame:
         from torchmetrics.functional.image import structural_similarity_index_measure
 
         # In single precision: torch's convolution in double precision takes 300 MiB for a frame of 256 x 256.
-        pair = (values.reshape(1, 1, *self.shape).float() for values in (predicted, self.observed))
-        similarity = structural_similarity_index_measure(*pair, data_range=value_range)
+        one, other = (values.reshape(1, 1, *self.shape).float() for values in (predicted, self.observed))
+        similarity = structural_similarity_index_measure(one, other, data_range=value_range)
         assert isinstance(similarity, Tensor)  # a tuple only with return_full_image
         return [1, float(similarity)]
 
