@@ -21,6 +21,7 @@ import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within
 from benchmarks.common.data import OMNIGLOT
+from benchmarks.common.omniglot import Part, omniglot
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
 from metaprior.evaluation import finite_forecast
@@ -28,7 +29,6 @@ from metaprior.forecasts import CategoricalForecast
 from metaprior.models.conv4 import Conv4
 from metaprior.scores import Reliability
 from metaprior.tasks.few_shot import FewShotClasses
-from metaprior.tasks.omniglot import Part, omniglot
 
 ABML, MAML, ANIL, ALONE = "ABML", "MAML", "ANIL (MAML of the last layer)", "Bayes by Backprop, task alone"
 WAYS = 5

@@ -18,8 +18,8 @@ from benchmarks.common.budget import first_tasks, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.likelihoods import NOISE
 from metaprior.tasks.drifting_blobs import DriftingBlobs
-from metaprior.tasks.sinusoids import Sinusoids
-from metaprior.tasks.source import Tasks
+from metaprior.tasks.task import Tasks
+from metaprior.tasks.waves import Sinusoids
 from metaprior.training.epoch import run_steps
 from metaprior.training.trainer import Trainer
 

@@ -15,7 +15,7 @@ from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.evaluation import Evaluation, evaluate
-from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.waves import Sinusoids
 
 ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
 SHOTS, MOST_SHOTS = 5, 10

@@ -23,7 +23,7 @@ from benchmarks.common.peers import higher_unroll, peer_versions
 from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.memory.one_step import CHANNELS, Step
 from metaprior.metagrad.meta_batch import meta_gradient
-from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.waves import Sinusoids
 
 STEPS = 5
 HEAD = r"(decoder4|output)\..*"

@@ -22,8 +22,8 @@ from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.evaluation import Evaluation
 from metaprior.likelihoods import NOISE
 from metaprior.tasks.drifting_blobs import DriftingBlobs
-from metaprior.tasks.sinusoids import Sinusoids
-from metaprior.tasks.source import Tasks
+from metaprior.tasks.task import Tasks
+from metaprior.tasks.waves import Sinusoids
 from metaprior.training.step_size_search import step_sizes_of
 
 POOLED, TUNED, OURS = "pooled, as it is", "pooled, fine-tuned", "ABML"

@@ -21,8 +21,7 @@ from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast
 from metaprior.metagrad.problem import refuse_fraction
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
 from metaprior.scores import IntervalReliability, Reliability
-from metaprior.tasks.source import Tasks, length_of
-from metaprior.tasks.task import Examples, Task, as_task
+from metaprior.tasks.task import Examples, Task, Tasks, as_task, length_of
 from metaprior.team import current_team
 from metaprior.text_table import Row, finite_or_none, text_table
 

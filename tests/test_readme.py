@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import benchmarks.common.application  # noqa: F401 (adds the benchmarks' kinds of tasks)
 import metaprior
 from benchmarks.common import registry
 from metaprior.runs.config import KINDS, PLAIN_SECTIONS

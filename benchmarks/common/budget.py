@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 import metaprior as mp
-from metaprior.tasks.source import Tasks
+from metaprior.tasks.task import Tasks
 from metaprior.training.trainer import Trainer
 
 TRIAL_STEPS = 16

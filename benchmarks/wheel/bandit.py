@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import metaprior as mp
-from metaprior.tasks import wheel
+from benchmarks.wheel import tasks as wheel
 
 EARLY = (1, 2, 4, 8, 16, 32)
 """Contexts after which the posterior is renewed at the start, before the regular ``refresh``."""

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 import metaprior as mp
+from benchmarks.wheel import tasks as wheel
 from benchmarks.wheel.bandit import Bandits, Game, Outcome
-from metaprior.tasks import wheel
 
 WORTH_A_TRY = (wheel.SAFE_REWARD - wheel.PLAIN_REWARD) / (wheel.JACKPOT - wheel.PLAIN_REWARD)
 """The probability of a jackpot above which the expected reward of a try is above the safe one: 0.4 %."""

@@ -12,8 +12,7 @@ from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
 from metaprior.scaling import TargetMoments, TargetScale
-from metaprior.tasks.source import Tasks, length_of
-from metaprior.tasks.task import Examples, Task, as_examples, as_task
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, length_of
 
 TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
 """Tasks with a length, whose support and query sets are taken together; or examples (x, y) by name."""

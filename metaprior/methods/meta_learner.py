@@ -40,9 +40,8 @@ from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
-from metaprior.tasks.source import Tasks, length_of, task_at
 from metaprior.tasks.standardised import StandardisedTasks, standardised, standardised_task
-from metaprior.tasks.task import Examples, Task, as_examples, as_task
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, length_of, task_at
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.door import Door

@@ -33,8 +33,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.numpy_forecast import NumpyForecast
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, Tasks
 
 
 class Method(ABC):

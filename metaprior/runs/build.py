@@ -16,7 +16,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MODELS
 from metaprior.runs.config import Config
 from metaprior.runs.sources import TaskSettings, open_tasks
-from metaprior.tasks.source import task_at
+from metaprior.tasks.task import task_at
 from metaprior.team.launch import own_device
 
 

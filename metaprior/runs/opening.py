@@ -11,8 +11,7 @@ from metaprior.runs.checkpoints import NAMES, CheckpointName, CheckpointWriter, 
 from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import FirstTasks, TaskSource, open_tasks
-from metaprior.tasks.source import Tasks, task_at
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
 from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest
 

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metaprior.applications import applications
-from metaprior.data_folder import data_folder
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.registry import Registry
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.tasks import DriftingBlobs, FewShotClasses, SineOrLine, Sinusoids, Task, Tasks, WheelTasks
-from metaprior.tasks.arguments import check_counts
-from metaprior.tasks.omniglot import omniglot
+from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, Task, Tasks
 
 if TYPE_CHECKING:
     from metaprior.runs.config import Choice, Config
@@ -141,47 +138,9 @@ class GeneratedTasks(TaskSource):
         return tasks
 
 
-@dataclass(frozen=True)
-class OmniglotTasks(TaskSettings):
-    """Omniglot's classes; ``path`` is the data folder (default: METAPRIOR_DATA, else ../shared/data)."""
-
-    path: str | None = None
-    ways: int = 5
-    k_shot: int = 1
-    k_query: int = 15
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_counts(ways=self.ways, k_shot=self.k_shot, k_query=self.k_query)
-
-    def open(self, *, progress: bool) -> "OmniglotSource":
-        """See ``TaskSettings``."""
-        return OmniglotSource(self)
-
-
-class OmniglotSource(TaskSource):
-    """Characters of other alphabets for every purpose."""
-
-    def __init__(self, settings: OmniglotTasks) -> None:
-        super().__init__(settings.seed)
-        self.settings, self.examples_per_shot = settings, settings.ways
-
-    def tasks(self, purpose: Purpose, count: int | None = None) -> Tasks:
-        """See ``TaskSource``."""
-        given = self.settings
-        images, labels = omniglot(data_folder(given.path and Path(given.path)), purpose)  # type: ignore[arg-type]
-        return FewShotClasses(images, labels, given.ways, given.k_shot, given.k_query, self.seed_of(purpose))
-
-
 TASKS = Registry(
     "tasks.kind",
-    {
-        "sinusoids": Sinusoids,
-        "sine_or_line": SineOrLine,
-        "wheel": WheelTasks,
-        "drifting_blobs": DriftingBlobs,
-        "omniglot": OmniglotTasks,
-    },
+    {"sinusoids": Sinusoids, "sine_or_line": SineOrLine, "drifting_blobs": DriftingBlobs},
     load=applications,
 )
 

@@ -3,12 +3,9 @@
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.few_shot import FewShotClasses
 from metaprior.tasks.grouped import GroupedTasks
-from metaprior.tasks.sine_or_line import SineOrLine
-from metaprior.tasks.sinusoids import Sinusoids
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, Tasks
 from metaprior.tasks.varied_support import VariedSupport
-from metaprior.tasks.wheel import WheelTasks
+from metaprior.tasks.waves import SineOrLine, Sinusoids
 
 __all__ = [
     "DriftingBlobs",
@@ -20,5 +17,4 @@ __all__ = [
     "Task",
     "Tasks",
     "VariedSupport",
-    "WheelTasks",
 ]

@@ -1,4 +1,4 @@
-r"""Synthetic frames to forecast: soft blobs that drift, grow or fade, by rules that differ from task to task.
+r"""Synthetic frames to forecast: soft blobs that drift, grow or fade, with parameters that differ between tasks.
 
 Frame $t$ of a sequence, at pixel $p$ of a torus (what leaves at one edge returns at the other),
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.tasks.arguments import check_counts, check_index, divided, generator_of, uniform
+from metaprior.tasks.generated import check_counts, check_index, divided, generator_of, uniform
 from metaprior.tasks.task import Task
 
 BLOBS = 3
@@ -31,7 +31,7 @@ LOG_NOISES = (math.log(0.005), math.log(0.05))
 
 @dataclass(frozen=True)
 class Weather:
-    """The rules of one task: velocity in pixels a frame (down, right), and four numbers.
+    """Parameters of one task: velocity in pixels a frame (down, right), and four numbers.
 
     ``gain`` multiplies the depth of all blobs at the last input frame, ``growth`` is its rate a frame, ``width`` a
     blob's standard deviation in pixels and ``noise`` that of a pixel's value.
@@ -45,7 +45,7 @@ class Weather:
 
 
 def optical_depth(centres: Tensor, depths: Tensor, width: float, size: int) -> Tensor:
-    """Sum of Gaussian blobs on a torus: centres (..., blobs, 2), depths (..., blobs) -> (..., size, size)."""
+    """Return a sum of Gaussian blobs on a torus: centres (..., blobs, 2), depths (..., blobs) -> (..., size, size)."""
     offset = torch.arange(size) - centres[..., None]  # (..., blobs, 2, size)
     nearest = (offset + size / 2).remainder(size) - size / 2
     rows, columns = torch.exp(-(nearest**2) / (2 * width**2)).unbind(-2)
@@ -54,9 +54,9 @@ def optical_depth(centres: Tensor, depths: Tensor, width: float, size: int) -> T
 
 @dataclass(frozen=True)
 class DriftingBlobs:
-    """Forecast ``target_len`` frames from ``input_len`` frames, by the rules (``Weather``) of a task.
+    """Endless tasks: forecast ``target_len`` frames from ``input_len`` frames, with the ``Weather`` of the task.
 
-    An endless source; x is (k, input_len, size, size) and y (k, target_len, size, size), both about -1 to 1.
+    x is (k, input_len, size, size) and y (k, target_len, size, size), both about -1 to 1.
     """
 
     size: int = 16
@@ -67,16 +67,10 @@ class DriftingBlobs:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_counts(
-            size=self.size,
-            input_len=self.input_len,
-            target_len=self.target_len,
-            k_shot=self.k_shot,
-            k_query=self.k_query,
-        )
+        check_counts(**{name: value for name, value in vars(self).items() if name != "seed"})
 
     def __getitem__(self, index: int) -> Task:
-        """The task with this index, 0 or more."""
+        """Return the task with this index, 0 or more."""
         check_index(index)
         generator = generator_of("drifting blobs", self.seed, index)
         frames = self._sequences(self._weather(generator), generator)
@@ -84,12 +78,12 @@ class DriftingBlobs:
         return divided(x.contiguous(), y.contiguous(), self.k_shot, f"drifting blobs {index}")
 
     def weather(self, index: int) -> Weather:
-        """The rules of the task with this index."""
+        """Return the parameters of the task with this index."""
         check_index(index)
         return self._weather(generator_of("drifting blobs", self.seed, index))
 
     def _weather(self, generator: torch.Generator) -> Weather:
-        """The first numbers that a task draws."""
+        """Draw the parameters; they are the first numbers that a task draws."""
         down, right = uniform(*VELOCITIES, (2,), generator).tolist()
         between = torch.rand(4, generator=generator).tolist()
         ranges = (GAINS, GROWTHS, WIDTHS, LOG_NOISES)
@@ -99,7 +93,7 @@ class DriftingBlobs:
         return Weather((down, right), gain, growth, width * self.size, math.exp(log_noise))
 
     def _sequences(self, weather: Weather, generator: torch.Generator) -> Tensor:
-        """Independent sequences (k_shot + k_query, input_len + target_len, size, size)."""
+        """Return independent sequences (k_shot + k_query, input_len + target_len, size, size)."""
         count = self.k_shot + self.k_query
         times = torch.arange(self.input_len + self.target_len)
         start = uniform(0.0, self.size, (count, 1, BLOBS, 2), generator)

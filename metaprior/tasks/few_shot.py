@@ -1,9 +1,9 @@
-"""N-way K-shot classification: tasks that each tell a few classes apart, from one collection of labelled images."""
+"""N-way K-shot classification tasks drawn from one collection of labelled images."""
 
 import torch
 from torch import Tensor
 
-from metaprior.tasks.arguments import check_counts, check_index, generator_of
+from metaprior.tasks.generated import check_counts, check_index, generator_of
 from metaprior.tasks.task import Examples, Task
 
 NAMED_AT_MOST = 5
@@ -15,16 +15,14 @@ class FewShotClasses:
     Args:
         images: (N, ...), floating point, or bytes: uint8 images are kept as they are and divided by 255 when a task is
             drawn, which takes a quarter of the memory.
-        labels: (N,), whole numbers that say which class an image belongs to.
-        ways: classes in a task. Their labels in the task are 0 to ways - 1, given out anew by chance in every task.
+        labels: (N,), integer class of each image.
+        ways: classes in a task. Their labels in the task are 0 to ways - 1, in random order.
         k_shot: support examples of a class.
         k_query: query examples of a class, all different from the support examples.
-        seed: of all draws.
-        turns: let every class also appear turned by 90, 180 and 270 degrees, as a class of its own (all its examples
-            by the same angle); for square images (..., H, H). Not for Omniglot's splits, which have these classes.
+        seed: seed of all draws.
+        turns: add each class rotated by 90, 180 and 270 degrees as three more classes; images must be square.
 
-    A task's x is (ways * k, ...) in float32 and its y (ways * k,) in int64. Examples go round the classes: the first
-    ``ways`` are one of each, in the order of their labels, the next ``ways`` another of each, so any first
+    A task's x is (ways * k, ...) in float32 and its y (ways * k,) in int64. Classes alternate, so the first
     ``ways * j`` examples are a balanced task of j shots.
     """
 
@@ -45,15 +43,15 @@ class FewShotClasses:
         self.seed, self.turns = seed, turns
         self._rows = _rows_of_classes(labels, k_shot + k_query)
         if self.num_classes < ways:
-            raise ValueError(f"a task needs {ways} classes, and there are {self.num_classes}; choose fewer ways")
+            raise ValueError(f"ways must be at most {self.num_classes}, the number of classes, got {ways}")
 
     @property
     def num_classes(self) -> int:
-        """Classes to draw from, turned ones included."""
+        """Number of classes to draw from, rotated ones included."""
         return len(self._rows) * (4 if self.turns else 1)
 
     def __getitem__(self, index: int) -> Task:
-        """The task with this index, 0 or more."""
+        """Return the task with this index, 0 or more."""
         check_index(index)
         generator = generator_of("few-shot classes", self.seed, index)
         classes = torch.randperm(self.num_classes, generator=generator)[: self.ways].tolist()
@@ -65,7 +63,7 @@ class FewShotClasses:
         return Task(support, query, f"{self.ways}-way task {index}")
 
     def _examples_of(self, number: int, generator: torch.Generator) -> Tensor:
-        """Different examples (k_shot + k_query, ...) of one class, in float32."""
+        """Return different examples (k_shot + k_query, ...) of one class in float32."""
         quarter_turns, label = divmod(number, len(self._rows))
         rows = self._rows[label]
         chosen = rows[torch.randperm(len(rows), generator=generator)[: self.k_shot + self.k_query]]
@@ -74,25 +72,23 @@ class FewShotClasses:
 
 
 def as_float(images: Tensor) -> Tensor:
-    """Images in float32; bytes are divided by 255, so that 0 to 255 becomes 0 to 1."""
+    """Return images in float32; uint8 images are divided by 255."""
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
 def _check_images(images: Tensor, labels: Tensor, turns: bool) -> None:
     if not (images.is_floating_point() or images.dtype == torch.uint8):
-        raise TypeError(f"images have to be floating-point numbers or bytes (uint8), got {images.dtype}")
+        raise TypeError(f"images must be floating point or uint8, got {images.dtype}")
     if labels.is_floating_point() or labels.is_complex() or labels.ndim != 1:
-        raise TypeError(
-            f"labels have to be one whole number for each image, got {labels.dtype} of shape {tuple(labels.shape)}"
-        )
+        raise TypeError(f"labels must be one integer for each image, got {labels.dtype} of shape {tuple(labels.shape)}")
     if len(images) != len(labels):
-        raise ValueError(f"there are {len(images)} images and {len(labels)} labels; they have to be pairs")
+        raise ValueError(f"images and labels must have the same length, got {len(images)} and {len(labels)}")
     if turns and (images.ndim < 3 or images.shape[-1] != images.shape[-2]):
-        raise ValueError(f"turns need square images (N, ..., H, H), got the shape {tuple(images.shape)}")
+        raise ValueError(f"images must be square (N, ..., H, H) for turns=True, got the shape {tuple(images.shape)}")
 
 
 def _rows_of_classes(labels: Tensor, needed: int) -> list[Tensor]:
-    """The rows of each class, classes in the order of their labels; too few examples in any are an error."""
+    """Return the rows of each class in the order of labels; raise if a class has fewer than ``needed``."""
     kinds, sizes = labels.unique(return_counts=True)
     short = [f"{kind} ({size})" for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True) if size < needed]
     if short:

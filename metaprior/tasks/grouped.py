@@ -1,4 +1,4 @@
-"""Any data set whose examples belong to groups (a station, a patient, a day) as tasks, one group a task."""
+"""Tasks from a data set whose examples belong to groups (a station, a patient, a day), one group a task."""
 
 import warnings
 from collections.abc import Hashable, Iterable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.noise import Noise
-from metaprior.tasks.arguments import check_counts, check_index, divided
+from metaprior.tasks.generated import check_counts, check_index, divided
 from metaprior.tasks.task import Task
 
 
@@ -17,10 +17,10 @@ class PairDataset(Protocol):
     """A map-style data set: a length, and by index a pair (x, y) of tensors, arrays or numbers."""
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return the number of examples."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """The pair (x, y) with this index."""
+        """Return the pair (x, y) with this index."""
 
 
 class GroupedTasks:
@@ -31,14 +31,13 @@ class GroupedTasks:
         groups: the group of every example, anything that can be a dictionary's key (or an array of them).
         k_shot: support examples of a task.
         k_query: query examples of a task, all different from the support examples.
-        seed: of all draws.
+        seed: seed of all draws.
         draws: tasks made of a group, each with examples of its own drawing. There are groups * draws tasks; index i is
             draw ``i // num_groups`` of group ``i % num_groups``, groups in the order in which they first appear.
 
-    Groups with too few examples make no task: they are counted in a warning, and ``skipped`` has their sizes;
-    ``groups`` are the others, in the order of their tasks.
-    Floating-point values become float32 and whole numbers int64; a floating-point number alone becomes an axis of
-    length 1, so x and y of shape (k, 1), while a whole number alone is a class label: (k,).
+    Groups with too few examples make no task: a warning counts them and ``skipped`` has their sizes; ``groups`` are the
+    others in the order of their tasks. Floating-point values become float32 and integers int64; a floating-point scalar
+    gives shape (k, 1), an integer scalar is a class label and gives (k,).
     """
 
     skipped: dict[Hashable, int]
@@ -63,11 +62,11 @@ class GroupedTasks:
         self._report_skipped(needed)
 
     def __len__(self) -> int:
-        """Number of tasks: groups times draws."""
+        """Return the number of tasks: groups times draws."""
         return len(self._members) * self.draws
 
     def __getitem__(self, index: int) -> Task:
-        """The task with this index, 0 to len - 1; it bears its group's name."""
+        """Return the task with this index, 0 to len - 1; its name is that of its group."""
         check_index(index, len(self))
         draw, number = divmod(index, len(self._members))
         group = self.groups[number]
@@ -81,7 +80,7 @@ class GroupedTasks:
     def _pair(self, row: int) -> tuple[Tensor, Tensor]:
         pair = self.dataset[row]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"example {row} of the data set has to be a pair (x, y), got {type(pair).__name__}")
+            raise TypeError(f"example {row} of the data set must be a pair (x, y), got {type(pair).__name__}")
         return _tensor(pair[0], f"x of example {row}"), _tensor(pair[1], f"y of example {row}")
 
     def _report_skipped(self, needed: int) -> None:
@@ -100,7 +99,7 @@ class GroupedTasks:
 
 
 def _members(groups: Iterable[Hashable], count: int) -> dict[Hashable, list[int]]:
-    """The rows of every group, groups in the order of their first appearance."""
+    """Return the rows of every group, groups in the order of their first appearance."""
     # Elements of a tensor would not do as keys: two equal ones are different keys.
     labels = groups.tolist() if isinstance(groups, Tensor | np.ndarray) else list(groups)
     if len(labels) != count:
@@ -115,13 +114,13 @@ def _members(groups: Iterable[Hashable], count: int) -> dict[Hashable, list[int]
 
 
 def _tensor(value: object, name: str) -> Tensor:
-    """Floating point as float32 with at least one axis, whole numbers as int64."""
+    """Return floating point as float32 with at least one axis, integers as int64."""
     try:
         tensor = value.detach() if isinstance(value, Tensor) else torch.tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} has to be a tensor, an array or a number, got {type(value).__name__}") from error
+        raise TypeError(f"{name} must be a tensor, an array or a number, got {type(value).__name__}") from error
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name} has to hold real or whole numbers, got {tensor.dtype}; convert it in the data set")
+        raise TypeError(f"{name} must hold real numbers or integers, got {tensor.dtype}. Convert it in the data set.")
     if not tensor.is_floating_point():
         return tensor.long()
     return tensor.float() if tensor.ndim else tensor.float()[None]

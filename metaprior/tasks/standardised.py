@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.scaling import TargetScale
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task, as_task
+from metaprior.tasks.task import Examples, Task, Tasks, as_task
 
 
 def standardised(examples: Examples, scale: TargetScale) -> Examples:

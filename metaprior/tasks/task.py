@@ -1,8 +1,12 @@
-"""What a task is: examples to learn from, and examples to be judged by."""
+"""What a task is, and what a collection of tasks is."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
+
+from metaprior.noise import Noise
 
 
 class Examples(NamedTuple):
@@ -17,12 +21,12 @@ class Examples(NamedTuple):
         return len(self.x)
 
     def first(self, count: int) -> "Examples":
-        """The first few of them."""
+        """Return the first ``count`` examples."""
         return Examples(self.x[:count], self.y[:count])
 
 
 class Task(NamedTuple):
-    """A support set to adapt to, a query set to be judged by, and a name for messages."""
+    """A support set to adapt to, a query set to score the forecast on, and a name for messages."""
 
     support: Examples
     query: Examples
@@ -30,18 +34,18 @@ class Task(NamedTuple):
 
 
 def as_examples(value: object, name: str) -> Examples:
-    """Inputs and targets as ``Examples``; TypeError for what is no pair of them."""
+    """Return inputs and targets as ``Examples``; raise TypeError unless they are a pair."""
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise TypeError(f"{name} has to be a pair (x, y) of inputs and targets, got {_said(value)}")
+        raise TypeError(f"{name} must be a pair (x, y) of inputs and targets, got {_said(value)}")
     return Examples(*value)
 
 
 def as_task(value: object) -> Task:
-    """A task whose two sets are pairs (x, y); TypeError for what is no ``Task``."""
+    """Return the task with both sets as ``Examples``; raise TypeError unless it is a ``Task`` of two pairs."""
     if not isinstance(value, Task):
         raise TypeError(
-            "a task has to be a metaprior.Task(support=(x, y), query=(x, y), name=...), and tasks a list of them or "
-            f"something that gives one by index; got {_said(value)}"
+            "a task must be a metaprior.Task(support=(x, y), query=(x, y), name=...), and tasks a list of them or an "
+            f"object with tasks by index, got {_said(value)}"
         )
     support, query = (as_examples(getattr(value, part), f"{part} of {value.name}") for part in ("support", "query"))
     return Task(support, query, value.name)
@@ -50,3 +54,47 @@ def as_task(value: object) -> Task:
 def _said(value: object) -> str:
     kind = type(value).__name__
     return f"{kind} of {len(value)}" if isinstance(value, tuple | list) else kind
+
+
+class Tasks(Protocol):
+    """Tasks by index: a list of tasks, or a generator that makes task i from the number i.
+
+    A collection with a length is finite, and training goes through it in shuffled passes. One without a length (or
+    whose ``len`` raises TypeError) is endless, and every position is another task. The same index must always give the
+    same task: resuming a training and sharing it between processes rely on that.
+
+    Tasks that are read from a disk may set ``thread_safe = True``: a second thread then reads the next tasks while the
+    present ones are used.
+    """
+
+    def __getitem__(self, index: int, /) -> Task:
+        """Return the task with this index."""
+
+
+def length_of(tasks: Tasks) -> int | None:
+    """Return the number of tasks, or None for an endless source."""
+    if isinstance(tasks, Mapping):
+        raise TypeError(
+            f"tasks must be indexed by integers, which a {type(tasks).__name__} is not. Try list(tasks.values())."
+        )
+    if not hasattr(tasks, "__getitem__"):
+        raise TypeError(
+            f"tasks must be indexed by integers, which a {type(tasks).__name__} cannot be. Try list(tasks)."
+        )
+    try:
+        count = len(tasks)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    if count < 1:
+        raise ValueError("there are no tasks: the collection is empty")
+    return count
+
+
+def task_at(tasks: Tasks, position: int, seed: int) -> Task:
+    """Return the task at a position of the training, a pure function of position and seed."""
+    count = length_of(tasks)
+    if count is None:
+        return as_task(tasks[position])
+    turn, place = divmod(position, count)
+    order = torch.randperm(count, generator=Noise(seed).fork("task order").at(step=turn).generator())
+    return as_task(tasks[int(order[place])])

@@ -11,8 +11,7 @@ from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, meta_sums
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
-from metaprior.tasks.source import Tasks, task_at
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
 from metaprior.training.averaging import Average
 from metaprior.training.divided_batch import summed

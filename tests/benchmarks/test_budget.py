@@ -7,7 +7,7 @@ from metaprior.likelihoods import Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models.mlp import MLP
-from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.waves import Sinusoids
 from metaprior.training.settings import MetaTraining
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from benchmarks import sinusoid
-from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.waves import Sinusoids
 
 TINY = sinusoid.Settings(inner_steps=2, test_tasks=3, test_query=20)
 

@@ -2,7 +2,7 @@ import torch
 
 from benchmarks import warmstart
 from metaprior.evaluation import Evaluation
-from metaprior.tasks.sinusoids import Sinusoids
+from metaprior.tasks.waves import Sinusoids
 
 TINY = warmstart.Settings(validation_tasks=2, test_samples=2)
 

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from benchmarks.wheel import bandit
 from benchmarks.wheel import comparison as bench
+from benchmarks.wheel import tasks as wheel
 from benchmarks.wheel.bandit import Bandits, Game, Outcome, Rule, play
 from benchmarks.wheel.exact_posterior import WORTH_A_TRY, play_with_exact_posterior
 from metaprior import Gaussian, InnerLoop, MetaLearner
 from metaprior.noise import Noise
-from metaprior.tasks import wheel
 from metaprior.weights import WeightDistribution
 
 

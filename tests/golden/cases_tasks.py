@@ -4,6 +4,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.wheel.tasks import WheelTasks
 from metaprior.tasks import (
     DriftingBlobs,
     FewShotClasses,
@@ -12,7 +13,6 @@ from metaprior.tasks import (
     Sinusoids,
     Tasks,
     VariedSupport,
-    WheelTasks,
 )
 from tests.golden.data import generator
 from tests.golden.digest import Entries

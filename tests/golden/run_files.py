@@ -10,6 +10,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import metaprior as mp
+from benchmarks.common import application
 from metaprior import cli
 from metaprior.report import canvas
 from metaprior.training.trainer import Trainer
@@ -23,8 +24,9 @@ LEFT_OUT = ("seconds", "bad")
 
 
 def shipped_config(name: str) -> Path:
-    """Return the path of a configuration that comes with the package."""
-    return REPOSITORY / "configs" / f"{name}.toml"
+    """Return the path of a configuration that comes with the package, or with the benchmarks."""
+    folders = (REPOSITORY / "configs", Path(application.__file__).parent / "configs")
+    return next(path for folder in folders if (path := folder / f"{name}.toml").exists())
 
 
 def command(*arguments: object) -> str:

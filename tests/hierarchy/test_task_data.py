@@ -94,7 +94,7 @@ def with_nan() -> tuple[Tensor, Tensor]:
         ({}, ValueError, "there are no tasks"),
         ([], ValueError, "there are no tasks"),
         (Endless(), TypeError, "must have an end"),
-        (iter([]), TypeError, "asked for by index"),
+        (iter([]), TypeError, "indexed by integers"),
         (
             [Task(Examples(*pair(4, seed)), Examples(*pair(2))) for seed in (0, 5)],
             ValueError,

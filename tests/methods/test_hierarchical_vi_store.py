@@ -264,10 +264,10 @@ def test_a_forgotten_task_leaves_no_number_and_no_name_behind(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ([(torch.ones(3, 1), torch.ones(3))], "task 0: a task has to be a metaprior.Task"),
+        ([(torch.ones(3, 1), torch.ones(3))], "task 0: a task must be a metaprior.Task"),
         ({"a": ([[1.0]], [1.0])}, "a: x has to be a torch tensor or a NumPy array, got list"),
-        ({"a": (torch.ones(3, 1), torch.ones(3), torch.ones(3))}, r"a has to be a pair \(x, y\).*got tuple of 3"),
-        ({"a": torch.ones(3, 1)}, r"a has to be a pair \(x, y\).*got Tensor"),
+        ({"a": (torch.ones(3, 1), torch.ones(3), torch.ones(3))}, r"a must be a pair \(x, y\).*got tuple of 3"),
+        ({"a": torch.ones(3, 1)}, r"a must be a pair \(x, y\).*got Tensor"),
         (
             [mp.Task(mp.Examples(torch.ones(3, 1), torch.ones(3)), mp.Examples(torch.ones(3, 2), torch.ones(3)), "t")],
             "t: x of support and query set must have the same shape",

@@ -108,7 +108,7 @@ def test_what_is_no_task_is_named() -> None:
     wrong: list[tuple[Any, str]] = [
         ([(support, query)] * 4, "metaprior.Task.*got tuple of 2"),
         (one, "a list of them.*got Examples"),
-        ({"one": one}, r"list\(tasks.values\(\)\) makes a list"),
+        ({"one": one}, r"list\(tasks.values\(\)\)"),
         ([mp.Task((support.x, support.y, support.y), query, "mine")] * 4, r"support of mine .*pair \(x, y\).*of 3"),  # type: ignore[arg-type]
     ]
     for given, message in wrong:
@@ -123,7 +123,7 @@ def test_what_is_no_task_is_named() -> None:
 def test_what_is_no_support_set_is_named() -> None:
     fitted = learner().fit(tasks(), **SHORT)
     for given in (tasks()[0], tasks()[0].support.x, np.zeros((5, 1))):
-        with pytest.raises(TypeError, match=r"support has to be a pair \(x, y\) of inputs and targets, got "):
+        with pytest.raises(TypeError, match=r"support must be a pair \(x, y\) of inputs and targets, got "):
             fitted.adapt(given)  # type: ignore[arg-type]
 
 

@@ -7,25 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.common import application
+from benchmarks.common.omniglot import IMAGES
 from metaprior.runs.build import learner_of
 from metaprior.runs.config import KINDS, Config
 from metaprior.runs.reading import read_config
 from metaprior.runs.sources import open_tasks
 from metaprior.solar import simulator
 from metaprior.solar.simulator import simulate, write_frames
-from metaprior.tasks.omniglot import IMAGES
 from tests.conftest import folder_with
 from tests.solar.maps.tiny_run import NIGHTS
 
 pytestmark = NIGHTS
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+FOLDERS = (Path(__file__).parents[2] / "configs", Path(application.__file__).parent / "configs")
+CONFIGS = [path for folder in FOLDERS for path in sorted(folder.glob("*.toml"))]
 
 
 def test_there_is_one_for_every_kind_of_tasks() -> None:
     kinds = {read_config(path).tasks.kind: path.stem for path in CONFIGS}
     assert sorted(kinds) == sorted(KINDS["tasks"])
-    assert sorted(kinds.values()) == [path.stem for path in CONFIGS]
+    assert sorted(kinds.values()) == sorted(path.stem for path in CONFIGS)
 
 
 Read = Callable[..., Config]

@@ -114,7 +114,7 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         ("inner.adapt=(", "inner.adapt='(' is not a regular expression"),
         ("run.memory=lots", "run.memory='lots' is not an amount; write it like '4GiB'"),
         ("evaluate.samples=1", "evaluate.samples has to be a whole number, at least 2; got 1"),
-        ("tasks.k_shot=0", "tasks.k_shot has to be at least 1, got 0"),
+        ("tasks.k_shot=0", "tasks.k_shot must be at least 1, got 0"),
         ("meta.epochs=true", "meta.epochs is True; it has to be a valid integer"),
         ("meta.epochs='3'", "meta.epochs is '3'; it has to be a valid integer"),
         ("likelihood.noise=-1.0", "likelihood.noise is a standard deviation and has to be positive"),

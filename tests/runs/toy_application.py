@@ -10,7 +10,7 @@ import typer
 from metaprior.runs.config import Choice
 from metaprior.runs.sources import TASKS, FirstTasks, LearnedRun, Purpose, TaskSettings, TaskSource
 from metaprior.tasks import Examples, Task, Tasks
-from metaprior.tasks.arguments import generator_of
+from metaprior.tasks.generated import generator_of
 
 
 @dataclass(frozen=True)

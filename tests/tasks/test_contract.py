@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from metaprior.tasks import DriftingBlobs, FewShotClasses, GroupedTasks, SineOrLine, Sinusoids, Task, Tasks, WheelTasks
+from benchmarks.wheel.tasks import WheelTasks
+from metaprior.tasks import DriftingBlobs, FewShotClasses, GroupedTasks, SineOrLine, Sinusoids, Task, Tasks
 
 IMAGES = torch.rand(40, 1, 6, 6, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(40) % 4
@@ -68,7 +69,7 @@ def test_types_and_sizes(make: type) -> None:
 
 @pytest.mark.parametrize("make", SOURCES)
 def test_there_is_no_task_below_zero(make: type) -> None:
-    with pytest.raises(IndexError, match="there is no task -1; tasks have the indices 0"):
+    with pytest.raises(IndexError, match="there is no task -1; indices are 0"):
         make()[-1]
 
 
@@ -81,7 +82,7 @@ def test_endless_sources_go_on(make: type) -> None:
 def test_finite_sources_end() -> None:
     assert len(list(WheelTasks(num_tasks=3, k_shot=2, k_query=1))) == len(WheelTasks(num_tasks=3)) == 3
     assert len(list(grouped())) == len(grouped()) == 4 * 2
-    with pytest.raises(IndexError, match="there is no task 8; tasks have the indices 0 to 7"):
+    with pytest.raises(IndexError, match="there is no task 8; indices are 0 to 7"):
         grouped()[8]
 
 
@@ -96,14 +97,14 @@ def test_sources_are_values(make: type) -> None:
 @pytest.mark.parametrize("make", SOURCES)
 @pytest.mark.parametrize("name", ["k_shot", "k_query"])
 def test_a_task_needs_examples(make: type, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         make(**{name: 0})
-    with pytest.raises(TypeError, match=f"{name} has to be a whole number, got 2.5"):
+    with pytest.raises(TypeError, match=f"{name} must be an integer, got 2.5"):
         make(**{name: 2.5})
 
 
 @pytest.mark.parametrize("make", [Sinusoids, SineOrLine])
 @pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
 def test_noise_is_a_standard_deviation(make: type, noise: float) -> None:
-    with pytest.raises(ValueError, match="noise is a standard deviation and has to be a finite number of at least 0"):
+    with pytest.raises(ValueError, match="noise is a standard deviation and must be finite and not negative"):
         make(noise=noise)

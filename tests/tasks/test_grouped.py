@@ -89,10 +89,10 @@ def test_arrays_that_may_not_be_written_are_read() -> None:
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (torch.zeros(2), "has to be a pair \\(x, y\\), got Tensor"),
-        ((1.0, 2.0, 3.0), "has to be a pair \\(x, y\\), got tuple"),
-        (("sun", 1.0), "x of example 0 has to be a tensor, an array or a number, got str"),
-        ((1.0, True), "y of example 0 has to hold real or whole numbers, got torch.bool; convert it in the data set"),
+        (torch.zeros(2), "must be a pair \\(x, y\\), got Tensor"),
+        ((1.0, 2.0, 3.0), "must be a pair \\(x, y\\), got tuple"),
+        (("sun", 1.0), "x of example 0 must be a tensor, an array or a number, got str"),
+        ((1.0, True), "y of example 0 must hold real numbers or integers, got torch.bool. Convert it in the data set"),
     ],
 )
 def test_examples_of_another_kind_are_refused(example: Any, message: str) -> None:
@@ -115,7 +115,7 @@ def test_examples_of_different_shapes_are_refused() -> None:
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="the data set has 10 examples and there are 9 group labels"):
         GroupedTasks(PAIRS, GROUPS[1:], k_shot=1, k_query=1)
-    with pytest.raises(ValueError, match="draws has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
         GroupedTasks(PAIRS, GROUPS, k_shot=1, k_query=1, draws=0)
     with pytest.raises(ValueError, match="the group of example 2 is NaN"):
         GroupedTasks(PAIRS, np.array([0, 0, np.nan, *[0] * 7]), k_shot=1, k_query=1)

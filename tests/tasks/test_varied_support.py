@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from metaprior.tasks.sinusoids import Sinusoids
+from benchmarks.wheel.tasks import WheelTasks
 from metaprior.tasks.task import Examples
 from metaprior.tasks.varied_support import VariedSupport
-from metaprior.tasks.wheel import WheelTasks
+from metaprior.tasks.waves import Sinusoids
 
 
 def rows(*examples: Examples) -> list[tuple[float, ...]]:
@@ -36,7 +36,7 @@ def test_neighbours_share_a_size_and_a_finite_source_starts_over() -> None:
 
 
 def test_what_cannot_be_drawn_is_said() -> None:
-    with pytest.raises(ValueError, match="too few for a part of 6"):
+    with pytest.raises(ValueError, match="fewer than the 6 drawn from sizes"):
         VariedSupport(Sinusoids(k_shot=5), (6,))[0]
     with pytest.raises(ValueError, match="at least 1"):
         VariedSupport(Sinusoids(), (0, 2))

@@ -21,8 +21,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.runs import finish
 from metaprior.runs.program import train
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, Tasks
 from metaprior.team import Team, team_of_torchrun
 from metaprior.team.launch import leave
 from metaprior.training import trainer as trainer_module

@@ -9,8 +9,7 @@ from metaprior.likelihoods import Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop, Problem, QueryLoss, keeping
 from metaprior.metagrad.problem import PARTS, Engine, Objective
 from metaprior.network import BayesianNetwork
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, Tasks
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 

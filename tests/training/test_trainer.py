@@ -11,8 +11,7 @@ from metaprior.metagrad import AmortizedELBO, InnerLoop, twice_reverse
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import Problem
 from metaprior.noise import Noise
-from metaprior.tasks.source import task_at
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, task_at
 from metaprior.training import gradient_choice
 from metaprior.training import trainer as trainer_module
 from metaprior.training.phases import FIRST_STEPS

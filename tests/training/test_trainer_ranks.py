@@ -11,8 +11,7 @@ from torch import Tensor
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad import keeping
 from metaprior.noise import Noise
-from metaprior.tasks.source import Tasks
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, Tasks
 from metaprior.team import OtherRankFailed, Team
 from metaprior.training import read_ahead
 from metaprior.training import trainer as trainer_module

@@ -18,7 +18,7 @@ from metaprior.solar.maps.daylight import MIN_ELEVATION, UnusableWindow, read_in
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days
 from metaprior.solar.maps.units import ScaledValues, Units, has_coordinates
 from metaprior.solar.maps.windows import Window, WindowReader
-from metaprior.tasks.arguments import check_counts, check_index, generator_of
+from metaprior.tasks.generated import check_counts, check_index, generator_of
 from metaprior.tasks.task import Examples, Task
 
 By = Literal["time", "place", "period", "place+period"]

@@ -10,7 +10,7 @@ import torch
 from metaprior.noise import Noise
 from metaprior.runs.config import Choice
 from metaprior.runs.sources import TaskSettings
-from metaprior.tasks.arguments import check_counts
+from metaprior.tasks.generated import check_counts
 from metaprior.tasks.task import Examples, Task
 
 if TYPE_CHECKING:

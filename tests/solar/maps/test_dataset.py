@@ -22,8 +22,7 @@ from metaprior.solar.maps.daylight import MIN_BRIGHTNESS, MIN_ELEVATION
 from metaprior.solar.maps.days import Days, all_days, split_days
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
 from metaprior.solar.maps.windows import Window
-from metaprior.tasks.source import length_of
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, length_of
 from tests.solar.maps.tiny_archive import (
     HALF_HOUR,
     LATITUDE,
@@ -210,7 +209,7 @@ def test_with_tasks_per_epoch_there_is_an_end() -> None:
     assert (length_of(endless), length_of(finite)) == (None, 5)
     assert same(endless[4], finite[4])
     assert endless.windows(10**9)
-    with pytest.raises(IndexError, match="there is no task 5; tasks have the indices 0 to 4"):
+    with pytest.raises(IndexError, match="there is no task 5; indices are 0 to 4"):
         finite[5]
     with pytest.raises(IndexError, match="there is no task -1"):
         endless[-1]

@@ -1,7 +1,8 @@
 import pytest
 
-from metaprior.tasks import Sinusoids, Task, WheelTasks
-from metaprior.tasks.source import length_of, task_at
+from benchmarks.wheel.tasks import WheelTasks
+from metaprior.tasks import Sinusoids, Task
+from metaprior.tasks.task import length_of, task_at
 
 NAMES = [Task(*Sinusoids()[0][:2], name) for name in "abcdef"]
 
@@ -52,5 +53,5 @@ def test_a_source_whose_length_is_a_type_error_is_endless() -> None:
 
 
 def test_what_cannot_be_asked_by_index_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"asked for by index, which a generator cannot be; list\(tasks\) makes a list"):
+    with pytest.raises(TypeError, match=r"indexed by integers, which a generator cannot be. Try list\(tasks\)"):
         length_of(task for task in NAMES)  # type: ignore[arg-type]

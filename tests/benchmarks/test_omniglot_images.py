@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.common.omniglot import IMAGES, PARTS, SPLITS, omniglot
 from metaprior.tasks import FewShotClasses
-from metaprior.tasks.omniglot import IMAGES, PARTS, SPLITS, omniglot
 from tests.conftest import folder_with
 
 

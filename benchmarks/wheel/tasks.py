@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.tasks.arguments import check_counts, check_index, divided, generator_of, uniform
+from metaprior.tasks.generated import check_counts, check_index, divided, generator_of, uniform
 from metaprior.tasks.task import Task
 
 ARMS = 5

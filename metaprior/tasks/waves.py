@@ -1,0 +1,78 @@
+"""Tasks of one input and one output: sine waves, and a mixture of sine waves and straight lines."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metaprior.tasks.generated import check_counts, check_index, check_noise, divided, generator_of, uniform
+from metaprior.tasks.task import Task
+
+INPUTS = (-5.0, 5.0)
+AMPLITUDES, PHASES = (0.1, 5.0), (0.0, torch.pi)
+SLOPES, INTERCEPTS = (-3.0, 3.0), (-3.0, 3.0)
+
+
+def _sine(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return amplitude and phase."""
+    return uniform(*AMPLITUDES, (1,), generator), uniform(*PHASES, (1,), generator)
+
+
+@dataclass(frozen=True)
+class Sinusoids:
+    r"""Endless tasks $y = A\sin(x + b) + s\,\epsilon$ with $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
+
+    x and y have the shape (k, 1). ``noise`` is $s$, zero in the publication: Finn, Abbeel, Levine 2017, "Model-Agnostic
+    Meta-Learning for Fast Adaptation of Deep Networks", section 5.1.
+    """
+
+    k_shot: int = 5
+    k_query: int = 10
+    noise: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_counts(k_shot=self.k_shot, k_query=self.k_query)
+        check_noise(self.noise)
+
+    def __getitem__(self, index: int) -> Task:
+        """Return the task with this index, 0 or more."""
+        check_index(index)
+        generator = generator_of("sinusoids", self.seed, index)
+        amplitude, phase = _sine(generator)
+        x = uniform(*INPUTS, (self.k_shot + self.k_query, 1), generator)
+        y = amplitude * torch.sin(x + phase) + self.noise * torch.randn(x.shape, generator=generator)
+        return divided(x, y, self.k_shot, f"sinusoid {index}")
+
+
+@dataclass(frozen=True)
+class SineOrLine:
+    r"""Endless tasks, half of them $y = A\sin(x + b) + s\,\epsilon$ and half $y = a x + c + s\,\epsilon$.
+
+    A few points can leave it open which of the two they are. $A$, $b$ and $x$ are distributed as in ``Sinusoids``,
+    $a, c \sim U[-3, 3]$; x and y have the shape (k, 1); ``noise`` is $s$. Finn, Xu, Levine 2018, "Probabilistic
+    Model-Agnostic Meta-Learning", section 5.
+    """
+
+    k_shot: int = 5
+    k_query: int = 10
+    noise: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_counts(k_shot=self.k_shot, k_query=self.k_query)
+        check_noise(self.noise)
+
+    def __getitem__(self, index: int) -> Task:
+        """Return the task with this index, 0 or more; its name says which of the two it is."""
+        check_index(index)
+        generator = generator_of("sine or line", self.seed, index)
+        is_sine = float(torch.rand((), generator=generator)) < 0.5
+        x = uniform(*INPUTS, (self.k_shot + self.k_query, 1), generator)
+        if is_sine:
+            amplitude, phase = _sine(generator)
+            clean = amplitude * torch.sin(x + phase)
+        else:
+            clean = uniform(*SLOPES, (1,), generator) * x + uniform(*INTERCEPTS, (1,), generator)
+        y = clean + self.noise * torch.randn(x.shape, generator=generator)
+        return divided(x, y, self.k_shot, f"{'sine' if is_sine else 'line'} {index}")
