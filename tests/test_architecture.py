@@ -80,3 +80,13 @@ def test_only_the_report_draws_and_nothing_unpickles() -> None:
         assert "" not in drawing, f"{path}: matplotlib is imported where something is drawn, not with the module"
         assert "import pickle" not in text, path
         assert "torch.load(" not in text, path
+
+
+def test_the_page_of_the_architecture_names_every_room_and_no_file_that_is_gone() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"[\w/]+\.py\b", page))
+    folders = [PACKAGE, *(PACKAGE.parent / name for name in ("tests", "benchmarks", "examples"))]
+    files = [path.relative_to(PACKAGE.parent).as_posix() for folder in folders for path in folder.rglob("*.py")]
+    assert not [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)]
+    rooms = {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert not [name for name in rooms if f"`{name}/`" not in page and f"`{name}.py`" not in page]
