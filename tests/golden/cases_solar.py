@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from metaprior.runs.folder import RunFolder
-from metaprior.solar.maps.solar_scores import read_scores
+from metaprior.solar.maps.run_scores import read_scores
 from tests.golden.digest import Entries
 from tests.golden.flat import columns, flat
 from tests.golden.registry import FLOAT32, case

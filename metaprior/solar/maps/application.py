@@ -1,4 +1,4 @@
-"""Forecast maps as an application of ``metaprior.runs``: its kinds of tasks, and its commands."""
+"""Registration of forecast maps as an application of ``metaprior.runs``: kinds of tasks, and commands."""
 
 from typing import TYPE_CHECKING
 

@@ -10,16 +10,16 @@ from metaprior.cli.training import say_unfinished
 
 
 def simulate(
-    out: Annotated[Path, typer.Option(help="Where to: a .nc file, a .zarr folder, or a folder of npy files.")],
+    out: Annotated[Path, typer.Option(help="Path to write: a .nc file, a .zarr folder, or a folder of npy files.")],
     days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
     size: Annotated[int, typer.Option(min=4, help="Pixels along each side of the map, of 5.6 km.")] = 96,
-    seed: Annotated[int, typer.Option(help="Of the region and its weather.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the region and its weather.")] = 0,
     start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write irradiance maps of an invented region: drifting clouds, mountain clouds, morning fog, seasons.
+    """Write simulated irradiance maps of an invented region: drifting clouds, mountain clouds, morning fog, seasons.
 
-    A folder of npy files has no coordinates; NetCDF and Zarr have.
+    NetCDF and Zarr files have coordinates; a folder of npy files has none.
 
     Example: metaprior simulate --out data/sim.nc --days 60 --size 96 --seed 0
     """
@@ -54,22 +54,22 @@ def predict(
     at: Annotated[
         str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last).")
     ] = None,
-    variable: Annotated[str | None, typer.Option(help="Which one, where a file holds several.")] = None,
+    variable: Annotated[str | None, typer.Option(help="Name of the variable, for files with several.")] = None,
     on_bad: Annotated[
         Literal["raise", "skip"] | None,
-        typer.Option(help="What to do about bad frames: stop, or leave them out and list them (default: as the run)."),
+        typer.Option(help="What to do with bad frames: stop, or leave them out and list them (default: as the run)."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Forecast the next frames: adapt the run's prior to the latest windows of a place, then look ahead.
+    """Forecast the next frames: adapt the run's prior to the latest windows of a place, then predict.
 
-    Windows to adapt to are the most recent ones in daylight that were over when the forecast is issued, as many as the
-    run's k_shot. The file has mean, std (and its parts), quantiles, valid and lead times, in the frames' own units.
+    The prior adapts to the most recent windows in daylight that were over when the forecast is issued, as many as the
+    run's k_shot. The file has mean, std (and its parts), quantiles, valid and lead times, in the units of the frames.
 
     Example: metaprior predict runs/solar --support data/sim.nc --inputs data/sim.nc --at 2025-04-29T10:00 --out now.nc
 
-    Several processes divide the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All have to
-    see the run and the frames; the forecast is the same, to the last bit.
+    Several processes share the weight samples: torchrun --nproc-per-node 2 -m metaprior predict RUN ... All must see
+    the run and the frames; the forecast is bitwise identical to that of one process.
     """
     from metaprior.solar.maps.forecast_inputs import ForecastRequest
     from metaprior.solar.maps.prediction import predict as run_forecast
@@ -77,7 +77,7 @@ def predict(
 
     corner = numbers("--place", place)
     if corner is not None and len(corner) != 2:
-        raise typer.BadParameter(f"--place takes a row and a column, as in 16,32; got {place!r}")
+        raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
     request = ForecastRequest(
         run,
         support,
@@ -100,14 +100,14 @@ def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
 ) -> None:
-    """Write one page about a run: its story, scores beside persistence, reliability, learning curve, maps to explore.
+    """Write a page about a run: summary, scores beside persistence, reliability, learning curve, maps to explore.
 
-    The page needs nothing else: no network, no other file.
+    The page is one file that needs no network access and no other file.
 
     Example: metaprior report runs/solar --out report.html
     """
     from metaprior.solar.maps.reporting import report_run
-    from metaprior.solar.maps.solar_scores import SCORES
+    from metaprior.solar.maps.run_scores import SCORES
 
     say_unfinished(run, "scores", SCORES)
     typer.echo(f"written: {report_run(run, out)}")

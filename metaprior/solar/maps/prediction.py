@@ -23,7 +23,7 @@ from metaprior.solar.maps.forecast_inputs import (
     described_place,
     forecast_inputs,
 )
-from metaprior.solar.maps.sources import described_frames
+from metaprior.solar.maps.source import described_frames
 from metaprior.solar.maps.task_settings import KINDS
 from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Examples

@@ -1,21 +1,21 @@
-"""``metaprior report``: the page about a finished solar run, from the files of its folder alone."""
+"""``metaprior report``: the page about a run on frames, made from the files of its folder alone."""
 
 from pathlib import Path
 from typing import Any
 
 from metaprior.report.page.writing import write_page
 from metaprior.runs.folder import RunFolder, Sections
+from metaprior.solar.maps.examples_file import read_examples
 from metaprior.solar.maps.report.content import page_content
 from metaprior.solar.maps.report.story import StoryFacts
-from metaprior.solar.maps.solar_examples import read_examples
-from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, read_scores
-from metaprior.solar.maps.sources import described_frames
+from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, read_scores
+from metaprior.solar.maps.source import described_frames
 from metaprior.solar.maps.task_settings import KINDS
 from metaprior.solar.value_units import units_text
 
 
 def report_run(folder: Path, out: Path | None = None) -> Path:
-    """Write the page (default: ``report.html`` in the folder); where it is."""
+    """Write the page, by default ``report.html`` in the folder, and return its path."""
     run, out = RunFolder(folder), out or folder / "report.html"
     config = run.config()
     _check(run, config)
@@ -39,12 +39,12 @@ def _check(run: RunFolder, config: Sections) -> None:
     kind = config["tasks"]["kind"]
     if kind not in KINDS:
         raise ValueError(
-            f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs that forecast frames have one "
-            f"({' and '.join(KINDS)}). How good it is: evaluation.json and the pictures in its folder"
+            f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs on frames have one "
+            f"({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
         )
 
 
-def _facts(config: Sections, frames: dict[str, Any], scores: SolarScores) -> StoryFacts:
+def _facts(config: Sections, frames: dict[str, Any], scores: RunScores) -> StoryFacts:
     tasks = config["tasks"]
     what = f"{tasks['patch']} x {tasks['patch']} pixels" if tasks["patch"] else "whole frames"
     first, last = frames["days"]["train"]

@@ -16,7 +16,7 @@ from metaprior.tasks.task import Examples, Task
 if TYPE_CHECKING:
     import xarray as xr
 
-    from metaprior.solar.maps.sources import SolarSource
+    from metaprior.solar.maps.source import SolarSource
 
 NETWORKS = ("unet", "bayesian_unet")
 WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
@@ -91,7 +91,7 @@ class SolarTasks(TaskSettings):
 
     def open(self, *, progress: bool) -> "SolarSource":
         """Open or simulate the frames, which needs the extra ``solar``."""
-        from metaprior.solar.maps.sources import open_source
+        from metaprior.solar.maps.source import open_source
 
         return open_source(self, progress=progress)
 

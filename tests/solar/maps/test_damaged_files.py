@@ -13,8 +13,8 @@ from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.reporting import report_run
-from metaprior.solar.maps.solar_scores import PRIOR
-from metaprior.solar.maps.sources import described_frames
+from metaprior.solar.maps.run_scores import PRIOR
+from metaprior.solar.maps.source import described_frames
 from tests.solar.maps.conftest import SolarRun
 from tests.solar.maps.tiny_run import NIGHTS, run
 

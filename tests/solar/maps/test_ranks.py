@@ -25,8 +25,8 @@ from metaprior.runs.tensorboard import EventFiles
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
-from metaprior.solar.maps.solar_scores import score_run
-from metaprior.solar.maps.sources import SolarSource
+from metaprior.solar.maps.run_scores import score_run
+from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team

@@ -17,12 +17,15 @@ from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.learned import learned
 from metaprior.runs.program import train
-from metaprior.solar.maps import solar_examples, sources
+from metaprior.solar.maps import source
 from metaprior.solar.maps.archives import frame_values
+from metaprior.solar.maps.comparison import of_learner
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.examples_file import read_examples, write_examples
+from metaprior.solar.maps.finishing import example_forecasts
+from metaprior.solar.maps.report.example import example_forecast
 from metaprior.solar.maps.reporting import report_run
-from metaprior.solar.maps.solar_examples import example_maps, read_examples, write_examples
-from metaprior.solar.maps.solar_scores import ADAPTED, PRIOR, SolarScores, score_run
+from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, score_run
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task
 from tests.runs.test_resume import PowerFailure, at_step, fail
@@ -36,8 +39,8 @@ pytestmark = NIGHTS
 NUMBERS_HEADING = "unseen tasks, in the network's units (clear-sky index from 0 to 1.2 as -1 to 1)"
 
 
-def scores_of(folder: Path) -> SolarScores:
-    return SolarScores.from_json(json.loads((folder / "scores.json").read_text()))
+def scores_of(folder: Path) -> RunScores:
+    return RunScores.from_json(json.loads((folder / "scores.json").read_text()))
 
 
 def test_the_folder_tells_units_cadence_and_days(solar_run: SolarRun) -> None:
@@ -95,7 +98,7 @@ def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     forecast = learner.prior_predictive().predict(task.query.x, samples=3, seed=0)
     loc, scale = dataset.reader.decoding(window)
     mean = (loc + scale * forecast.mean[0]).numpy()
-    maps = solar_examples.example_forecast(dataset, 0, solar_examples.of_learner(learner, steps=None, samples=3))
+    maps = example_forecast(dataset, 0, of_learner(learner, steps=None, samples=3))
     assert np.allclose(mean, maps.mean, atol=1e-3)
     errors = [mean - dataset.reader.read(window)[2:]]
     second = dataset.windows(0).query[1]
@@ -126,7 +129,7 @@ def test_a_task_without_finite_numbers_is_left_out_of_all_scores_and_said(
     monkeypatch.setattr(learner, "adapt", lambda *_: fail_with("mu is not finite"))
     with pytest.raises(FloatingPointError, match="no task could be scored"):
         score_run(source, config, learner)
-    assert example_maps(source, config, learner) == []
+    assert example_forecasts(source, config, learner) == []
 
 
 def fail_with(message: str) -> object:
@@ -211,7 +214,7 @@ def test_tasks_of_later_are_looked_at_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-BARS = (frame_values, sources, record)
+BARS = (frame_values, source, record)
 
 
 @pytest.mark.parametrize("quiet", [True, False])
@@ -252,7 +255,7 @@ def test_report_writes_a_page_with_story_scores_and_maps(solar_run: SolarRun, tm
 
 def test_report_says_which_runs_have_one(solar_run: SolarRun, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"tasks": {"kind": "sinusoids"}}))
-    with pytest.raises(ValueError, match=r"'sinusoids', which has no report; runs that forecast frames have one"):
+    with pytest.raises(ValueError, match=r"'sinusoids', which has no report; runs on frames have one"):
         report_run(tmp_path)
     shutil.copy(solar_run.folder / "config.json", tmp_path / "config.json")
     with pytest.raises(ValueError, match="has not finished"):

@@ -10,13 +10,13 @@ import xarray as xr
 
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
+from metaprior.solar.maps.examples_file import read_examples
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.report import figures
 from metaprior.solar.maps.report.example import ExampleForecast
 from metaprior.solar.maps.reporting import report_run
-from metaprior.solar.maps.solar_examples import read_examples
 from metaprior.solar.simulator import simulate, write_frames
 from tests.solar.maps.tiny_run import NIGHTS, run
 

@@ -23,7 +23,7 @@ from metaprior.solar.maps.comparison import (
 )
 from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.sources import SolarSource
+from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.value_units import units_or_words
@@ -37,7 +37,7 @@ SHOWN = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "covera
 
 
 @dataclass
-class SolarScores:
+class RunScores:
     """Scores by method, and by number of shots between zero and all."""
 
     units: str
@@ -74,7 +74,7 @@ class SolarScores:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "SolarScores":
+    def from_json(cls, content: Mapping[str, Any]) -> "RunScores":
         """Return the scores that ``as_json`` wrote; raises KeyError, TypeError, AttributeError or ValueError else."""
         if not isinstance(content["units"], str) or not isinstance(content["shots"], int):
             raise TypeError(
@@ -91,7 +91,7 @@ class SolarScores:
         )
 
 
-def read_scores(run: RunFolder) -> SolarScores:
+def read_scores(run: RunFolder) -> RunScores:
     """Return the scores of a run's folder; raises RunFolderError if they are missing or damaged."""
     path = run.path / SCORES
     remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run anew from its checkpoint"
@@ -103,7 +103,7 @@ def read_scores(run: RunFolder) -> SolarScores:
         raise RunFolderError(f"{path} does not exist, although the run has finished; {remedy}")
     content = run.read_json(SCORES)
     try:
-        return SolarScores.from_json(content)
+        return RunScores.from_json(content)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise RunFolderError(f"{path} is damaged: it must hold scores by lead time ({problem}); {remedy}") from None
@@ -116,7 +116,7 @@ def score_run(
     *,
     poll: Callable[[], None] = lambda: None,
     progress: bool = False,
-) -> SolarScores:
+) -> RunScores:
     """Score the learned prior on the test tasks, before and after adaptation, and by number of shots.
 
     The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
@@ -145,7 +145,7 @@ def score_run(
         raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
     fewer = {shots: total.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in total}
     units = str(dataset.frames.attrs.get("units", "1"))
-    return SolarScores(units, dataset.k_shot, total, fewer, failures)
+    return RunScores(units, dataset.k_shot, total, fewer, failures)
 
 
 def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:

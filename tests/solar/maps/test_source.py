@@ -11,7 +11,7 @@ from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.dataset import By
 from metaprior.solar.maps.daylight import MIN_ELEVATION
 from metaprior.solar.maps.days import Days, divide_days
-from metaprior.solar.maps.sources import open_source, range_of
+from metaprior.solar.maps.source import open_source, range_of
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, units_from_json, units_to_json
 from metaprior.solar.simulator import write_frames
