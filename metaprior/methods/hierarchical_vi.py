@@ -41,8 +41,8 @@ from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
-from metaprior.tasks.standardised import standardised
 from metaprior.tasks.task import Examples, as_examples
+from metaprior.tasks.units import TargetUnits
 from metaprior.weights import WeightDistribution
 
 
@@ -173,8 +173,8 @@ class HierarchicalVI(TaskMethod):
         changes = {name: value for name, value in given.items() if value is not None}
         plan = replace(state.plan.local(), kl_warmup=0.0, **changes)  # type: ignore[union-attr]
         support = as_examples(support, "support")
-        internal = standardised(support, state.target_scale) if self.likelihood.continuous else support
-        checked = self.model.problem.check_examples(internal, "support")
+        units = TargetUnits(state.target_scale, self.likelihood.continuous)
+        checked = self.model.problem.check_examples(units.examples(support), "support")
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
         descent = self.model.descent(state, Noise(seed).fork("adapt"))
         visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))

@@ -6,7 +6,6 @@ al. 2017).
 """
 
 import copy
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -16,9 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, history, saved_posterior
-from metaprior.checks import as_plain_tensor, at_least_single
-from metaprior.errors import NotFinite, TrainingDiverged
-from metaprior.history import EpochRecord
+from metaprior.errors import TrainingDiverged
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
@@ -34,17 +31,17 @@ from metaprior.metagrad.problem import (
     Problem,
     QueryLoss,
 )
+from metaprior.methods.first_look import FirstLook, are_scalars, first_look
 from metaprior.methods.method import TaskMethod
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
-from metaprior.tasks.standardised import StandardisedTasks, standardised, standardised_task
-from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, length_of, task_at
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, length_of
+from metaprior.tasks.units import TargetUnits
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
-from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.optimizer import movable_copy
@@ -55,8 +52,6 @@ from metaprior.weights import WeightDistribution
 KIND = "MetaLearner"
 _SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "seed")
 OBJECTIVES = ("query", "predictive", "abml")
-FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
-"""Tasks whose targets give the noise scale to start from, and numbers of inputs and targets that are enough for it."""
 
 
 class MetaLearner(TaskMethod):
@@ -125,11 +120,7 @@ class MetaLearner(TaskMethod):
                 "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
             )
         bytes_of(self.memory)  # raises for what is no amount
-        return Problem(self.network, self.likelihood.in_units_of(self._scale.scale), self.inner, objective)
-
-    @property
-    def _scale(self) -> TargetScale:
-        return getattr(self, "target_scale_", None) or TargetScale.identity(next(iter(self.module.parameters())))
+        return Problem(self.network, self.likelihood.in_units_of(self._units.scale.scale), self.inner, objective)
 
     def _objective(self, num_tasks: int) -> Objective:
         if not isinstance(self.objective, str):
@@ -200,7 +191,7 @@ class MetaLearner(TaskMethod):
 
     def _keep(self, trainer: Trainer, summaries: Sequence[Summary]) -> None:
         self.theta_ = trainer.theta.detached()
-        self.history_ = [record_of(summary, number) for number, summary in enumerate(summaries, start=1)]
+        self.history_ = [summary.record(number) for number, summary in enumerate(summaries, start=1)]
 
     def trainer(
         self,
@@ -225,12 +216,12 @@ class MetaLearner(TaskMethod):
 
         def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
-            first = self._first_tasks(tasks, settings.meta_batch)
+            first = self._look_at(tasks, settings.meta_batch)
             problem = self.problem(count)
-            theta = problem.initial(_pooled_targets(first), self.relative_sigma)
-            checks.warn_of_scale(first[0].support.x)
-            choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
-            return theta, choice, first
+            theta = problem.initial(first.targets, self.relative_sigma)
+            checks.warn_of_scale(first.tasks[0].support.x)
+            choice = choose_gradient(problem, theta, first.tasks[:together], memory, self.engine, before=before)
+            return theta, choice, first.tasks
 
         (theta, choice, _), facts = team.attempt(
             begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2][0]) if team.size > 1 else {}
@@ -239,9 +230,9 @@ class MetaLearner(TaskMethod):
         return Trainer(
             choice.problem,
             theta,
-            self._in_units(tasks),
+            self._units.tasks(tasks),
             settings,
-            pooled=None if pooled is None else self._in_units(pooled),
+            pooled=None if pooled is None else self._units.tasks(pooled),
             engine=choice.engine,
             stacked=choice.stacked,
             relative_sigma=self.relative_sigma,
@@ -257,40 +248,26 @@ class MetaLearner(TaskMethod):
         _, budgets = team.attempt(lambda: bytes_of(self.memory, processes=team.on_this_machine), lambda budget: budget)
         return min(budgets)
 
-    def _first_tasks(self, tasks: Tasks, least: int) -> list[Task]:
-        """Return some tasks as the engines take them; their targets decide the units and the shape of forecasts."""
-        self.target_scale_ = TargetScale.identity(self.network.initial().mu)  # until the targets are seen
-        check, first, given, numbers = Door(self.problem()), list[Task](), list[Task](), 0
-        while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
-            given.append(task_at(tasks, len(first), self.seed))
-            first.append(check(given[-1]))
-            numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
-        self._scalar_targets = self._are_scalars(given[-1].support.y, first[-1].support.y)
-        if not self._standardises:
-            return first
-        exact = [_in_own_precision(*pair) for pair in zip(given, first, strict=True)]
-        if not len(targets := _pooled_targets(exact)):
-            raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
-        self.target_scale_ = TargetScale.standardising(targets)
-        check = Door(self.problem())
-        return [check(standardised_task(task, self.target_scale_)) for task in given]
+    def _look_at(self, tasks: Tasks, least: int) -> FirstLook:
+        """Look at the first tasks; their targets decide the units and the shape of forecasts."""
+        problem = replace(self.problem(), likelihood=self.likelihood)
+        found = first_look(problem, tasks, least, seed=self.seed, standardize=bool(self.standardize))
+        self.target_scale_, self._scalar_targets = found.scale, found.scalar_targets
+        return found
 
     @property
-    def _standardises(self) -> bool:
-        return bool(self.standardize) and self.likelihood.continuous
-
-    def _in_units(self, tasks: Tasks) -> Tasks:
-        """Return tasks with targets in the network's units."""
-        return StandardisedTasks(tasks, self._scale) if self._standardises else tasks
+    def _units(self) -> TargetUnits:
+        scale = getattr(self, "target_scale_", None) or TargetScale.identity(next(iter(self.module.parameters())))
+        return TargetUnits(scale, bool(self.standardize) and self.likelihood.continuous)
 
     def to_internal(self, task: Task) -> Task:
         """Return a task with targets in the network's units."""
-        return standardised_task(as_task(task), self._scale) if self._standardises else as_task(task)
+        return self._units.task(task)
 
     def start(self, tasks: Tasks) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
-        first = self._first_tasks(tasks, 1)
-        self.theta_ = movable_copy(self.problem().initial(_pooled_targets(first), self.relative_sigma))
+        first = self._look_at(tasks, 1)
+        self.theta_ = movable_copy(self.problem().initial(first.targets, self.relative_sigma))
         self.history_ = []
         return self
 
@@ -316,32 +293,26 @@ class MetaLearner(TaskMethod):
         """
         theta, problem = self._learned(), self.problem()
         support = as_examples(support, "support")
-        checked = problem.check_examples(self._examples(support), "support")
+        checked = problem.check_examples(self._units.examples(support), "support")
         lambda_ = adapt(problem, theta, checked, Noise(seed).fork("adapt"), steps=steps)
         if isinstance(lambda_, NonFinite):
             lambda_.or_raise()
-        return self._posterior(lambda_, scalar_targets=self._are_scalars(support.y, checked.y))
+        return self._posterior(lambda_, scalar_targets=are_scalars(support, checked, problem))
 
     @property
     def _usual_steps(self) -> int:
         return self.inner.steps
 
-    def _examples(self, support: Examples) -> Examples:
-        return standardised(support, self._scale) if self._standardises else support
-
-    def _are_scalars(self, given: Tensor, checked: Tensor) -> bool:
-        """Return whether targets were given as (N,), so that forecasts of them are (N,) too."""
-        return self.likelihood.continuous and torch.as_tensor(given).ndim < checked.ndim
-
     def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool) -> Posterior:
-        likelihood = self.likelihood.in_units_of(self._scale.scale)
-        return Posterior(self.network, likelihood, weights.replace(log_lr=None), self._scale, None, scalar_targets)
+        scale = self._units.scale
+        likelihood = self.likelihood.in_units_of(scale.scale)
+        return Posterior(self.network, likelihood, weights.replace(log_lr=None), scale, None, scalar_targets)
 
     def inner_loop_loss(self, posterior: Posterior, support: Examples, *, seed: int = 0) -> Terms:
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
         theta, problem = self._learned(), self.problem()
         with torch.no_grad():
-            checked = problem.check_examples(self._examples(as_examples(support, "support")), "support")
+            checked = problem.check_examples(self._units.examples(as_examples(support, "support")), "support")
             return reference.inner_loss(problem, posterior.weights, theta, checked, Noise(seed).fork("inner loss"))
 
     def outer_loop_loss(self, posterior: Posterior, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
@@ -398,26 +369,6 @@ class MetaLearner(TaskMethod):
         return self.theta_
 
 
-def record_of(summary: Summary, epoch: int) -> EpochRecord:
-    """Return the record of an epoch (or of the warm start) from the summary of its steps."""
-    means = {name: summary.means.get(name, math.nan) for name in ("loss", *OuterTerms._fields)}
-    norms = {name.removeprefix("grad_norm_"): value for name, value in summary.means.items() if name not in means}
-    return EpochRecord(
-        epoch,
-        loss=means.pop("loss"),
-        nll=means["nll_support"] + means["nll_query"],
-        kl=means["kl"],
-        hyper=means["hyperprior"],
-        phase=summary.phase,
-        steps=summary.steps,
-        tasks=summary.tasks,
-        bad_tasks=summary.bad_tasks,
-        failures=tuple(summary.failures),
-        terms=means,
-        grad_norms=norms,
-    )
-
-
 def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: Task) -> dict[str, object]:
     """Return what ranks must agree on to train together."""
     return {
@@ -426,21 +377,6 @@ def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: 
         "data of the first task": task_digest(first),
         "first theta (seed torch before the module is made)": tensors_digest(theta.tensors()),
     }
-
-
-def _pooled_targets(tasks: Sequence[Task]) -> Tensor:
-    """Return the finite targets of all tasks together."""
-    targets = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
-    return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
-
-
-def _in_own_precision(given: Task, checked: Task) -> Task:
-    """Return a checked task with its targets in the precision in which they were given."""
-    support, query = (
-        Examples(one.x, at_least_single(as_plain_tensor(own.y, "y")).reshape(one.y.shape))
-        for own, one in zip(given[:2], checked[:2], strict=True)
-    )
-    return Task(support, query, checked.name)
 
 
 def _changed(settings: MetaTraining, changes: dict[str, Any]) -> MetaTraining:

@@ -21,7 +21,7 @@ from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
 from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
 from metaprior.metagrad.problem import AmortizedELBO, Problem, refuse_fraction
-from metaprior.methods.meta_learner import MetaLearner, record_of
+from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
 from metaprior.tasks.task import Task
@@ -92,7 +92,7 @@ def meta_train_one_epoch(
     if not summary.steps:
         raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
     refuse_nothing_learned(summary)
-    learner.history_.append(record_of(summary, len(learner.history_) + 1))
+    learner.history_.append(summary.record(len(learner.history_) + 1))
     return learner.history_[-1]
 
 

@@ -12,10 +12,12 @@ from types import MappingProxyType
 from tqdm import tqdm
 
 from metaprior.errors import TrainingDiverged
+from metaprior.history import EpochRecord
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.training.trainer import StepReport, Trainer
 
 FAILURES_TOLD = 5
+NORM = "grad_norm_"
 
 
 @dataclass
@@ -52,13 +54,32 @@ class Summary:
         """Mean outer loss; NaN when no task was finite."""
         return self.means.get("loss", math.nan)
 
+    def record(self, epoch: int) -> EpochRecord:
+        """Return the record of an epoch for ``history_``."""
+        terms = {name: self.means.get(name, math.nan) for name in OuterTerms._fields}
+        norms = {name: value for name, value in self.means.items() if name.startswith(NORM)}
+        return EpochRecord(
+            epoch,
+            loss=self.loss,
+            nll=terms["nll_support"] + terms["nll_query"],
+            kl=terms["kl"],
+            hyper=terms["hyperprior"],
+            phase=self.phase,
+            steps=self.steps,
+            tasks=self.tasks,
+            bad_tasks=self.bad_tasks,
+            failures=tuple(self.failures),
+            terms=terms,
+            grad_norms={name.removeprefix(NORM): value for name, value in norms.items()},
+        )
+
 
 def _numbers(terms: OuterTerms) -> dict[str, float]:
     return {name: float(value) for name, value in terms._asdict().items()}
 
 
 def _norms(report: StepReport) -> dict[str, float]:
-    return {f"grad_norm_{name}": value for name, value in report.grad_norms.items()}
+    return {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
 
 
 def peak_memory() -> float:
