@@ -75,9 +75,11 @@ def _scores(posterior: mp.Posterior, context: Context[Settings]) -> Row:
     forecast, truth = posterior.predict(images, samples=context.settings.test_samples), torch.as_tensor(labels)
     if not isinstance(forecast, CategoricalForecast):
         raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
+    reliability = scores.Reliability()
+    reliability.add(forecast, truth)
     return {
         "error_percent": 100 * scores.error_rate(forecast, truth),
-        "ece": scores.expected_calibration_error(forecast, truth),
+        "ece": reliability.ece,
         "nll": -float(forecast.log_prob(truth).mean()),
     }
 

@@ -7,6 +7,7 @@ environment variable ``METAPRIOR_APPLICATIONS`` (modules, separated by commas).
 """
 
 import os
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -18,6 +19,11 @@ VARIABLE = "METAPRIOR_APPLICATIONS"
 
 def applications() -> list[ModuleType]:
     """Import all applications and return their modules."""
-    installed = [entry.value for entry in entry_points(group=GROUP)]
     named = os.environ.get(VARIABLE, "").replace(",", " ").split()
-    return [import_module(name) for name in dict.fromkeys([*MODULES, *installed, *named])]
+    return [import_module(name) for name in dict.fromkeys([*MODULES, *_installed(), *named])]
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return the modules of other packages; looking through all of them takes time, so it is done once."""
+    return tuple(entry.value for entry in entry_points(group=GROUP))

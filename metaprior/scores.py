@@ -74,18 +74,6 @@ def error_rate(forecast: CategoricalForecast | BernoulliForecast, labels: Tensor
     return float((forecast.labels != labels).double().mean())
 
 
-def expected_calibration_error(forecast: CategoricalForecast, labels: Tensor, bins: int = 15) -> float:
-    """Mean gap between confidence and accuracy over equal-width bins of confidence (Guo et al. 2017)."""
-    # Here, because importing it takes as long as importing torch, and 100 MiB.
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
-    probabilities = forecast.probabilities
-    error: Tensor = multiclass_calibration_error(
-        probabilities, labels, num_classes=probabilities.shape[1], n_bins=bins, norm="l1"
-    )
-    return float(error)
-
-
 def standard_error(values: Tensor) -> float:
     """Standard error of the mean of a vector; of a single value it is not known (NaN)."""
     return float(values.std() / len(values) ** 0.5) if len(values) > 1 else torch.nan
@@ -106,7 +94,7 @@ class Reliability:
 
     $\mathrm{ECE} = \sum_b \frac{n_b}{n}\,|\mathrm{accuracy}_b - \mathrm{confidence}_b|$ over equal-width bins of
     confidence, $low \le c < high$ (Guo et al. 2017). A confidence of exactly 1 has a bin of its own, as in
-    torchmetrics, so ``ece`` is ``expected_calibration_error`` of all the forecasts together.
+    torchmetrics, so ``ece`` is that of all the forecasts together.
     """
 
     def __init__(self, bins: int = 15) -> None:

@@ -33,7 +33,6 @@ FLOORS = [
     {"methods"},
     {"report"},
     {"runs"},
-    {"unet_plan"},
     {"cli"},
     {"solar"},
     {"__main__", "__init__"},

@@ -13,23 +13,24 @@ from metaprior.runs.reading import read_config
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.simulator import simulate
 
-CONFIGS = Path(metaprior.__file__).parents[1] / "configs"
+CONFIGS = Path(metaprior.__file__).parent / "configs"
 
 
 def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     runner = CliRunner()
     text = runner.invoke(cli.app, ["--help"]).output
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert commands == ["train", "evaluate", "plan", "simulate", "predict", "report"]
+    assert commands == COMMANDS
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
 
 
-PLAN = ["plan", "--width", "4", "--frame", "16", "--k-shot", "2", "--k-query", "1", "--steps", "2"]
+COMMANDS = ["init", "train", "evaluate", "plan", "simulate", "predict", "report"]
+PLAN = ["plan", "drifting_blobs", "--set", "tasks.k_shot=2", "--set", "tasks.k_query=1", "--set", "inner.steps=2"]
 
 
 def test_plan_marks_what_it_chose() -> None:
-    result = CliRunner().invoke(cli.app, [*PLAN, "--memory", "0.9", "--stochastic", r"(decoder4|output)\..*"])
-    assert result.exit_code == 0
+    result = CliRunner().invoke(cli.app, [*PLAN, "--memory", "0.9"])
+    assert result.exit_code == 0, result.output
     chosen = [line for line in result.output.splitlines() if line.endswith("<- chosen")]
     assert len(chosen) == 1
     assert "predicted peak" in result.output.splitlines()[-1]
@@ -44,10 +45,22 @@ def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
     assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "plan", "simulate", "predict", "report"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_teaches_with_an_example(command: str) -> None:
     text = CliRunner().invoke(cli.app, [command, "--help"]).output
     assert f"metaprior {command}" in text.split("Example", 1)[1]
+
+
+def test_init_lists_configurations_and_writes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    listed = CliRunner().invoke(cli.app, ["init"]).output.splitlines()
+    assert [line.split()[0] for line in listed] == [path.stem for path in sorted(CONFIGS.glob("*.toml"))]
+    result = CliRunner().invoke(cli.app, ["init", "sinusoid"])
+    assert result.output.splitlines()[-1] == "next: metaprior train sinusoid.toml --run runs/sinusoid"
+    assert read_config(Path("sinusoid.toml")) == read_config("sinusoid")
+    assert "is there already" in str(CliRunner().invoke(cli.app, ["init", "sinusoid"]).exception)
+    wrong = CliRunner().invoke(cli.app, ["init", "sinus"])
+    assert str(wrong.exception).startswith("NAME must be one of drifting_blobs, ")
 
 
 @pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")

@@ -15,7 +15,7 @@ from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
-from metaprior.scores import Reliability, expected_calibration_error
+from metaprior.scores import Reliability
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
@@ -155,8 +155,9 @@ def test_measures_of_labels() -> None:
     assert row["error"] == pytest.approx((p.argmax(1) != y).double().mean().item())
     assert row["nll"] == pytest.approx(nn.functional.cross_entropy(x, y).item())
     assert row["confidence"] == pytest.approx(p.amax(1).mean().item())
-    pooled = expected_calibration_error(CategoricalForecast(x.expand(2, *x.shape)), y)
-    assert row["ece"] == pytest.approx(pooled, abs=1e-6)
+    pooled = Reliability()
+    pooled.add(CategoricalForecast(x.expand(2, *x.shape)), y)
+    assert row["ece"] == pytest.approx(pooled.ece, abs=1e-6)
     assert "ece_se" not in row
     each = [row["error"] for row in result.per_task]
     assert row["error_se"] == pytest.approx(torch.tensor(each).double().std().item() / 2)

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torchmetrics.functional.classification import multiclass_calibration_error
 
 from metaprior import scores
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
@@ -32,7 +33,9 @@ def test_calibration_error_of_an_overconfident_forecast() -> None:
     """Always 90 % sure, right in half of the cases: a gap of 0.4."""
     forecast = CategoricalForecast(torch.tensor([0.9, 0.1]).log().expand(2, 100, 2))
     labels = torch.arange(100) % 2
-    assert scores.expected_calibration_error(forecast, labels) == pytest.approx(0.4, abs=1e-6)
+    reliability = scores.Reliability()
+    reliability.add(forecast, labels)
+    assert reliability.ece == pytest.approx(0.4, abs=1e-6)
     assert scores.error_rate(forecast, labels) == pytest.approx(0.5)
 
 
@@ -92,7 +95,7 @@ def test_crps_refuses_other_shapes() -> None:
         scores.crps(GaussianForecast(torch.zeros(2, 3), torch.ones(2, 3)), torch.zeros(3, 1))
 
 
-def test_pooled_calibration_error_is_that_of_the_concatenation() -> None:
+def test_pooled_calibration_error_is_that_of_torchmetrics() -> None:
     """Also with confidences of exactly 1 and with labels of pixels."""
     torch.manual_seed(0)
     logits = 6 * torch.randn(3, 60, 4, 5)
@@ -101,8 +104,9 @@ def test_pooled_calibration_error_is_that_of_the_concatenation() -> None:
     gathered = scores.Reliability()
     for rows in (slice(0, 7), slice(7, 8), slice(8, 60)):
         gathered.add(CategoricalForecast(logits[:, rows]), labels[rows])
-    expected = scores.expected_calibration_error(CategoricalForecast(logits), labels)
-    assert gathered.ece == pytest.approx(expected, abs=1e-6)
+    probabilities = CategoricalForecast(logits).probabilities
+    expected = multiclass_calibration_error(probabilities, labels, num_classes=4, n_bins=15, norm="l1")
+    assert gathered.ece == pytest.approx(float(expected), abs=1e-6)
     assert gathered.count == 300
     assert [row["count"] for row in gathered.rows][-1] >= 20
     assert sum(row["count"] for row in gathered.rows) == 300

@@ -1,4 +1,4 @@
-"""The application that commands are added to, and what happens to their errors."""
+"""The application that commands are added to, and what it prints about their errors and warnings."""
 
 import os
 import time
@@ -11,13 +11,14 @@ import typer
 from metaprior.team.launch import leave
 from metaprior.team.team import LATER, OtherRankFailed, RankLost
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 
-SOLAR_PACKAGES = {"xarray", "pandas", "netCDF4", "zarr", "pvlib"}
+EXTRAS = {
+    "report": ("matplotlib",),
+    "solar": ("netCDF4", "pandas", "pvlib", "torchmetrics", "xarray", "zarr"),
+    "tensorboard": ("tensorboard",),
+}
+"""Packages that are installed by the extras of this one."""
 
 
 def _print_version(asked: bool) -> None:
@@ -34,20 +35,18 @@ def _options(
 ) -> None:
     """Bayesian neural networks and Bayesian meta-learning: fit, adapt, forecast with honest uncertainty.
 
-    Start with: metaprior train --help
+    Start with: metaprior train sinusoid --run runs/sinusoid (a minute), then metaprior evaluate runs/sinusoid
     """
 
 
-def numbers(option: str, text: str | None) -> list[int] | None:
-    """What an option such as ``--shots 0,1,5`` says."""
+def integers(option: str, text: str | None) -> list[int] | None:
+    """Return the numbers of an option such as ``--shots 0,1,5``."""
     if text is None:
         return None
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(
-            f"{option} takes whole numbers with commas between, as in 1,5,10; got {text!r}"
-        ) from None
+        raise typer.BadParameter(f"{option} must be integers with commas between, as in 1,5,10, got {text!r}") from None
 
 
 def main() -> None:
@@ -91,16 +90,15 @@ def _stop(message: str) -> NoReturn:
 
 
 def _leave(end: SystemExit) -> NoReturn:
-    """One of several processes leaves at once."""
+    """End the process; one of several ends at once."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         leave(end.code if isinstance(end.code, int) else int(end.code is not None))
     raise end
 
 
 def _remedy(error: ModuleNotFoundError) -> str:
-    """Which of the package's extras has what is missing."""
-    if "pip install" in str(error):
-        return ""
-    if (error.name or "").split(".")[0] in SOLAR_PACKAGES:
-        return "; frames need: pip install 'metaprior[solar]'"
-    return "; the pictures need: pip install 'metaprior[report]'"
+    """Return how to install what is missing."""
+    package = (error.name or "").split(".")[0]
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    known = extra and "pip install" not in str(error)
+    return f". Try: pip install 'metaprior[{extra}]'" if known else ""

@@ -6,6 +6,8 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,16 +22,43 @@ class ConfigError(ValueError):
     """Everything that is wrong with a configuration, one line each."""
 
 
-def read_config(path: Path, changes: Sequence[str] = ()) -> Config:
-    """The configuration in a TOML file, with changes like ``meta.lr=3e-4`` (TOML values; bare words are strings)."""
+def packaged_configs() -> dict[str, Traversable]:
+    """Return the configurations of this package by name."""
+    paths = [path for path in files("metaprior").joinpath("configs").iterdir() if path.name.endswith(".toml")]
+    return {path.name.removesuffix(".toml"): path for path in sorted(paths, key=lambda path: path.name)}
+
+
+def config_text(config: Path | str) -> str:
+    """Return the text of a TOML file, or of the package's configuration of this name."""
+    packaged = packaged_configs()
+    path = packaged[str(config)] if str(config) in packaged and not Path(config).exists() else Path(config)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); give a TOML file, see configs/") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+        raise ConfigError(
+            f"{config} cannot be read ({error.strerror}). Give a TOML file (metaprior init NAME writes one), or one of "
+            f"the names {', '.join(packaged)}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{config} is not TOML: {error}") from None
+
+
+def read_config(config: Path | str, changes: Sequence[str] = ()) -> Config:
+    """Return a configuration, with changes like ``meta.lr=3e-4`` (TOML values; bare words are strings).
+
+    Args:
+        config: a TOML file, or the name of a configuration of this package.
+        changes: section.key=value.
+
+    Raises:
+        ConfigError: with a line for everything that is wrong.
+    """
+    try:
+        content = tomllib.loads(config_text(config))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{config} is not TOML: {error}") from None
     problems = [problem for change in changes if (problem := _apply(content, change))]
-    return parse(content, str(path), problems)
+    return parse(content, str(config), problems)
 
 
 def _apply(content: dict[str, Any], change: str) -> str | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from metaprior.cli.application import numbers
+from metaprior.cli.application import integers
 from metaprior.cli.training import say_unfinished
 
 
@@ -34,7 +34,7 @@ def simulate(
         f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
     )
     scaled = "" if out.suffix else " --set tasks.units=scaled --set model.known=0"
-    typer.echo(f"next: metaprior train configs/frames.toml --run runs/frames --set tasks.path={out}{scaled}")
+    typer.echo(f"next: metaprior train frames --run runs/frames --set tasks.path={out}{scaled}")
 
 
 def predict(
@@ -75,7 +75,7 @@ def predict(
     from metaprior.solar.maps.prediction import predict as run_forecast
     from metaprior.team import team_of_torchrun
 
-    corner = numbers("--place", place)
+    corner = integers("--place", place)
     if corner is not None and len(corner) != 2:
         raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
     request = ForecastRequest(
