@@ -41,8 +41,6 @@ class Settings:
     unrolled: tuple[int, ...] = (1, 2)
     higher: tuple[int, ...] = (1, 2, 5, 10)
     torchopt: tuple[int, ...] = (1, 2, 5)
-    all_predictions: bool = True
-    """Whether the planner predicts all numbers of steps, or only the largest."""
     full: bool = False
     """Whether to measure frames of 256 x 256, too."""
 
@@ -106,7 +104,7 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure all steps, the planner's predictions, many tasks in one process, and (``--full``) large frames."""
     settings, peers, jobs = context.settings, peer_versions(), context.settings.jobs()
     rows: list[Row] = []
-    counts = sorted({job.steps for job in jobs if job.what in PREDICTED})[0 if settings.all_predictions else -1 :]
+    counts = sorted({job.steps for job in jobs if job.what in PREDICTED})
     with tqdm(total=len(jobs) + len(counts) + 1 + settings.full, desc="memory", unit="process") as bar:
         for step in jobs:
             bar.set_postfix_str(f"{step.what}, {step.steps} steps")
@@ -240,7 +238,6 @@ BENCHMARK = Benchmark(
         unrolled=(5,),
         higher=(1, 5),
         torchopt=(5,),
-        all_predictions=False,
     ),
     quick_note="so small that importing torch is most of every peak; the ratios say nothing",
     larger=Settings(full=True),

@@ -1,4 +1,4 @@
-"""What ``make demo`` runs: the way from frames to forecast maps and their scores, on simulated weather."""
+"""What ``make demo`` runs: from simulated frames to forecast maps, their scores and a report."""
 
 from examples.demo.program import run
 from examples.demo.world import Settings

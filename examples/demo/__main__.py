@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: train, adapt, score and report once, on simulated data."""
+"""``python -m examples.demo``: train, adapt, score and report on simulated data."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +14,9 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report, the pictures and the prior.")] = Path("demo"),
 ) -> None:
-    """Simulate irradiance maps, learn a prior, adapt it to unseen places, score, and write a report to look at.
+    """Simulate irradiance maps, learn a prior, adapt it to unseen places, score it, and write a report.
 
-    Needs no data and less than five minutes on two cores.
+    It needs no data, and less than five minutes on two cores.
 
     Example: python -m examples.demo --out demo
     """

@@ -1,4 +1,7 @@
-"""What the demo compares: the prior, adapted or not, and a plain network of the same time, fine-tuned or not."""
+"""The methods of the demo: the prior, adapted or not, and a plain network, fine-tuned or not.
+
+Both are trained for the same time (``benchmarks.common.budget``), because a comparison at different costs says little.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +20,7 @@ Scores = dict[str, LeadTimeScores]
 
 
 def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> mp.MetaLearner:
-    """A U-Net whose last decoder block and output layer are random; fresh, or with given weights."""
+    """Return a U-Net whose last decoder block and output layer are random, fresh or with given weights."""
     tasks = world.pooled
     known = tasks.reader.input_channels - tasks.input_len
     with torch.random.fork_rng(devices=[]):
@@ -34,9 +37,9 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
 def train(
     settings: Settings, world: World, *, meta_share: float, progress: bool = True
 ) -> tuple[mp.MetaLearner, Fitted]:
-    """On windows from everywhere; then, for a share of the time, scales (step sizes, sigma) on tasks of later days.
+    """Train on windows from all places; then, for a share of the time, learn step sizes and sigma on later days.
 
-    Days that the network has learned from would be the wrong ones to judge by what adapting is worth on new ones.
+    On the days of the first part the network is better than on new days, so they cannot show what adapting is worth.
     """
     training = mp.MetaTraining(
         meta_batch=4,
@@ -53,7 +56,7 @@ def train(
     if not meta_share:
         return learner, warm
     learner = new_learner(settings, world, plain_network(learner).module.state_dict())
-    # Its whole share, also where the warm start took longer than its trial steps said: the rival's does, too.
+    # It has its whole share even if the warm start took longer than planned, as the other network does.
     meta = meta_train_within(learner, world.validation, training, seconds=meta_share * seconds)
     return learner, Fitted(
         warm.seconds + meta.seconds, warm.warm_start, meta.meta_steps, warm.bad_tasks + meta.bad_tasks
@@ -61,19 +64,19 @@ def train(
 
 
 def by_shots(adapted: Forecaster, unadapted: Forecaster, settings: Settings) -> dict[int, Forecaster]:
-    """Without adaptation, and with each of the numbers of shots."""
+    """Return the forecasts without adaptation (0 shots) and with each number of shots."""
     return {0: unadapted, **{shots: with_shots(adapted, shots) for shots in settings.shots}}
 
 
 def adapted_prior(learner: mp.MetaLearner, settings: Settings) -> Forecaster:
-    """What the demo is about."""
+    """Return the forecasts of the adapted prior."""
     return of_learner(learner, steps=learner.inner.steps, samples=settings.samples)
 
 
 def score_prior(
     learner: mp.MetaLearner, settings: Settings, world: World, *, progress: bool = True
 ) -> dict[int, LeadTimeScores]:
-    """Of the test tasks, by shots."""
+    """Return the scores of the prior on the test tasks by shots."""
     prior = of_learner(learner, steps=None, samples=settings.samples)
     return _score(by_shots(adapted_prior(learner, settings), prior, settings), settings, world, progress=progress)
 
@@ -87,7 +90,7 @@ def _score(
 
 
 class Rival(NamedTuple):
-    """A plain network and the references, scored; as JSON, because it comes from another process."""
+    """The scores of a plain network and of the references, as JSON, because they come from another process."""
 
     by_shots: dict[int, dict[str, Any]]
     references: dict[str, dict[str, Any]]
@@ -96,8 +99,8 @@ class Rival(NamedTuple):
 
 
 def train_and_score_rival(settings: Settings) -> Rival:
-    """All of it, silently: for a process beside the one that trains the prior."""
-    torch.set_num_threads(1)  # tensors this small are faster on one thread
+    """Train and score the plain network without progress bars, in a process beside the one that trains the prior."""
+    torch.set_num_threads(1)  # small tensors are faster on one thread
     world = simulated_world(settings, progress=False)
     learner, fitted = train(settings, world, meta_share=0.0, progress=False)
     network = plain_network(learner)
@@ -115,7 +118,7 @@ def train_and_score_rival(settings: Settings) -> Rival:
 
 
 def choose_tuning(network: PlainNetwork, settings: Settings, world: World) -> Tuning:
-    """The one of the lowest CRPS on validation tasks."""
+    """Return the fine-tuning of the lowest CRPS on validation tasks."""
     methods = {str(tuning): of_networks([network], tuning) for tuning in settings.tunings}
     found = score(world.validation, settings.validation_tasks, methods, progress=False)
     crps = {name: one.row()["crps"] for name, one in found.items()}

@@ -28,15 +28,16 @@ from metaprior.solar.maps.report.story import StoryFacts
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.value_units import units_text
 
+DEFAULT = Settings()
 OURS, UNADAPTED = "adapted prior", "prior, not adapted"
 RIVAL, POOLED = "fine-tuned network", "network, not fine-tuned"
 COLUMNS = 100
-"""Of text on the terminal."""
+"""The width of text on the terminal."""
 TITLE = "Irradiance in the next two hours, at places never seen before"
 
 
 class Outcome(NamedTuple):
-    """What the two processes found, by shots."""
+    """The scores of both processes, by shots."""
 
     prior: dict[int, LeadTimeScores]
     network: dict[int, LeadTimeScores]
@@ -46,7 +47,7 @@ class Outcome(NamedTuple):
 
     @property
     def scores(self) -> dict[str, LeadTimeScores]:
-        """By method, the one that the demo is about first."""
+        """The scores by method, the adapted prior first."""
         most = max(self.prior)
         return {
             OURS: self.prior[most],
@@ -57,8 +58,8 @@ class Outcome(NamedTuple):
         }
 
 
-def run(out: Path, say: Callable[[str], None], settings: Settings = Settings()) -> None:  # noqa: B008 (frozen)
-    """Simulate, train, adapt to places and days that nobody has seen, score, draw, write."""
+def run(out: Path, say: Callable[[str], None], settings: Settings = DEFAULT) -> None:
+    """Simulate, train, adapt to unseen places and days, score, and write the report to a folder."""
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     with one_thread():
@@ -77,7 +78,7 @@ def run(out: Path, say: Callable[[str], None], settings: Settings = Settings()) 
 
 
 def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, mp.MetaLearner, Outcome]:
-    """The rival has a process of its own: both take about the same time."""
+    """Train the prior, and the plain network in a process beside it: both take about the same time."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
         pending = beside.submit(train_and_score_rival, settings)
         say(f"Weather: {settings.days} days on {settings.size} x {settings.size} pixels.")
@@ -98,7 +99,7 @@ def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, mp.Me
 
 
 def table(scores: Mapping[str, LeadTimeScores]) -> list[Row]:
-    """All lead times together, and the skill over smart persistence by lead time (rounded: its own is 0, not -0)."""
+    """Return scores over all lead times, and the skill over smart persistence by lead time (rounded, never -0)."""
     rows = []
     for method, one in scores.items():
         by_lead = {row["lead"]: row for row in one.rows()}
@@ -114,7 +115,7 @@ def table(scores: Mapping[str, LeadTimeScores]) -> list[Row]:
 
 
 def learning_curve(outcome: Outcome) -> list[Row]:
-    """Scores over all lead times by shots, of the prior and of the network."""
+    """Return the scores of the prior and of the network over all lead times, by shots."""
     return [
         {"method": method, "shots": shots, **one.row()}
         for method, found in ((OURS, outcome.prior), (RIVAL, outcome.network))
@@ -169,12 +170,12 @@ def _facts(world: World, settings: Settings, outcome: Outcome) -> StoryFacts:
             "the same network without a prior, trained for the same time on the same frames and fine-tuned on the same "
             f"windows ({outcome.rival.tuning}, chosen on other tasks)"
         ),
-        remarks=["This is a few minutes of training on invented weather: it shows the way, not what can be reached."],
+        remarks=["These are a few minutes of training on simulated weather: they show the steps, not the limit."],
     )
 
 
 def _write_forecast(path: Path, world: World, forecaster: Forecaster) -> None:
-    """All query windows of the first test task, in order of time."""
+    """Write the forecasts of all query windows of the first test task in order of time."""
     task, context = world.test[0], context_of(world.test.reader, world.test.windows(0).query)
     forecast = context.decoded(forecaster(task, 0))
     order = np.argsort(context.issued)

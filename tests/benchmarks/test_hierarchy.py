@@ -9,22 +9,9 @@ from benchmarks.hierarchy.comparison import AMORTISED, Descent, Settings
 from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, SAME, Cell, gain
 from benchmarks.hierarchy.memory import Job, LinearTasks, measure_training
 from metaprior.evaluation import Evaluation
+from tests.benchmarks.tiny import TINY as ALL
 
-TINY = Settings(
-    observations=(3, 6),
-    tasks=(1, 2),
-    test_tasks=2,
-    held_out=5,
-    hidden=(4,),
-    alone=Descent(1, 3, 0.5),
-    together=Descent(2, 2, 0.25),
-    adapt_steps=2,
-    amortised_seconds=0.1,
-    inner_steps=1,
-    amortised_steps=2,
-    meta_batch=2,
-    samples=3,
-)
+TINY: Settings = ALL["hierarchy"]
 
 
 def test_more_data_contain_fewer_and_held_out_points_are_the_same() -> None:

@@ -14,8 +14,9 @@ from metaprior.forecasts import CategoricalForecast
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.tasks.task import Examples
+from tests.benchmarks.tiny import TINY as ALL
 
-TINY = omniglot.Settings(width=8, inner_steps=2)
+TINY: omniglot.Settings = ALL["omniglot"]
 
 
 def test_anil_is_the_same_code_with_a_point_prior() -> None:

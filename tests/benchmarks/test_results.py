@@ -3,14 +3,13 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import gradients, mnist, omniglot, permuted, robustness, sinusoid, speed, uci, warmstart
+from benchmarks import omniglot, permuted, sinusoid, speed, warmstart
 from benchmarks.common import budget
 from benchmarks.common.registry import find, names
 from benchmarks.common.result import BenchmarkResult, Row
@@ -19,130 +18,15 @@ from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME
 from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
-from benchmarks.solar.settings import Settings as SolarSettings
 from benchmarks.wheel import comparison as wheel
 from metaprior.training import trainer
 from tests.benchmarks.pretended import Machine, pretended_peaks
+from tests.benchmarks.tiny import TINY
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 
 HEADLINES: dict[str, list[str]] = json.loads(Path(__file__).with_name("headlines.json").read_text())
 """The names of every benchmark's headline, which readers of old results rely on."""
-LESSONS = (replace(wheel.RANGE, seconds=0.3, trainings=2), replace(wheel.PAPER, seconds=0.3))
-DIGITS = replace(
-    permuted.QUICK,
-    train_images=40,
-    images=30,
-    test_images=20,
-    test_samples=2,
-    width=8,
-    first_steps=2,
-    plain_epochs=1,
-    epochs=1,
-    local_steps=1,
-    adapt_steps=2,
-    alone_epochs=1,
-    amortised_seconds=0.01,
-    amortised_images=10,
-    inner_steps=1,
-)
-TINY: dict[str, Any] = {
-    "gradients": gradients.Settings(problems=2),
-    "hierarchy": hierarchy.Settings(
-        observations=(3, 6),
-        tasks=(1, 2),
-        test_tasks=2,
-        held_out=5,
-        hidden=(4,),
-        alone=hierarchy.Descent(1, 3, 0.5),
-        together=hierarchy.Descent(2, 2, 0.25),
-        adapt_steps=2,
-        amortised_seconds=0.1,
-        inner_steps=1,
-        amortised_steps=2,
-        meta_batch=2,
-        samples=3,
-        memory_tasks=(2, 4),
-        memory_hidden=3,
-    ),
-    "memory": memory.Settings(full=True),
-    "mnist": mnist.Settings(epochs=1, train_images=20, test_samples=2),
-    "omniglot": omniglot.Settings(
-        seconds=0.1,
-        width=8,
-        inner_steps=2,
-        outer_samples=2,
-        meta_batch=2,
-        train_query=2,
-        test_tasks=3,
-        test_query=4,
-        test_samples=5,
-    ),
-    "permuted": permuted.Settings(DIGITS, DIGITS),
-    "robustness": robustness.Settings(
-        sinusoid_steps=2,
-        unet_warm_start=1,
-        unet_steps=2,
-        meta_batch=2,
-        inner_steps=1,
-        outer_samples=2,
-        frame=8,
-        width=2,
-        test_tasks=2,
-        test_samples=2,
-        sweep=(1e-2, 1.0),
-    ),
-    "scaling": scaling.Settings(),
-    "sinusoid": sinusoid.Settings(
-        seconds=0.3,
-        inner_steps=2,
-        meta_batch=2,
-        test_tasks=3,
-        test_query=20,
-        test_samples=5,
-        shots=(0, 5),
-        steps=(1, 10),
-        alone_tasks=2,
-        alone_steps=5,
-    ),
-    "solar": SolarSettings(
-        seconds=0.4,
-        simulated_seconds=0.4,
-        meta_share=0.5,
-        width=2,
-        levels=2,
-        patch=16,
-        k_shot=2,
-        k_query=3,
-        presets=("head", "head, all adapted"),
-        abml_steps=(1,),
-        members=2,
-        tunings=((0, 0.0), (1, 1e-4)),
-        validation_tasks=1,
-        test_tasks=2,
-        samples=2,
-        simulated_days=9,
-        simulated_size=40,
-        continuations=4,
-    ),
-    "speed": speed.Settings(width=2, frame=16, k_shot=2, k_query=2, unet_rounds=1, mlp_tasks=3, mlp_rounds=1),
-    "uci": uci.Settings(steps=3, splits=2, test_samples=3),
-    "warmstart": warmstart.Settings(
-        sinusoid_seconds=0.2,
-        blobs_seconds=0.3,
-        frame=8,
-        width=2,
-        tuned_noise_lr=(1e-4,),
-        tuned_steps=(1,),
-        abml_steps=(5,),
-        abml_factors=(1.0,),
-        abml_noise_factors=(1.0, 2.0),
-        validation_tasks=2,
-        test_tasks=3,
-        test_samples=2,
-    ),
-    "wheel": wheel.Settings(lessons=LESSONS, meta_batch=2, hidden=8, contexts=12, trials=2, steps=2),
-}
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ import torch
 
 from benchmarks import robustness
 from benchmarks.common.result import Row
+from tests.benchmarks.tiny import TINY as ALL
 
-TINY = robustness.Settings(inner_steps=1, outer_samples=2, frame=8, width=2, test_tasks=2, test_samples=2)
+TINY: robustness.Settings = ALL["robustness"]
 
 
 def _row(**changes: object) -> Row:

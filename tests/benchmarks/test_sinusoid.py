@@ -3,8 +3,9 @@ import torch
 
 from benchmarks import sinusoid
 from metaprior.tasks.waves import Sinusoids
+from tests.benchmarks.tiny import TINY as ALL
 
-TINY = sinusoid.Settings(inner_steps=2, test_tasks=3, test_query=20)
+TINY: sinusoid.Settings = ALL["sinusoid"]
 
 
 def test_maml_is_the_same_code_with_a_point_prior() -> None:

@@ -18,20 +18,10 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import CRPSGaussian
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Examples, Task
+from tests.benchmarks.tiny import TINY as ALL
 from tests.conftest import folder_with
 
-TINY = Settings(
-    width=2,
-    levels=2,
-    patch=16,
-    k_shot=2,
-    k_query=3,
-    presets=("head", "head, all adapted"),
-    validation_tasks=1,
-    test_tasks=2,
-    samples=2,
-    continuations=8,
-)
+TINY: Settings = ALL["solar"]
 
 
 @pytest.fixture(scope="module")

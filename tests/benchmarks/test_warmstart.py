@@ -3,8 +3,9 @@ import torch
 from benchmarks import warmstart
 from metaprior.evaluation import Evaluation
 from metaprior.tasks.waves import Sinusoids
+from tests.benchmarks.tiny import TINY as ALL
 
-TINY = warmstart.Settings(validation_tasks=2, test_samples=2)
+TINY: warmstart.Settings = ALL["warmstart"]
 
 
 def test_factors_multiply_the_learned_step_sizes_and_leave_the_learner_alone() -> None:
