@@ -71,8 +71,8 @@ def fit_network(context: Context[Settings], width: int, temperature: float) -> l
 
 
 def _scores(posterior: mp.Posterior, context: Context[Settings]) -> Row:
-    images, labels = mnist(context.data, "test")
-    forecast, truth = posterior.predict(images, samples=context.settings.test_samples), torch.as_tensor(labels)
+    images, truth = map(torch.as_tensor, mnist(context.data, "test"))
+    forecast = posterior.predict(images, samples=context.settings.test_samples)
     if not isinstance(forecast, CategoricalForecast):
         raise TypeError(f"expected class probabilities, got {type(forecast).__name__}")
     reliability = scores.Reliability()

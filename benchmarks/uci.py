@@ -83,7 +83,8 @@ def fit_split(context: Context[Settings], name: str, number: int) -> Fit:
         samples=settings.samples,
         progress=False,
     )
-    forecast, targets = bnn.predict(split.test_x, samples=settings.test_samples), torch.as_tensor(split.test_y)
+    inputs, targets = torch.as_tensor(split.test_x), torch.as_tensor(split.test_y)
+    forecast = bnn.predict(inputs, samples=settings.test_samples)
     return Fit(
         rmse=scores.root_mean_squared_error(forecast.mean, targets),
         nll=-float(forecast.log_prob(targets).mean()),
