@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaprior.solar.maps.archives.bad_frames import BadFramesSkipped, GapsInTime
     from metaprior.solar.maps.archives.frames import open_frames
+    from metaprior.solar.maps.baselines import error_scale, optical_flow, persistence, smart_persistence, with_noise
     from metaprior.solar.maps.comparison import of_learner, reference, score, with_shots
     from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
     from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 MODULES = {
     "archives.bad_frames": ("BadFramesSkipped", "GapsInTime"),
     "archives.frames": ("open_frames",),
+    "baselines": ("error_scale", "optical_flow", "persistence", "smart_persistence", "with_noise"),
     "comparison": ("of_learner", "reference", "score", "with_shots"),
     "context": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of"),
     "dataset": ("MetaSolarPredictionDataset",),
@@ -45,12 +47,17 @@ __all__ = [
     "WindowReader",
     "all_days",
     "context_of",
+    "error_scale",
     "of_learner",
     "open_frames",
+    "optical_flow",
+    "persistence",
     "read_forecast",
     "reference",
     "score",
+    "smart_persistence",
     "split_days",
+    "with_noise",
     "with_shots",
     "write_forecast",
 ]

@@ -1,1 +1,5 @@
-"""Score solar forecasts by lead time."""
+"""Scores of forecast maps by lead time."""
+
+from metaprior.solar.scores.lead_scores import LeadTimeScores, compare
+
+__all__ = ["LeadTimeScores", "compare"]
