@@ -1,6 +1,8 @@
-"""The door: what comes from outside is checked and converted here once, and trusted from then on."""
+"""The one gate for what comes from outside: numbers are validated and data converted here, and trusted from then on."""
 
+import math
 import warnings
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,42 +14,74 @@ from metaprior.errors import NotFinite
 LARGE_INPUT = 30.0
 FILL = "remove or fill those observations: nothing is replaced silently"
 
-
 ArrayLike = Tensor | npt.NDArray[np.generic]
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def check_integer(name: str, value: object, least: int) -> None:
+    """Raise ValueError unless a value is an integer of at least ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless a value is finite and above zero."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Raise ValueError unless a value is finite and at least zero."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise ValueError unless a value lies between 0 and 1, both included."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
 
 
 def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
-    """A tensor on ``device``, at least one observation long, of real numbers that are all finite."""
+    """Return a tensor on ``device`` of real, finite numbers, at least one observation long."""
     tensor = as_plain_tensor(values, name)
-    if tensor.is_complex():
-        raise TypeError(f"{name} has to hold real numbers, got {tensor.dtype}")
-    if tensor.ndim == 0 or tensor.numel() == 0:
-        raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis has to be the observations")
+    _check_real(tensor, name)
     refuse_non_finite(tensor, name)
     return tensor.to(device)
 
 
+def _check_real(tensor: Tensor, name: str) -> None:
+    if tensor.is_complex():
+        raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
+    if tensor.ndim == 0 or tensor.numel() == 0:
+        raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis must be the observations")
+
+
 def as_plain_tensor(values: object, name: str) -> Tensor:
-    """A tensor or an array of numbers as a tensor, whatever is in it."""
+    """Return a tensor or an array of numbers as a tensor, whatever is in it."""
     if isinstance(values, Tensor):
         return values.detach()
     if isinstance(values, np.ndarray):
         return _from_numpy(values, name)
     raise TypeError(
-        f"{name} has to be a torch tensor or a NumPy array, got {type(values).__name__}; "
-        "numpy.asarray(...) makes one of a list or a data frame"
+        f"{name} must be a torch tensor or a NumPy array, got {type(values).__name__}. "
+        "numpy.asarray(...) makes one of a list or a data frame."
     )
 
 
 def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
     if values.dtype.kind not in "fiub":
-        raise TypeError(f"{name} has to hold numbers, got an array of dtype {values.dtype}")
+        raise TypeError(f"{name} must hold numbers, got an array of dtype {values.dtype}")
     if values.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {values.dtype}, which torch does not know; convert it to float64")
     masked = int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
     if masked:
         raise ValueError(f"{name} has {masked} masked values out of {values.size}; {FILL}")
-    native = np.asarray(values).astype(values.dtype.newbyteorder("="))  # also a copy: the caller's array stays his own
+    native = np.asarray(values).astype(values.dtype.newbyteorder("="))  # a copy: the caller's array is not shared
     if native.dtype.kind == "u":
         if native.size and int(native.max()) > np.iinfo(np.int64).max:
             raise ValueError(f"{name} holds {native.max()}, too large for a signed 64-bit integer; use float64")
@@ -69,14 +103,14 @@ def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
 
 
 def as_float(tensor: Tensor, name: str, dtype: torch.dtype) -> Tensor:
-    """Converted to the network's floating-point type; a value too large for it is an error."""
+    """Return a tensor in the network's floating-point type; a value too large for it raises."""
     converted = tensor.to(dtype)
     refuse_non_finite(converted, f"{name} (converted to {dtype})")
     return converted
 
 
 def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Network inputs: floats in the network's type; integers stay integers (for embeddings)."""
+    """Return network inputs: floats in the network's type; integers stay integers (for embeddings)."""
     tensor = as_tensor(x, "x", device=device)
     return as_float(tensor, "x", dtype) if tensor.is_floating_point() else tensor
 
@@ -95,7 +129,7 @@ def warn_of_scale(x: Tensor) -> None:
 
 
 def at_least_single(targets: Tensor) -> Tensor:
-    """Real-valued targets in a type that can be standardised: integers as float64, half precision as float32."""
+    """Return real-valued targets in a type that can be standardised: integers as float64, half precision as float32."""
     if not targets.is_floating_point():
         return targets.double()
     return targets.float() if targets.dtype in (torch.float16, torch.bfloat16) else targets
@@ -104,4 +138,66 @@ def at_least_single(targets: Tensor) -> Tensor:
 def same_length(x: Tensor, y: Tensor) -> None:
     """Raise unless both have the same number of observations."""
     if len(x) != len(y):
-        raise ValueError(f"x has {len(x)} observations and y has {len(y)}; they have to be pairs")
+        raise ValueError(f"x has {len(x)} observations and y has {len(y)}; they must be pairs")
+
+
+class _Network(Protocol):
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    def check_forward(self, x: Tensor) -> torch.Size: ...
+
+
+class _Likelihood(Protocol):
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor: ...
+
+
+class PairChecker:
+    """Bring inputs and targets into the types and shapes that a network and its likelihood take.
+
+    The network is run on the first inputs of every kind (whether they are real numbers, and the shape of one).
+    """
+
+    def __init__(self, network: _Network, likelihood: _Likelihood) -> None:
+        self._network, self._likelihood = network, likelihood
+        self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
+
+    def knows(self, x: Tensor) -> bool:
+        """Return whether the network was run on inputs of this kind."""
+        return _kind(x) in self._output_shapes
+
+    def __call__(self, x: object, y: object, what: str, *, finite: bool = True) -> tuple[Tensor, Tensor]:
+        """Return the pair (x, y) converted; an error starts with ``what``.
+
+        ``finite=False`` lets NaN and infinite values pass, for callers that look for them later.
+        """
+        device = self._network.device
+        try:
+            inputs_, targets = (as_plain_tensor(values, name) for values, name in ((x, "x"), (y, "y")))
+            for tensor, name in ((inputs_, "x"), (targets, "y")):
+                _check_real(tensor, name)
+                if finite:
+                    refuse_non_finite(tensor, name)
+            same_length(inputs_, targets)
+            inputs_ = self._converted(inputs_.to(device), "x", finite)
+            if not self.knows(inputs_):
+                self._output_shapes[_kind(inputs_)] = self._network.check_forward(with_zeros(inputs_))
+            targets = self._likelihood.check_targets(targets.to(device), self._output_shapes[_kind(inputs_)])
+            return inputs_, self._converted(targets, "y", finite)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {error}") from error
+
+    def _converted(self, tensor: Tensor, name: str, finite: bool) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return as_float(tensor, name, self._network.dtype) if finite else tensor.to(self._network.dtype)
+
+
+def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
+    return x.is_floating_point(), tuple(x.shape[1:])
+
+
+def with_zeros(tensor: Tensor) -> Tensor:
+    """Return a tensor with zeros for what is not finite."""
+    return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor

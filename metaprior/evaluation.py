@@ -15,10 +15,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import scores
-from metaprior.checks import as_plain_tensor, refuse_non_finite
+from metaprior.checks import as_plain_tensor, check_integer, refuse_non_finite
 from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
-from metaprior.metagrad.problem import refuse_fraction
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.task import Examples, Task, Tasks, as_task, length_of
@@ -151,7 +150,7 @@ def evaluate(
     """
     cells = _cells(shots, steps)
     for name, value, least in (("samples", samples, 2), ("examples_per_shot", examples_per_shot, 1)):
-        refuse_fraction(name, value, least)
+        check_integer(name, value, least)
 
     def scored(index: int, given: Task) -> list[_Scored | Failure]:
         task = check_task(given)
@@ -330,7 +329,7 @@ def _cells(shots: Sequence[int | None], steps: Sequence[int]) -> list[Cell]:
         raise ValueError(f"shots and steps must not be empty, got shots={shots!r} and steps={steps!r}")
     for name, values in (("shots", [n for n in shots if n is not None]), ("steps", steps)):
         for value in values:
-            refuse_fraction(name, value, 0)
+            check_integer(name, value, 0)
     cells = (Cell(n, k) for n in shots for k in ([0] if n == 0 else steps))
     return list(dict.fromkeys(cells))
 

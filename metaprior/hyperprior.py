@@ -1,10 +1,11 @@
-"""What is believed about the prior itself, before any task is seen."""
+"""Priors over theta, the parameters of the prior over weights."""
 
 import math
 from dataclasses import dataclass
 
 from torch import Tensor
 
+from metaprior.checks import check_positive
 from metaprior.weights import WeightDistribution
 
 
@@ -13,19 +14,18 @@ class NormalGammaHyperprior:
     r"""$p(\theta) = N(\mu; 0, I) \prod_{l=1}^{D} \mathrm{Gamma}(\tau_l; a_0, b_0)$ (Ravi & Beatson 2019, section 3.3).
 
     $\tau_l = 1/\sigma_l^2$ are the precisions, $a_0$ the shape and $b_0$ the **rate**. It is a density over
-    $(\mu, \tau)$: no Jacobian of $\tau(\rho)$ is added, as in the paper. Default values are the paper's.
+    $(\mu, \tau)$: as in the paper, no Jacobian of $\tau(\rho)$ is added. The default values are the paper's.
     """
 
     a0: float = 2.0
     b0: float = 0.2
 
     def __post_init__(self) -> None:
-        for name, value in (("a0", self.a0), ("b0", self.b0)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} has to be a positive number, got {value}")
+        check_positive("a0", self.a0)
+        check_positive("b0", self.b0)
 
     def log_prob(self, theta: WeightDistribution) -> Tensor:
-        r"""$\log p(\theta)$, summed over weights."""
+        r"""Return $\log p(\theta)$, summed over weights."""
         log_tau = -2 * theta.sigma.log()
         normal = -0.5 * (theta.mu**2).sum() - 0.5 * math.log(2 * math.pi) * len(theta.mu)
         normaliser = self.a0 * math.log(self.b0) - math.lgamma(self.a0)
@@ -48,5 +48,4 @@ class GaussianHyperprior:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} has to be a positive number, got {value}")
+            check_positive(name, value)

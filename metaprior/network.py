@@ -6,13 +6,15 @@ A network's parameters fall into three groups:
 * **plain** ones, learned as ordinary point values;
 * **constants** (``requires_grad=False``, and buffers), copied when the network is made.
 
-The module itself is not modified: every forward pass goes through ``torch.func.functional_call``.
+The module itself is not modified: every forward pass goes through ``torch.func.functional_call``. A network that is a
+chain of stages can be run in two halves: where the adapted parameters sit behind stages that do not move in the inner
+loop (the trunk), the trunk runs only once for a task.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,24 +22,80 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from metaprior.stages import Chain
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
 DEFAULT_RELATIVE_SIGMA = 0.1
 NEARLY_ZERO = 0.1
-PROBE = 64
-"""Observations that are run through a network at the door: enough to reach its branches,"""
-PROBE_NUMBERS = 2**24
-"""but not more than have activations of about this many numbers."""
+PROBE, PROBE_NUMBERS = 64, 2**24
+"""Most observations that ``check_forward`` runs, enough to reach a network's branches, and about the most numbers in
+their activations."""
+
+
+class Staged(Protocol):
+    """A module that can be split: ``forward(x)`` is the same as running x through its stages one after the other.
+
+    What passes from one to the next is a tensor, or a tuple of tensors, whose first axis is the observations.
+    """
+
+    def stages(self) -> Sequence[nn.Module]:
+        """Return the parts, in order."""
+
+
+def stages_of(module: nn.Module) -> Sequence[nn.Module]:
+    """Return a module's own stages, the children of an ``nn.Sequential``, or the whole module as a single stage."""
+    if callable(getattr(type(module), "stages", None)):  # a method, and not a layer of this name
+        return cast(Staged, module).stages()
+    if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+        return list(module)
+    return [module]
+
+
+def first_stage_with(module: nn.Module, names: Collection[str]) -> int:
+    """Return the index of the first stage that holds one of the named parameters; stages may share parameters."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    _refuse_strays(module)
+    wanted = {id(named[name]) for name in names}
+    for index, stage in enumerate(stages_of(module)):
+        if any(id(parameter) in wanted for parameter in stage.parameters()):
+            return index
+    return 0
+
+
+def _refuse_strays(module: nn.Module) -> None:
+    """Raise if a parameter belongs to no stage."""
+    held = {id(parameter) for stage in stages_of(module) for parameter in stage.parameters()}
+    strays = [name for name, parameter in module.named_parameters() if id(parameter) not in held]
+    if strays:
+        raise ValueError(
+            f"{type(module).__name__}.stages() leaves out parameters: {_listing(strays)}; every parameter must belong "
+            "to a stage that is returned (a stage is an nn.Module with its own parameters)"
+        )
+
+
+class Chain(nn.Module):
+    """Stages ``start`` up to ``stop`` of a module, as a module whose parameters are called ``module.<name>``."""
+
+    def __init__(self, module: nn.Module, start: int = 0, stop: int | None = None) -> None:
+        super().__init__()
+        self.module = module
+        self.window = slice(start, stop)
+
+    def forward(self, features: Any) -> Any:
+        """Return the features after the last stage from those before the first."""
+        if self.window == slice(0, None):
+            return self.module(features)
+        for stage in stages_of(self.module)[self.window]:
+            features = stage(features)
+        return features
 
 
 class BayesianNetwork:
     """An unmodified module and the choice of which of its parameters are random.
 
-    ``stochastic`` is a regular expression that has to match a parameter's whole name (as in
+    ``stochastic`` is a regular expression that must match a parameter's whole name (as in
     ``module.named_parameters()``): ``".*"`` for all, ``r"head\\..*"`` for one part. Learnable parameters that it does
-    not match are plain; parameters with ``requires_grad=False`` stay constant. None takes the module's own attribute
-    ``stochastic`` (as of a ``BayesianUNet``), and without one all parameters.
+    not match are plain; parameters with ``requires_grad=False`` stay constant. The default, None, is the module's own
+    attribute ``stochastic`` (a ``BayesianUNet`` has one), or else all parameters.
     """
 
     def __init__(self, module: nn.Module, stochastic: str | None = None) -> None:
@@ -49,7 +107,7 @@ class BayesianNetwork:
         if not random:
             raise ValueError(
                 f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
-                f"{_listing(learnable) or '(none)'}. The pattern has to match a whole name; '.*' makes all random."
+                f"{_listing(learnable) or '(none)'}. The pattern must match a whole name; '.*' makes all random."
             )
         refuse_half_precision(random)
         self.module = module
@@ -71,16 +129,16 @@ class BayesianNetwork:
         return tuple(self._plain)
 
     def initial(self, relative_sigma: float = DEFAULT_RELATIVE_SIGMA) -> WeightDistribution:
-        """Means at the module's present values, scales from ``relative_rho``."""
+        """Return a distribution with the module's present values as means and scales from ``relative_rho``."""
         mu = self.layout.flatten({name: p.detach() for name, p in self._random.items()})
         plain = {name: p.detach().clone() for name, p in self._plain.items()}
         return WeightDistribution(mu, self.relative_rho(mu, relative_sigma), plain)
 
     def relative_rho(self, mu: Tensor, relative_sigma: float) -> Tensor:
-        """Each tensor's sigma a fraction of its own root mean square, as rho; the fraction 0 is a point (rho = -inf).
+        """Return the rho of sigmas that are a fraction of each tensor's root mean square; 0 gives a point (rho = -inf).
 
-        A tensor that is nearly zero (a fresh bias; less than a tenth of the others' median) has no scale of its own:
-        it takes that median. A tiny sigma would make the KL to it so stiff that no inner step is small enough.
+        A tensor that is nearly zero (a fresh bias; less than a tenth of the others' median) has no scale of its own
+        and takes that median. A tiny sigma would make the KL to it so stiff that no inner step is small enough.
         """
         scales = torch.stack([value.square().mean().sqrt() for value in self.layout.split(mu).values()])
         present = scales[scales > 0]
@@ -89,30 +147,29 @@ class BayesianNetwork:
         return inverse_softplus(sigma.repeat_interleave(torch.tensor(self.layout.sizes, device=mu.device)))
 
     def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Outputs of the network whose random parameters are phi (shape (D,)) and whose plain ones are ``plain``.
+        """Return the outputs of the network with random parameters phi, shape (D,), and plain parameters ``plain``.
 
-        ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is left out.
+        ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is ignored.
         """
         values = {**self.constants, **self._own(plain), **self.layout.split(phi)}
-        # The copy: a first layer that works in place must not change the data.
+        # A copy, because a first layer that works in place must not change the data.
         return functional_call(self.module, values, (x.clone(),))  # type: ignore[no-any-return]
 
     def _own(self, plain: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: plain[name] for name in self._plain}
 
     def run_part(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
-        """Some of the module's stages, with the parameters given by name; those not named keep the module's values."""
+        """Return the outputs of some stages with the parameters ``named``; the others keep the module's values."""
         values = {f"module.{name}": value for name, value in {**self.constants, **named}.items()}
-        # The copies: a first layer that works in place must not change what other calls will read.
+        # Copies, because a first layer that works in place must not change what other calls will read.
         copied = tuple(map(torch.clone, features)) if isinstance(features, tuple) else features.clone()
         return functional_call(part, values, (copied,))
 
     def map_samples(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-        """``function`` for every row (of phis (S, D), of data beside them), stacked: one vectorised program where the
-        module allows it.
+        """Return ``function`` of every row (of phis (S, D), of data beside them), stacked; vectorised where possible.
 
-        A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), shows it by an
-        error the first time; its samples are taken one after the other then, more slowly and with the same result.
+        A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), raises the
+        first time; from then on its samples are computed one after the other, more slowly and with the same result.
         """
         if len(rows[0]) > 1 and self._vectorizes:
             try:
@@ -124,15 +181,14 @@ class BayesianNetwork:
         return torch.stack([function(*row) for row in zip(*rows, strict=True)])
 
     def numbers_per_observation(self, weights: WeightDistribution, x: Tensor) -> int:
-        """How many numbers the network's operations produce on the way of one observation through it."""
+        """Return how many numbers the network's operations produce for one observation."""
         counter, named = _NumbersProduced(), self.layout.split(weights.mu)
         with evaluation_mode(self.module), torch.no_grad(), counter:
             self._checked(named, weights.plain, x[:1])
         return max(1, counter.numbers)
 
     def numbers_behind(self, stage: int, x: Tensor, weights: WeightDistribution | None = None) -> int:
-        """The same for the stages from one on, whatever was done before them; with the module's weights, if not given
-        others."""
+        """Return the same count for the stages from ``stage`` on; ``weights`` are the module's own by default."""
         named = {} if weights is None else {**self._own(weights.plain), **self.layout.split(weights.mu)}
         counter = _NumbersProduced()
         with evaluation_mode(self.module), torch.no_grad():
@@ -143,11 +199,11 @@ class BayesianNetwork:
         return max(1, counter.numbers - copied)
 
     def check_forward(self, x: Tensor) -> torch.Size:
-        """Run a few observations through, refuse what cannot work, and return the outputs' shape."""
+        """Run a few observations through the network, raise for what cannot work, and return the outputs' shape."""
         state = self.initial()
         affordable = PROBE_NUMBERS // self.numbers_per_observation(state, x)
         count = min(len(x), max(2, min(PROBE, affordable)))
-        probe = x[torch.linspace(0, len(x) - 1, count).long().to(x.device)]  # from everywhere: data may be sorted
+        probe = x[torch.linspace(0, len(x) - 1, count).long().to(x.device)]  # spread: data may be sorted
         with evaluation_mode(self.module), torch.enable_grad():
             output, unused = self._probe(state, probe)
             alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it
@@ -173,8 +229,34 @@ class BayesianNetwork:
             )
         return output.shape
 
+    def check_repeatable(self, x: Tensor) -> None:
+        """Raise if the network gives two answers for the same weights: a replayed step would be another one."""
+        before = {name: value.clone() for name, value in self.constants.items()}
+        with torch.no_grad():
+            one, two = (self.run_part(Chain(self.module), {}, x) for _ in range(2))
+        changed = [name for name, value in self.constants.items() if not torch.equal(value, before[name])]
+        why = f"changes its buffers {changed}" if changed else "draws random numbers in forward"
+        if changed or not torch.allclose(one, two, rtol=1e-5, atol=1e-7, equal_nan=True):
+            raise ValueError(
+                f"the network gives two answers for the same weights and inputs: it {why}. Call .eval() on that part, "
+                "or leave it out: a step that is differentiated must be repeatable"
+            )
+
+    def check_stages(self, x: Tensor, split: int, moving: Collection[str]) -> None:
+        """Raise unless the stages before and after ``split`` are the forward pass, also when ``moving`` ones move."""
+        module = self.module
+        moved = {name: 1.1 * p.detach() + 0.1 for name, p in module.named_parameters() if name in moving}
+        with torch.no_grad():
+            expected = self.run_part(Chain(module), moved, x)
+            found = self.run_part(Chain(module, split), moved, self.run_part(Chain(module, 0, split), {}, x))
+        if expected.shape != found.shape or not torch.allclose(expected, found, rtol=1e-4, atol=1e-6):
+            raise ValueError(
+                f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
+                "other must be the same as calling the module"
+            )
+
     def _probe(self, state: WeightDistribution, x: Tensor) -> tuple[Tensor, list[str]]:
-        """Outputs (detached), and the names of the random parameters that they do not depend on."""
+        """Return the outputs (detached) and the names of the random parameters that they do not depend on."""
         named = {name: value.clone().requires_grad_() for name, value in self.layout.split(state.mu).items()}
         output = self._checked(named, state.plain, x)
         if not output.requires_grad:
@@ -183,7 +265,7 @@ class BayesianNetwork:
         return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
 
     def _try_vectorised(self, state: WeightDistribution, x: Tensor) -> None:
-        """Forward and backward with two weight samples: some layers fail under vmap only on the way back."""
+        """Run forward and backward with two weight samples: some layers fail under vmap only in the backward pass."""
         phis = torch.stack([state.mu, state.mu]).requires_grad_()
         try:
             self.map_samples(lambda phi: self(phi, state.plain, x).sum(), phis).sum().backward()
@@ -191,7 +273,7 @@ class BayesianNetwork:
             self._vectorizes = False
 
     def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Outputs for parameters by name; what the network refuses, or what is no output, is an error that says so."""
+        """Return the outputs for parameters by name; raise with an explanation where there are none."""
         try:
             own = self._own(plain)
             output = functional_call(self.module, {**self.constants, **own, **named}, (x.clone(),))
@@ -224,7 +306,7 @@ class _NumbersProduced(TorchFunctionMode):
 
 
 def _refusal(x: Tensor, error: Exception) -> Exception:
-    """The network's own error about its input, with the input named."""
+    """Return the network's own error about its input, with the input named."""
     if x.is_floating_point():
         return ValueError(f"the network cannot take an observation of shape {tuple(x.shape[1:])}: {error}")
     return TypeError(

@@ -14,11 +14,10 @@ from metaprior import checks
 from metaprior.checks import ArrayLike
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.likelihoods import Likelihood
-from metaprior.network import BayesianNetwork, evaluation_mode
+from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
 from metaprior.numpy_forecast import NumpyForecast
 from metaprior.scaling import TargetScale
-from metaprior.stages import first_stage_with
 from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
 

@@ -7,22 +7,22 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_positive
 from metaprior.weights import WeightDistribution
 
 
 class Prior(Protocol):
-    """Anything that can say how far a posterior is from it."""
+    """Anything with a divergence from a posterior to it."""
 
     def kl_from(self, q: WeightDistribution, phi: Tensor) -> Tensor:
-        """KL(q || self), **summed** over weights; ``phi``, shape (S, D), are samples of q for Monte Carlo estimates."""
+        """Return KL(q || self), **summed** over weights; ``phi``, (S, D), are samples of q, for estimates."""
 
 
 def _keep_positive(prior: object, *names: str) -> None:
     """Store the named fields as plain floats; raise unless they are positive."""
     for name in names:
         value = float(getattr(prior, name))
-        if not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{name} has to be a positive number, got {value}")
+        check_positive(name, value)
         object.__setattr__(prior, name, value)
 
 
@@ -36,7 +36,7 @@ class NormalPrior:
         _keep_positive(self, "std")
 
     def kl_from(self, q: WeightDistribution, phi: Tensor | None = None) -> Tensor:
-        r"""$\sum_j \log\frac{s}{\sigma_j} + \frac{\sigma_j^2 + \mu_j^2}{2 s^2} - \frac12$, exactly."""
+        r"""Return $\sum_j \log\frac{s}{\sigma_j} + \frac{\sigma_j^2 + \mu_j^2}{2 s^2} - \frac12$, which is exact."""
         sigma = q.sigma
         # torch.dot, not (x**2).sum(): no temporary of length D, on the path of every training step.
         squares = torch.dot(q.mu, q.mu) + torch.dot(sigma, sigma)
@@ -57,19 +57,19 @@ class ScaleMixturePrior:
     def __post_init__(self) -> None:
         _keep_positive(self, "pi", "std1", "std2")
         if not 0 < self.pi < 1:
-            raise ValueError(f"pi is the weight of the first part and has to lie between 0 and 1, got {self.pi}")
+            raise ValueError(f"pi, the weight of the first part, must lie between 0 and 1, got {self.pi}")
 
     def log_prob(self, phi: Tensor) -> Tensor:
-        """log p(phi), elementwise."""
+        """Return log p(phi), elementwise."""
         wide = math.log(self.pi) + _normal_log_density(phi, self.std1)
         narrow = math.log(1 - self.pi) + _normal_log_density(phi, self.std2)
         return torch.logaddexp(wide, narrow)
 
     def kl_from(self, q: WeightDistribution, phi: Tensor) -> Tensor:
-        r"""Monte Carlo estimate $-H(q) - \frac1S\sum_s \log p(\phi_s)$ from samples phi of q, shape (S, D).
+        r"""Return the Monte Carlo estimate $-H(q) - \frac1S\sum_s \log p(\phi_s)$ from samples phi of q, shape (S, D).
 
-        There is no closed form. The entropy $H(q) = \sum_j \log\sigma_j + \frac12\log 2\pi e$ has one and is used, so
-        only the cross term is sampled: unbiased as the paper's $\log q(\phi) - \log p(\phi)$, with less variance.
+        There is no closed form, but for the entropy $H(q) = \sum_j \log\sigma_j + \frac12\log 2\pi e$, so only the
+        cross term is sampled: unbiased like the paper's $\log q(\phi) - \log p(\phi)$, with less variance.
         """
         entropy = q.sigma.log().sum() + 0.5 * math.log(2 * math.pi * math.e) * len(q.mu)
         return -entropy - self.log_prob(phi).sum() / len(phi)

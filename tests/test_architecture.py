@@ -21,7 +21,6 @@ FLOORS = [
         "objectives",
         "scaling",
         "registry",
-        "stages",
         "text_table",
     },
     {"weights", "forecasts", "tasks"},

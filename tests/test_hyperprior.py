@@ -30,5 +30,5 @@ def test_most_likely_precision_is_the_gammas_mode() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    with pytest.raises(ValueError, match="b0 has to be a positive number"):
+    with pytest.raises(ValueError, match="b0 must be a positive number"):
         mp.NormalGammaHyperprior(b0=-1)

@@ -48,10 +48,10 @@ def test_scale_mixture_of_equal_parts_is_the_normal_prior() -> None:
 
 @pytest.mark.parametrize("arguments", [(0.0, 1.0, 0.1), (1.0, 1.0, 0.1), (0.5, -1.0, 0.1), (0.5, 1.0, math.nan)])
 def test_scale_mixture_refuses_nonsense(arguments: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="has to"):
+    with pytest.raises(ValueError, match="must"):
         mp.ScaleMixturePrior(*arguments)
 
 
 def test_normal_prior_refuses_nonsense() -> None:
-    with pytest.raises(ValueError, match="std has to be a positive number"):
+    with pytest.raises(ValueError, match="std must be a positive number"):
         mp.NormalPrior(0.0)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from metaprior.models.unet import UNet
-from metaprior.stages import Chain, first_stage_with, stages_of
+from metaprior.network import Chain, first_stage_with, stages_of
 
 
 class Residual(nn.Sequential):

@@ -12,7 +12,7 @@ from benchmarks.common.processes import ProcessFailed, in_own_process
 from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.common.worker import GIB
 from benchmarks.memory.one_step import PLANNED, PREDICT, Step, measure_step, prediction_name
-from metaprior.metagrad.planner import available
+from metaprior.metagrad.memory import available
 
 OURS, PEER = "twice_reverse", "higher"
 SPARE_GIB = 1.0

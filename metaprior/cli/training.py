@@ -197,7 +197,8 @@ def plan(
 
     Example: metaprior plan drifting_blobs --memory 4GiB --set model.width=64 --set tasks.size=256
     """
-    from metaprior.metagrad.planner import DoesNotFit, bytes_of, choose, describe, rows, text
+    from metaprior.metagrad.memory import bytes_of, text
+    from metaprior.metagrad.planner import DoesNotFit, choose, describe, rows
     from metaprior.runs.build import choices_of
     from metaprior.runs.reading import read_config
     from metaprior.text_table import text_table

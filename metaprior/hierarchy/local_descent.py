@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_integer, check_positive, check_share
 from metaprior.errors import TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.likelihoods import NOISE, Likelihood
-from metaprior.metagrad.problem import refuse_fraction
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import NOISE_LR_FACTOR, Terms, minibatch_free_energy
@@ -43,11 +43,9 @@ class LocalSteps:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "samples"):
-            refuse_fraction(name, getattr(self, name), 1)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr has to be a positive number, got {self.lr}")
-        if not 0 <= self.kl_warmup <= 1:
-            raise ValueError(f"kl_warmup is a fraction of the training and has to lie in 0..1, got {self.kl_warmup}")
+            check_integer(name, getattr(self, name), 1)
+        check_positive("lr", self.lr)
+        check_share("kl_warmup", self.kl_warmup)
 
     def num_batches(self, observations: int) -> int:
         """Return the number of mini-batches in one pass over the observations."""

@@ -4,11 +4,11 @@ from dataclasses import asdict, dataclass, field
 
 from torch import Tensor
 
+from metaprior.checks import check_integer
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.local_descent import LocalSteps, SharedParameters
 from metaprior.history import EpochRecord
-from metaprior.metagrad.problem import refuse_fraction
 from metaprior.scaling import TargetScale
 
 
@@ -48,7 +48,7 @@ class FitPlan:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "local_steps", "task_batch"):
-            refuse_fraction(name, getattr(self, name), 1)
+            check_integer(name, getattr(self, name), 1)
         self.local()  # checks the rest
 
     def local(self) -> LocalSteps:

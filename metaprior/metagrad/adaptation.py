@@ -1,25 +1,37 @@
-"""The inner loop itself: from theta to lambda on a support set, with no graph behind it."""
+"""The forward pass, without a graph: the inner loop from theta to lambda^(K), and the outer loss there."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.data_loss import DataLoss
-from metaprior.metagrad.inner_step import DataGradient, Iterate, StepSizes, advance, sample
-from metaprior.metagrad.problem import InnerTerms, NonFinite, Problem, refuse_fraction
-from metaprior.metagrad.products import KeptGradient, add_gradient
+from metaprior.checks import check_integer
+from metaprior.hyperprior import NormalGammaHyperprior
+from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
+from metaprior.metagrad.inner_step import (
+    DataGradient,
+    Iterate,
+    StepSizes,
+    add_kl_gradient,
+    advance,
+    out_of_weight_space,
+    parts,
+    sample,
+)
+from metaprior.metagrad.problem import PARTS, InnerTerms, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution
 
 Draw = Callable[[int, int], Tensor]
-"""(step, sample) -> noise of phi's shape (of a stack's, if there is one): the same numbers whenever it is asked."""
+"""(step, sample) -> noise of phi's shape (or of a stack's): the same numbers for the same arguments."""
 
 
 def replayed(noises: Sequence[Noise], like: Tensor, *, stacked: bool) -> Draw:
-    """Noise of one task, or of a stack of tasks."""
+    """Return the noise of one task, or of a stack of tasks, as a function."""
 
     def draw(step: int, number: int) -> Tensor:
         rows = [noise.at(step=step, sample=number).normal(like) for noise in noises]
@@ -30,8 +42,7 @@ def replayed(noises: Sequence[Noise], like: Tensor, *, stacked: bool) -> Draw:
 
 @dataclass
 class Record:
-    """What a step leaves for the way back: its gradient, and for a step whose graph is kept also the graph, the
-    iterate before it and its noise."""
+    """A step as the backward sweep needs it: its gradient; where its graph is kept, also graph, iterate and noise."""
 
     gradient: DataGradient
     graphs: list[list[KeptGradient]] | None = None
@@ -40,7 +51,7 @@ class Record:
 
 
 class Adaptation:
-    """Inner loop of one task, or of a stack of tasks."""
+    """The inner loop of one task, or of a stack of tasks."""
 
     def __init__(
         self,
@@ -70,9 +81,9 @@ class Adaptation:
         return Iterate(lambda_, lambda_.zeros() if self.problem.inner.momentum else None)
 
     def gradient(self, iterate: Iterate, step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
-        """Data term of the inner loss (for each task) at a step's noise, and its gradient."""
+        """Return the data term of the inner loss (for each task) with a step's noise, and its gradient."""
         count, samples = self.data.observations("support"), self.problem.inner.samples
-        iterate = iterate.clone() if keep else iterate  # a kept graph holds on to it, and the walk goes on in place
+        iterate = iterate.clone() if keep else iterate  # a kept graph refers to it, and steps are in place
         state = iterate.lambda_
         total = DataGradient.zeros(state, samples)
         nll, factor = torch.zeros_like(state.mu[..., 0]), 1 / (count * samples)
@@ -99,29 +110,29 @@ class Adaptation:
         return nll, Record(total, graphs, iterate, noises) if keep else Record(total)
 
     def step(self, iterate: Iterate, record: Record, step: int) -> Tensor:
-        """Move in place by a recorded gradient; returns the KL before the step."""
+        """Take a step in place along a recorded gradient, and return the KL before it."""
         noise = self.noise_of(record, step)
         return advance(iterate, self.theta, record.gradient, noise, self.sizes, self.problem.inner.momentum, self.w)
 
     def noise_of(self, record: Record, step: int) -> Tensor | None:
-        """The step's noise, where there is one sample and the formulas need it."""
+        """Return the step's noise where there is one sample, and None otherwise."""
         if record.gradient.e is not None:
             return None
         return self.noise(record, step, 0)
 
     def noise(self, record: Record, step: int, number: int) -> Tensor:
-        """Noise of one sample of a step: kept, or drawn again."""
+        """Return the noise of one sample of a step, kept or drawn again."""
         return record.noise[number] if record.noise else self.draw(step, number)
 
     def failure(self, terms: dict[str, Tensor], step: int) -> NonFinite | None:
-        """The first term that is not finite; a stack of tasks is looked at only when it is done."""
+        """Return the first term that is not finite; stacks of tasks are only looked at when they are done."""
         if self.data.stack:
             return None
         return first_non_finite(terms, self.name, step)
 
 
 def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
-    """The first of the named numbers that is not finite."""
+    """Return the place of the first of the named numbers that is not finite."""
     for term, value in terms.items():
         bad = value[~torch.isfinite(value)] if value.ndim else value
         if not bool(torch.isfinite(value).all()):
@@ -130,24 +141,20 @@ def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> No
 
 
 def damage(task: Task) -> NonFinite | None:
-    """What is not finite in a task's own data, if anything is: no step size would help."""
-    named = {
-        f"{part} {name}": values
-        for part, examples in (("support", task.support), ("query", task.query))
-        for name, values in examples._asdict().items()
-    }
+    """Return the place of the first number in a task's own data that is not finite: no step size would help."""
+    named = {f"{part} {name}": values for part in PARTS for name, values in getattr(task, part)._asdict().items()}
     return first_non_finite(named, task.name, "data")
 
 
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:
-    """Stacked along a new first axis of length K."""
+    """Return the terms of all steps, stacked along a new first axis of length K."""
     if not nll:
         return InnerTerms(like.new_zeros(0), like.new_zeros(0))
     return InnerTerms(torch.stack(nll), torch.stack(kl) * w)
 
 
 def _moved(state: Parameters) -> dict[str, Tensor]:
-    """By name; the scale of a point is no number, and stays what it is."""
+    """Return the adapted tensors by name, with zeros for the scales of a point, which are infinite on purpose."""
     rho = torch.where(state.rho == -torch.inf, 0.0, state.rho)
     return {"mean of a weight": state.mu, "scale of a weight": rho, **state.plain}
 
@@ -155,9 +162,9 @@ def _moved(state: Parameters) -> dict[str, Tensor]:
 def adapt(
     problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
 ) -> WeightDistribution | NonFinite:
-    """lambda after ``steps`` (default: the problem's) inner steps, with no graph kept: for evaluation and use."""
+    """Return lambda after ``steps`` (default: the problem's) inner steps, or where a number was not finite."""
     steps = problem.inner.steps if steps is None else steps
-    refuse_fraction("steps", steps, 0)
+    check_integer("steps", steps, 0)
     run = Adaptation(problem, theta, Task(support, support.first(0)), [noise])
     iterate = run.start()
     for step in range(steps):
@@ -178,12 +185,12 @@ def adapt_stack(
     *,
     steps: int | None = None,
 ) -> WeightDistribution:
-    """lambda for a stack of support sets (T, N, ...) at once; every tensor that moved has T as its first axis.
+    """Return lambda for a stack of support sets (T, N, ...); every tensor that moved has T as its first axis.
 
-    A set that leaves the finite numbers shows it in its own row.
+    Numbers that are not finite stay in their own set's row.
     """
     steps = problem.inner.steps if steps is None else steps
-    refuse_fraction("steps", steps, 0)
+    check_integer("steps", steps, 0)
     run = Adaptation(
         problem, theta, Task(supports, Examples(supports.x[:, :0], supports.y[:, :0])), noises, stacked=True
     )
@@ -199,3 +206,108 @@ def _joined(lambda_: Parameters, theta: WeightDistribution) -> WeightDistributio
     rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in lambda_.plain}
     log_lr = None if theta.log_lr is None else theta.log_lr.detach().clone()
     return WeightDistribution(lambda_.mu, lambda_.rho, {**rest, **lambda_.plain}, log_lr)
+
+
+# --- outer loss -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cotangents:
+    """Derivatives of the outer loss by lambda at some step (v), by theta as a prior, and by what does not move."""
+
+    v: Parameters
+    fixed: FixedCotangent
+    _theta: Parameters | None = None
+
+    @property
+    def theta(self) -> Parameters:
+        """The derivative by theta as a prior; allocated on first use, because it is as large as v."""
+        if self._theta is None:
+            self._theta = self.v.zeros()
+        return self._theta
+
+
+def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterTerms, Cotangents]:
+    """Return the outer loss (for each task of a stack) and the cotangents at ``state``."""
+    objective = run.problem.objective
+    factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
+    zero = torch.zeros_like(state.mu[..., 0])
+    cotangents = Cotangents(state.zeros(), run.data.fixed_cotangent())
+    nll = {part: zero.clone() for part in PARTS}
+    shares = _predictive_shares(run, state) if objective.predictive else None
+    for number in range(objective.samples):
+        noise = run.draw_outer(0, number)
+        point, g = run.data.point(sample(state, noise), state.plain), torch.zeros_like(state.mu)
+        for part in PARTS:
+            factor = getattr(factors, part) / objective.samples
+            if not factor:
+                continue
+            if shares is None:
+                nll[part] += factor * _accumulate(run, part, point, factor, g, cotangents)
+            else:
+                factor = factor * objective.samples
+                nll[part] = factor * shares[part].nll
+                _accumulate(run, part, point, factor * shares[part].of_samples[number], g, cotangents)
+        out_of_weight_space(state, cotangents.v, g, noise.mul_(g))
+    kl = add_kl_gradient(state, run.theta, cotangents.v, cotangents.theta, factors.kl) if factors.kl else zero
+    hyper = zero
+    if factors.hyperprior and objective.hyperprior is not None:
+        hyper = zero + _add_hyperprior(objective.hyperprior, run.theta, cotangents.theta, factors.hyperprior)
+    return OuterTerms(nll["support"], nll["query"], kl, hyper), cotangents
+
+
+def _accumulate(
+    run: Adaptation, part: str, point: list[Tensor], factor: float | Tensor, g: Tensor, cotangents: Cotangents
+) -> Tensor:
+    """Add factor (a number, or one for each observation) times the gradient of a set's data term; return the term."""
+    total, into = torch.zeros_like(g[..., 0]), run.data.point(g, cotangents.v.plain)
+    for chunk in run.data.chunks(part):
+        into_fixed = run.data.fixed_views(cotangents.fixed, part, chunk)
+        own = factor if isinstance(factor, float) else factor[chunk.window]
+        total += add_gradient(chunk, point, own, into, into_fixed)
+    return total
+
+
+class PredictiveShares(NamedTuple):
+    r"""$-\log\frac1S\sum_s p(y_n|\phi_s)$ summed over observations, and each sample's share
+    $p(y_n|\phi_s) / \sum_{s'} p(y_n|\phi_{s'})$ in it, shape (S, ..., N).
+
+    The derivative of the first is that of the samples' own losses, weighted with their shares.
+    """
+
+    nll: Tensor
+    of_samples: Tensor
+
+
+def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, PredictiveShares]:
+    """Return the shares by a first pass over the samples without graphs: memory does not grow with their number."""
+    factors = run.problem.objective.weights(run.data.observations("support"), run.data.observations("query"))
+    samples, losses = run.problem.objective.samples, dict[str, list[Tensor]]()
+    with torch.no_grad():
+        for number in range(samples):
+            point = run.data.point(sample(state, run.draw_outer(0, number)), state.plain)
+            for part in PARTS:
+                if getattr(factors, part):
+                    pieces = [chunk.losses(point, chunk.fixed) for chunk in run.data.chunks(part)]
+                    losses.setdefault(part, []).append(torch.cat(pieces, -1))
+    log_p = {part: -torch.stack(values) for part, values in losses.items()}
+    return {
+        part: PredictiveShares((math.log(samples) - value.logsumexp(0)).sum(-1), value.softmax(0))
+        for part, value in log_p.items()
+    }
+
+
+def _add_hyperprior(
+    hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: Parameters, factor: float
+) -> Tensor:
+    """Add the gradient of -factor * log p(theta), in parts of the weights, and return its value."""
+    value = torch.zeros_like(theta.mu[0])
+    for part in parts(theta.mu):
+        mu, rho = (x[part].detach().requires_grad_() for x in (theta.mu, theta.rho))
+        with torch.enable_grad():
+            loss = -factor * hyperprior.log_prob(WeightDistribution(mu, rho))
+        grads = torch.autograd.grad(loss, (mu, rho))
+        into.mu[..., part] += grads[0]
+        into.rho[..., part] += grads[1]
+        value += loss.detach()
+    return value

@@ -1,4 +1,4 @@
-r"""**Approximate**: the adapted lambda is taken for a minimum of the inner loss (implicit differentiation,
+r"""An **approximate** engine: the adapted lambda is taken for a minimum of the inner loss (implicit differentiation,
 Rajeswaran et al. 2019).
 
 At a minimum $G(\lambda, \theta) = 0$ the path does not matter, and
@@ -7,10 +7,9 @@ $$\frac{dL}{d\theta} = \frac{\partial L}{\partial\theta} - \Big(\frac{\partial G
 \frac{\partial G}{\partial\lambda}\,x = \frac{\partial L}{\partial\lambda},$$
 
 solved by conjugate gradients with the same weight-space products as the exact engines, for one draw of the noise. The
-error is of the size of the inner gradient that is left (``diagnostics["inner_gradient"]``) and of the solver's residual
-(``diagnostics["residual"]``): after a handful of steps it is large, after convergence it vanishes. Nothing is learned
-about step sizes (their gradient is zero), and means and scales matter only as a prior, so that a ``kl_weight`` of zero
-leaves them without a gradient.
+error is of the size of the remaining inner gradient (``diagnostics["inner_gradient"]``) and of the solver's residual
+(``diagnostics["residual"]``): after a few steps it is large, after convergence it vanishes. The gradient by step sizes
+is zero, and means and scales matter only as a prior, so they have no gradient where ``kl_weight`` is zero.
 """
 
 from collections.abc import Callable
@@ -19,11 +18,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import Adaptation
+from metaprior.metagrad.adaptation import Adaptation, Cotangents, differentiate_outer_loss
+from metaprior.metagrad.data_loss import HessianProduct, reverse_over_reverse
 from metaprior.metagrad.inner_step import Direction, inner_gradient
-from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
-from metaprior.metagrad.products import HessianProduct, reverse_over_reverse
 from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
@@ -44,7 +42,7 @@ class Implicit:
     def __call__(
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
-        """Outer loss of one task, its approximate gradient, and its terms."""
+        """Return the outer loss of one task, its approximate gradient, and its terms."""
         run = Adaptation(problem, theta, task, [noise])
         path = Path(run, first=problem.inner.steps, keep=0)
         inner = path.walk()
@@ -71,7 +69,7 @@ class Implicit:
         return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), task.name)
 
     def _solve(self, apply: Callable[[Parameters], Parameters], v: Parameters) -> tuple[Parameters, float]:
-        """x and the relative residual."""
+        """Return x and the relative residual."""
         x, r = v.zeros(), v.clone()
         p, old = r.clone(), _dot(v, v)
         start = float(old)

@@ -1,9 +1,8 @@
 r"""One inner step and its adjoint, elementwise in the weights: everything about a step but the network.
 
 With $s = \mathrm{softplus}(\rho)$, $s' = \mathrm{sigmoid}(\rho)$, $s'' = s'(1-s')$, $p = 1/s_\theta^2$, $w$ =
-kl_weight / N, and
-with $g$ and $e$ the means over weight samples of $\nabla_\phi$ and of $\epsilon \nabla_\phi$ of the data loss, the
-inner gradient is
+kl_weight / N, and with $g$ and $e$ the means over weight samples of $\nabla_\phi$ and of $\epsilon \nabla_\phi$ of the
+data loss, the inner gradient is
 
 $$G_\mu = g + w\,(\mu - \mu_\theta)\,p, \qquad G_\rho = s'\,\big(e + w\,(s\,p - 1/s)\big).$$
 
@@ -13,9 +12,8 @@ $$\mu:\; w\,p\,a_\mu \qquad \rho:\; s''\,\big(e + w\,(s p - 1/s)\big)\,a_\rho + 
 $$\mu_\theta:\; -w\,p\,a_\mu \qquad \rho_\theta:\; -2w\,\frac{s'_\theta}{s_\theta^3}\,\big((\mu-\mu_\theta)\,a_\mu +
 s' s\,a_\rho\big)$$
 
-and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where
-$h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$ (Hessian of the data loss in
-weight space). Vectors are worked on in parts that fit in a core's cache; everything is in place.
+and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where $h = H(\phi)\,(a_\mu + \epsilon s' a_\rho)$
+with the Hessian H of the data loss in weight space. Vectors are changed in place, in parts that fit in a core's cache.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +28,11 @@ from metaprior.metagrad.problem import Problem
 from metaprior.weights import Parameters, WeightDistribution
 
 PART = 2**18
-"""Weights worked on at once (1 MiB in float32)."""
+"""Weights that are worked on at once (1 MiB in float32)."""
 
 
 def parts(vector: Tensor) -> Iterator[slice]:
-    """Slices of the last axis."""
+    """Iterate over slices of the last axis."""
     size = vector.shape[-1]
     for start in range(0, size, PART):
         yield slice(start, min(start + PART, size))
@@ -61,7 +59,7 @@ class Iterate(NamedTuple):
 
 
 class DataGradient(NamedTuple):
-    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$, by replay), and the plain."""
+    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$ by replay), and plain."""
 
     g: Tensor
     e: Tensor | None
@@ -69,13 +67,13 @@ class DataGradient(NamedTuple):
 
     @classmethod
     def zeros(cls, state: Parameters, samples: int) -> "DataGradient":
-        """To be added to."""
+        """Return zeros to be added to."""
         plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
         return cls(torch.zeros_like(state.mu), None if samples == 1 else torch.zeros_like(state.mu), plain)
 
 
 class StepSizes:
-    r"""alpha for every number: a single one, or one per tensor; and the gradient of its logarithm, collected.
+    r"""alpha for every number, a single one or one per tensor, and the gradient by its logarithm, which is collected.
 
     Damped, the means step with $\alpha d$, where $d = 1/(1 + \alpha w p)$; then
     $\partial(\alpha d)/\partial\log\alpha = \alpha d^2$ and
@@ -100,17 +98,17 @@ class StepSizes:
         self._rho, self._w = theta.rho.detach(), w if problem.inner.damped else 0.0
 
     def _tensors(self, part: slice) -> Tensor:
-        """Which random tensor each weight of the part belongs to."""
+        """Return the number of the random tensor that each weight of the part belongs to."""
         index = torch.arange(part.start, part.stop, device=self._ends.device)
         return torch.searchsorted(self._ends, index, right=True)
 
     @property
     def damped(self) -> bool:
-        """Whether the means' step sizes depend on theta's scales."""
+        """Whether the step sizes of the means depend on theta's scales."""
         return self._w > 0
 
     def mu(self, part: slice) -> Tensor:
-        """Step sizes of the means."""
+        """Return the step sizes of the means."""
         alpha = self._undamped(part)
         return alpha * self._damping(alpha, part) if self.damped else alpha
 
@@ -118,11 +116,11 @@ class StepSizes:
         return self._alpha[self._tensors(part)] if self._alpha.ndim else self._alpha
 
     def _damping(self, alpha: Tensor, part: slice) -> Tensor:
-        """d."""
+        """Return d."""
         return 1 / (1 + alpha * self._w * F.softplus(self._rho[part]) ** -2)
 
     def pull_back_mu(self, part: slice, derivative: Tensor) -> tuple[Tensor, Tensor]:
-        """From the derivative by the means' step sizes to those by log alpha, and by theta's rho."""
+        """Return the derivatives by log alpha and by theta's rho from that by the step sizes of the means."""
         alpha = self._undamped(part)
         if not self.damped:
             return derivative * alpha, torch.zeros_like(derivative)
@@ -132,15 +130,15 @@ class StepSizes:
         return derivative * own * damping, derivative * bend
 
     def rho(self, part: slice) -> Tensor:
-        """Step sizes of the scales."""
+        """Return the step sizes of the scales."""
         return self._alpha[len(self._sizes) + self._tensors(part)] if self._alpha.ndim else self._alpha
 
     def plain(self, name: str) -> Tensor:
-        """Step size of an adapted plain tensor."""
+        """Return the step size of an adapted plain tensor."""
         return self._alpha[2 * len(self._sizes) + self._adapted.index(name)] if self._alpha.ndim else self._alpha
 
     def collect(self, part: slice, mu: Tensor, rho: Tensor) -> None:
-        """Add the derivatives by log alpha that the part's numbers contribute."""
+        """Add the derivatives by log alpha that a part's numbers contribute."""
         if not self._alpha.ndim:
             self.grad += mu.sum(-1) + rho.sum(-1)
             return
@@ -149,7 +147,7 @@ class StepSizes:
         self.grad.index_add_(-1, len(self._sizes) + tensors, rho)
 
     def collect_plain(self, name: str, derivative: Tensor) -> None:
-        """The same for an adapted plain tensor."""
+        """Add the derivative by log alpha that an adapted plain tensor contributes."""
         own = derivative.reshape(*self.grad.shape[: self.grad.ndim - self._alpha.ndim], -1).sum(-1)
         if self._alpha.ndim:
             self.grad[..., 2 * len(self._sizes) + self._adapted.index(name)] += own
@@ -158,7 +156,7 @@ class StepSizes:
 
 
 class _Elements(NamedTuple):
-    """A part of lambda and theta, with what the formulas need of it."""
+    """A part of lambda and theta, with the functions of it that the formulas need."""
 
     mu: Tensor
     s: Tensor
@@ -182,14 +180,14 @@ class _Elements(NamedTuple):
         )
 
     def gradient(self, g: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        """(G_mu, G_rho)."""
+        """Return (G_mu, G_rho)."""
         if self.w == 0:
             return g, self.slope * e
         p = self.theta_s**-2
         return g + self.w * p * (self.mu - self.theta_mu), self.slope * (e + self.w * (self.s * p - 1 / self.s))
 
     def kl(self) -> Tensor:
-        """KL(q || p) of the part's weights, summed."""
+        """Return KL(q || p) of the part's weights, summed."""
         ratio = self.s / self.theta_s
         return (0.5 * (ratio**2 + ((self.mu - self.theta_mu) / self.theta_s) ** 2 - 1) - ratio.log()).sum(-1)
 
@@ -197,7 +195,7 @@ class _Elements(NamedTuple):
 def inner_gradient(
     state: Parameters, theta: WeightDistribution, gradient: DataGradient, noise: Tensor | None, w: float
 ) -> Parameters:
-    """G at a state, as a vector of its own."""
+    """Return G at a state, in new memory."""
     result = Parameters(torch.empty_like(state.mu), torch.empty_like(state.rho), gradient.plain)
     for part in parts(state.mu):
         elements = _Elements.of(state, theta, part, w)
@@ -215,7 +213,7 @@ def advance(
     momentum: float,
     w: float,
 ) -> Tensor:
-    """Take one step in place; returns the KL before it. ``noise`` is the step's, where ``gradient`` has no e."""
+    """Take one step in place and return the KL before it; ``noise`` is the step's, needed where e is None."""
     state, velocity = iterate
     kl = torch.zeros_like(state.mu[..., 0])
     for part in parts(state.mu):
@@ -236,7 +234,7 @@ def advance(
 
 
 def _noisy(gradient: DataGradient, noise: Tensor | None, part: slice) -> Tensor:
-    """e of the part."""
+    """Return e of the part."""
     if gradient.e is not None:
         return gradient.e[..., part]
     if noise is None:
@@ -245,7 +243,7 @@ def _noisy(gradient: DataGradient, noise: Tensor | None, part: slice) -> Tensor:
 
 
 def sample(state: Parameters, noise: Tensor) -> Tensor:
-    """phi = mu + s * noise."""
+    """Return phi = mu + s * noise."""
     phi = torch.empty_like(state.mu)
     for part in parts(phi):
         torch.addcmul(state.mu[..., part], F.softplus(state.rho[..., part]), noise[..., part], out=phi[..., part])
@@ -270,9 +268,9 @@ def collect_step_size_gradient(
     momentum: float,
     w: float,
 ) -> None:
-    r"""$\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is the one before the step.
+    r"""Collect $\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is before the step.
 
-    What damped step sizes owe to theta's scales is added to its cotangent.
+    The dependence of damped step sizes on theta's scales is added to theta's cotangent.
     """
     if sizes.learned is None and not sizes.damped:
         return
@@ -314,7 +312,7 @@ class Direction:
 
 
 def into_weight_space(state: Parameters, direction: Direction, noise: Tensor) -> Tensor:
-    """u = a_mu + noise * s' * a_rho."""
+    """Return u = a_mu + noise * s' * a_rho."""
     u = torch.empty_like(state.mu)
     for part in parts(u):
         a_mu, a_rho = direction.at(part)
@@ -363,7 +361,7 @@ def add_pullback(
 def add_kl_gradient(
     state: Parameters, theta: WeightDistribution, cotangent: Parameters, theta_cotangent: Parameters, factor: float
 ) -> Tensor:
-    """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents; returns its value."""
+    """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents, and return its value."""
     value = torch.zeros_like(state.mu[..., 0])
     for part in parts(state.mu):
         x = _Elements.of(state, theta, part, factor)

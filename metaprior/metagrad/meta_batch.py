@@ -1,6 +1,6 @@
-"""Several tasks: one after the other in the memory of one, or (small networks) all at once, vectorised."""
+"""Several tasks: one by one in the memory of one, or stacked in one vectorised program; on one or more ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -9,13 +9,17 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import damage
+from metaprior.metagrad.data_loss import central_difference
+from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.problem import Engine, MetaGradient, NonFinite, OuterTerms, Problem
-from metaprior.metagrad.products import central_difference
 from metaprior.metagrad.sweep import Sweep
-from metaprior.metagrad.twice_reverse import twice_reverse
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
+from metaprior.team import current_team
 from metaprior.weights import Parameters, WeightDistribution
+
+STACKED_NUMBERS = 2**25
+"""Weights and activations of a stack of tasks, together (128 MiB in float32), up to which tasks are stacked."""
 
 
 @dataclass(frozen=True)
@@ -26,27 +30,27 @@ class MetaBatch:
     grads: Parameters
     terms: OuterTerms
     count: int
-    """Tasks that the means are over."""
+    """Number of tasks in the means."""
     failures: tuple[NonFinite, ...] = ()
 
 
 @dataclass(frozen=True)
 class BatchSums:
-    """Sums over the tasks that were finite, which can be added to those of other tasks before means are taken."""
+    """Sums over the tasks that were finite; those of several ranks are added before means are taken."""
 
     names: tuple[str, ...] = ()
-    """Of the tasks in the sums."""
+    """Names of the tasks in the sums."""
     weight: float = 0.0
-    """What a mean is these sums divided by: the number of tasks, or of observations."""
+    """The divisor of the mean: the number of tasks, or of observations."""
     grads: Parameters | None = None
     """None if there is no task in the sums."""
     terms: OuterTerms | None = None
     failures: tuple[NonFinite, ...] = ()
 
     def mean(self, theta: WeightDistribution) -> MetaBatch:
-        """The mean; the sums' own tensors are divided in place."""
+        """Return the mean; the sums' own tensors are divided in place."""
         if self.grads is None or self.terms is None:
-            return nothing(theta, self.failures)
+            return no_mean(theta, self.failures)
         for tensor in self.grads.tensors():
             tensor /= self.weight
         terms = OuterTerms(*(term / self.weight for term in self.terms))
@@ -62,10 +66,16 @@ def meta_gradient(
     engine: Engine = twice_reverse,
     stacked: bool = False,
 ) -> MetaBatch:
-    """Mean outer loss and gradient of a meta-batch; task i of it uses the noise ``noise.at(task=noise.task + i)``.
+    """Return the mean outer loss and gradient of a meta-batch.
 
-    ``stacked``: all tasks in one vectorised program, to rounding the same result. They need equal shapes, and memory
-    for all of them at once.
+    Args:
+        problem: what is differentiated.
+        theta: where.
+        tasks: at least one.
+        noise: task i uses ``noise.at(task=noise.task + i)``.
+        engine: how to differentiate.
+        stacked: compute all tasks in one vectorised program, with the same result up to rounding. They need equal
+            shapes, and memory for all of them at once.
     """
     if not tasks:
         raise ValueError("a meta-batch needs at least one task")
@@ -75,7 +85,7 @@ def meta_gradient(
 def meta_sums(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, engine: Engine, stacked: bool
 ) -> BatchSums:
-    """The same before the division, also for no tasks at all. Tasks whose data are not finite are not tried."""
+    """Return the sums of ``meta_gradient`` (also of no tasks); tasks whose data are not finite are not tried."""
     noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
     damages = [damage(task) for task in tasks]
     whole = [found is None for found in damages]
@@ -113,7 +123,7 @@ def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
 
 @contextmanager
 def missing_derivatives_explained() -> Iterator[None]:
-    """Say what to do where torch has no second (or no forward-mode) derivative of a layer."""
+    """Add what helps to torch's errors about a missing second (or forward-mode) derivative of a layer."""
     try:
         yield
     except RuntimeError as error:  # NotImplementedError is one too
@@ -128,15 +138,15 @@ def missing_derivatives_explained() -> Iterator[None]:
 
 
 NOT_DERIVED = ("derivative for", "forward AD")
-"""In torch's messages about operations whose backward pass cannot be differentiated, or not in forward mode."""
+"""Words of torch's messages about operations that it cannot differentiate twice, or not in forward mode."""
 NOT_VECTORISED = ("vmap", "Batching rule not implemented")
-"""In torch's messages about what ``torch.vmap`` cannot do: random numbers, say; recurrent layers."""
+"""Words of torch's messages about what ``torch.vmap`` cannot do: random numbers, recurrent layers, ..."""
 
 
 def all_at_once(
     problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], engine: Engine
 ) -> BatchSums:
-    """One vectorised program; ValueError for what cannot be vectorised, or not stacked."""
+    """Return the sums by one vectorised program; raise ValueError for what cannot be vectorised or stacked."""
     if not isinstance(engine, Sweep):
         raise ValueError(
             f"{engine.name} works on one task at a time; stacked tasks need a sweeping engine (mixed, ...)"
@@ -169,7 +179,7 @@ def _without_the_bad(
     engine: Engine,
     good: Sequence[bool],
 ) -> BatchSums:
-    """The good tasks of a stack, stacked again; the others one by one, which says what happened in which."""
+    """Return the sums of the good tasks of a stack, stacked again; the others run one by one to find their failures."""
     if 1 < sum(good) < len(good):
         bad = [not flag for flag in good]
         alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
@@ -180,8 +190,8 @@ def _without_the_bad(
 
 
 def stack_tasks(tasks: Sequence[Task]) -> Task:
-    """Tasks of equal shapes along a new first axis."""
-    shapes = {tuple(tuple(t.shape) for part in (task.support, task.query) for t in part) for task in tasks}
+    """Return tasks of equal shapes, stacked along a new first axis."""
+    shapes = {shapes_of(task) for task in tasks}
     if len(shapes) > 1:
         raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
     support, query = (
@@ -191,8 +201,57 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
     return Task(support, query, "stack")
 
 
-def nothing(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
-    """No task was finite: there is no mean."""
+def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
+    """Return the meta-batch of no finite task: NaN everywhere."""
     unknown = torch.full_like(theta.mu[0], float("nan"))
     grads: Parameters = theta.map(lambda value: unknown.expand_as(value))
     return MetaBatch(unknown, grads, OuterTerms(unknown, unknown, unknown, unknown), 0, tuple(failures))
+
+
+def shapes_of(task: Task) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of a task's four tensors."""
+    return tuple(tuple(values.shape) for part in (task.support, task.query) for values in part)
+
+
+def fit_together(problem: Problem, tasks: Sequence[Task], engine: Engine) -> bool:
+    """Return whether there are several tasks, of equal shapes, small enough together to be stacked."""
+    if len(tasks) < 2 or len({shapes_of(task) for task in tasks}) > 1:
+        return False
+    network, task, inner = problem.network, tasks[0], problem.inner
+    kept = min(engine.keep, inner.steps) * inner.samples if isinstance(engine, Sweep) else 0
+    head = 3 * kept * task.support.size * network.numbers_behind(problem.trunk_stages, task.support.x)  # both ways back
+    whole = (task.support.size + task.query.size) * network.numbers_behind(0, task.support.x)
+    return len(tasks) * (head + whole + 2 * network.layout.dimension) <= STACKED_NUMBERS
+
+
+class Stacker:
+    """The decision whether the tasks of a meta-batch are stacked, made once for each combination of shapes."""
+
+    def __init__(self, problem: Problem, engine: Engine) -> None:
+        self._problem, self._engine = problem, engine
+        self._decided: dict[tuple[object, ...], bool] = {}
+
+    def __call__(self, tasks: Sequence[Task]) -> bool:
+        """Return whether these tasks are stacked."""
+        key = tuple(map(shapes_of, tasks))
+        if key not in self._decided:
+            self._decided[key] = fit_together(self._problem, tasks, self._engine)
+        return self._decided[key]
+
+
+def sum_over_ranks(theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
+    """Return the sums over all ranks' tasks, bitwise identical on every rank, with all failures in the tasks' order."""
+    team = current_team()
+    own, notes = team.attempt(own_part, lambda sums: (sums.names, sums.weight, sums.failures))
+    if team.size == 1:
+        return own
+    names = tuple(name for part, _, _ in notes for name in part)
+    failures = tuple(failure for _, _, part in notes for failure in part)
+    if not names:
+        return BatchSums(failures=failures)
+    if own.grads is None or own.terms is None:
+        grads, terms = theta.zeros(), OuterTerms(*(torch.zeros_like(theta.mu[0]) for _ in OuterTerms._fields))
+    else:  # not views, which cannot be added to in place
+        grads, terms = own.grads.map(Tensor.contiguous), OuterTerms(*(term.clone() for term in own.terms))
+    team.sum_([*grads.tensors(), *terms])
+    return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)

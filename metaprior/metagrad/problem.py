@@ -1,17 +1,16 @@
 r"""The problem that every engine solves.
 
-Adaptation starts at the prior and takes K steps on the support set (seeds' letters; Ravi & Beatson 2019, algorithm 1):
+Adaptation starts at the prior and takes K steps on the support set (Ravi & Beatson 2019, algorithm 1):
 
 $$\lambda^{(0)} = \theta,\qquad m^{(k+1)} = \beta m^{(k)} + \nabla_\lambda L_S(\lambda^{(k)}, \theta),\qquad
 \lambda^{(k+1)} = \lambda^{(k)} - \alpha\, m^{(k+1)}$$
 
 $$L_S(\lambda, \theta) = \frac1N\Big(E_q[-\log p(S|\phi)] + \texttt{kl\_weight}\; KL(q_\lambda \| p_\theta)\Big),$$
 
-(with damping, the default, the means take shorter steps where the KL is steep: see ``InnerLoop``),
-with the expectation a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. The outer
-loss is a function
-of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in theta:
-means, scales, plain parameters (adapted or not) and step sizes.
+where the expectation is a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. With
+damping, the default, the means take shorter steps where the KL is steep: see ``InnerLoop``. The outer loss is a
+function of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in
+theta: means, scales, plain parameters (adapted or not) and step sizes.
 """
 
 import math
@@ -20,16 +19,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn, Protocol
 
-import torch
 from torch import Tensor, nn
 
-from metaprior import checks
+from metaprior.checks import PairChecker, as_plain_tensor, check_integer, check_not_negative, check_positive, with_zeros
 from metaprior.errors import TrainingDiverged
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
-from metaprior.network import BayesianNetwork, refuse_batch_statistics
+from metaprior.network import BayesianNetwork, first_stage_with, refuse_batch_statistics
 from metaprior.noise import Noise
-from metaprior.stages import Chain, first_stage_with
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution
 
@@ -38,16 +35,20 @@ from metaprior.weights import Parameters, WeightDistribution
 class InnerLoop:
     r"""How a task is learned: K steps of size alpha, with momentum beta, on S weight samples each.
 
-    ``learn_lr``: the step size is meta-learned as its logarithm, so it stays positive: ``"one"`` for all, or
-    ``"per_tensor"`` (also ``True``): one for the means and one for the scales of each random tensor, and one for each
-    adapted plain one. ``adapt`` is a regular expression: plain parameters whose whole name it matches move in the inner
-    loop (random ones always do), the others keep theta's value. ``None`` (or "", where a configuration file has no
-    None): no plain parameter moves.
-
-    ``damped``: the KL pulls a mean back with the curvature $c = \mathrm{kl\_weight}/(N\sigma_\theta^2)$, so steep for a
-    small sigma that plain descent overshoots and diverges once $\alpha c > 2$. Damped, the means step with
-    $\alpha/(1 + \alpha c)$ in place of $\alpha$, which is the implicit (proximal) step on that quadratic: it cannot
-    overshoot, whatever sigma, N and alpha are, and is the same step where $\alpha c \ll 1$.
+    Args:
+        steps: K.
+        lr: alpha; where step sizes are learned, what they start from.
+        learn_lr: "no", or meta-learn the logarithm of the step size: "one" for all, or "per_tensor" (also True): one
+            for the means and one for the scales of each random tensor, and one for each adapted plain one.
+        momentum: beta.
+        kl_weight: what the KL in the inner loss is multiplied with.
+        samples: S.
+        adapt: regular expression; plain parameters whose whole name it matches move in the inner loop (random ones
+            always do), the others keep theta's value. None, or "" in configuration files: no plain parameter moves.
+        damped: step with $\alpha/(1 + \alpha c)$ for the means, where $c = \mathrm{kl\_weight}/(N\sigma_\theta^2)$ is
+            the curvature with which the KL pulls a mean back. Plain descent overshoots and diverges once
+            $\alpha c > 2$; this is the implicit (proximal) step on that quadratic, which cannot overshoot, and the
+            same step where $\alpha c \ll 1$.
     """
 
     steps: int = 5
@@ -64,29 +65,21 @@ class InnerLoop:
         learn = {"False": "no", "True": "per_tensor"}.get(str(self.learn_lr), self.learn_lr)
         object.__setattr__(self, "learn_lr", learn)
         if learn not in ("no", "one", "per_tensor"):
-            raise ValueError(f"learn_lr is 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
-        refuse_fraction("steps", self.steps, 0)
-        refuse_fraction("samples", self.samples, 1)
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr has to be a positive number, got {self.lr}")
+            raise ValueError(f"learn_lr must be 'no', 'one' or 'per_tensor' (or False, True), got {self.learn_lr!r}")
+        check_integer("steps", self.steps, 0)
+        check_integer("samples", self.samples, 1)
+        check_positive("lr", self.lr)
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum has to be at least 0 and less than 1, got {self.momentum}")
-        if not (math.isfinite(self.kl_weight) and self.kl_weight >= 0):
-            raise ValueError(f"kl_weight has to be at least 0, got {self.kl_weight}")
+            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum}")
+        check_not_negative("kl_weight", self.kl_weight)
         try:
             re.compile(self.adapt or "")
         except re.error as error:
             raise ValueError(f"adapt={self.adapt!r} is not a regular expression: {error}") from None
 
 
-def refuse_fraction(name: str, value: object, least: int) -> None:
-    """Raise unless a value is a whole number, and large enough."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} has to be a whole number, at least {least}; got {value!r}")
-
-
 class OuterWeights(NamedTuple):
-    """What each sum in the outer loss is multiplied with; zero leaves it out."""
+    """The factor of each sum in the outer loss; zero leaves it out."""
 
     support: float
     query: float
@@ -95,59 +88,59 @@ class OuterWeights(NamedTuple):
 
 
 class Objective(Protocol):
-    """How a task's outer loss is put together."""
+    """A task's outer loss: which sums it has, and with which factors."""
 
     @property
     def samples(self) -> int:
-        """Weight samples that expectations are a mean over."""
+        """Return the number of weight samples in each expectation."""
 
     @property
     def predictive(self) -> bool:
-        """Whether that mean is taken of an observation's likelihood, and not of its logarithm."""
+        """Return whether the mean over samples is of an observation's likelihood, and not of its logarithm."""
 
     @property
     def hyperprior(self) -> NormalGammaHyperprior | None:
-        """The prior over theta itself, if there is one."""
+        """Return the prior over theta itself, if there is one."""
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
-        """The factors for a task of this size."""
+        """Return the factors for a task of this size."""
 
 
 @dataclass(frozen=True)
 class QueryLoss:
-    r"""$\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, and nothing else; with S weight samples.
+    r"""The query set's loss $\frac{1}{N_Q} E_q[-\log p(Q|\phi)]$, with S weight samples.
 
-    Its minimum knows no uncertainty of the weights: a mean over q is never below its smallest value, so a point does at
+    Its minimum has no uncertainty of the weights: a mean over q is never below its smallest value, so a point does at
     least as well as any q, and sigma shrinks. ``predictive=True`` takes the mean over samples inside the logarithm,
     $\frac{1}{N_Q}\sum_n -\log\frac1S\sum_s p(y_n|\phi_s)$: the score of the forecast that will be made, which asks
     for as much spread as the errors have (the objective of VERSA, Gordon et al. 2019, equation 4). With one sample the
-    two are the same, so it needs more.
+    two are the same, so it needs at least two.
     """
 
     samples: int = 1
     predictive: bool = False
 
     def __post_init__(self) -> None:
-        refuse_fraction("samples", self.samples, 2 if self.predictive else 1)
+        check_integer("samples", self.samples, 2 if self.predictive else 1)
 
     @property
     def hyperprior(self) -> None:
-        """None: theta is free."""
+        """Return None: theta has no prior of its own."""
         return
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
-        """Only the query set counts."""
+        """Return the factors: only the query set counts."""
         return OuterWeights(support=0.0, query=1 / num_query, kl=0.0, hyperprior=0.0)
 
 
 @dataclass(frozen=True)
 class AmortizedELBO:
-    r"""The paper's objective, per observation ($N = N_S + N_Q$) and task (M tasks in all; Ravi & Beatson 2019, (3)):
+    r"""The objective of Ravi & Beatson 2019, equation 3, per observation ($N = N_S + N_Q$) and task (M in all):
 
     $$\frac1N\Big(E_q[-\log p(S, Q|\phi)] + KL(q_\lambda\|p_\theta) - \frac1M\log p(\theta)\Big)$$
 
-    Its mean over M tasks of N observations is the paper's sum divided by MN. A ``kl_weight`` other than 1 (annealing
-    uses it) multiplies the KL, and is not the paper's.
+    Its mean over M tasks of N observations is the paper's sum divided by MN. ``kl_weight`` multiplies the KL, for
+    annealing; the paper's is 1.
     """
 
     num_tasks: int
@@ -156,18 +149,17 @@ class AmortizedELBO:
     kl_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        refuse_fraction("num_tasks", self.num_tasks, 1)
-        refuse_fraction("samples", self.samples, 1)
-        if not (math.isfinite(self.kl_weight) and self.kl_weight >= 0):
-            raise ValueError(f"kl_weight has to be at least 0, got {self.kl_weight}")
+        check_integer("num_tasks", self.num_tasks, 1)
+        check_integer("samples", self.samples, 1)
+        check_not_negative("kl_weight", self.kl_weight)
 
     @property
     def predictive(self) -> bool:
-        """False: a bound on the evidence is a mean of logarithms."""
+        """Return False: a bound on the evidence is a mean of logarithms."""
         return False
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
-        """Every observation counts the same."""
+        """Return the factors: every observation counts the same."""
         share = 1 / (num_support + num_query)
         hyper = share / self.num_tasks if self.hyperprior is not None else 0.0
         return OuterWeights(support=share, query=share, kl=self.kl_weight * share, hyperprior=hyper)
@@ -175,12 +167,17 @@ class AmortizedELBO:
 
 @dataclass(frozen=True)
 class Problem:
-    """Network, likelihood, inner loop and outer loss: all that a meta-gradient depends on besides theta, task and
-    noise.
+    """All that a meta-gradient depends on besides theta, the task and the noise.
 
-    ``micro_batch``: observations that are run through the network at once; it bounds the activations' memory and
-    changes no result (beyond rounding). ``learn_trunk=False``: nobody asks for the gradient by the stages in front of
-    everything that is adapted; engines that can save a pass back through them return zeros for it.
+    Args:
+        network: the network with random weights.
+        likelihood: p(y | outputs).
+        inner: how a task is learned.
+        objective: the outer loss.
+        micro_batch: observations that are run through the network at once; it bounds the memory of activations and
+            changes no result beyond rounding.
+        learn_trunk: False if the gradient by the stages in front of everything that is adapted is not needed; engines
+            that can save a pass back through them return zeros for it.
     """
 
     network: BayesianNetwork
@@ -193,21 +190,21 @@ class Problem:
     def __post_init__(self) -> None:
         refuse_hidden_noise(self.network.module)
         if self.micro_batch is not None:
-            refuse_fraction("micro_batch", self.micro_batch, 1)
+            check_integer("micro_batch", self.micro_batch, 1)
         taken = {*self.likelihood.parameter_names} & {*self.network.plain_names, *self.network.layout.names}
         if taken:
             raise ValueError(
-                f"the network has a parameter called {taken.pop()!r}, a name that has another use; rename it"
+                f"the network has a parameter called {taken.pop()!r}, which the likelihood uses; rename it"
             )
         if self.inner.adapt not in (None, ".*") and not self.adapted_names:
             plain = ", ".join(self._plain_names) or "(none)"
             raise ValueError(
-                f"adapt={self.inner.adapt!r} matches none of the plain parameters, which are {plain}. The pattern has "
-                "to match a whole name; adapt=None says that no plain parameter moves"
+                f"adapt={self.inner.adapt!r} matches none of the plain parameters, which are {plain}. The pattern must "
+                "match a whole name; with adapt=None no plain parameter moves"
             )
 
     def initial(self, targets: Tensor, relative_sigma: float = 0.1) -> WeightDistribution:
-        """A theta to start from: the module's present values, a noise scale from the targets, the given step size."""
+        """Return a first theta: the module's present values, a noise scale from the targets, the given step size."""
         weights = self.network.initial(relative_sigma)
         plain = {**weights.plain, **self.likelihood.initial_parameters(targets.to(weights.mu))}
         if self.inner.learn_lr == "no":
@@ -220,7 +217,7 @@ class Problem:
 
     @cached_property
     def adapted_names(self) -> list[str]:
-        """Plain parameters that move in the inner loop, in an order of their own."""
+        """Names of the plain parameters that move in the inner loop, in a fixed order."""
         pattern = self.inner.adapt
         return [] if pattern is None else [name for name in self._plain_names if re.fullmatch(pattern, name)]
 
@@ -232,12 +229,12 @@ class Problem:
 
     @cached_property
     def trunk_stages(self) -> int:
-        """How many of the network's first stages hold no parameter that moves in the inner loop."""
+        """Number of the network's first stages that hold no parameter that moves in the inner loop."""
         moving = [name for name in self.network.plain_names if name in self.adapted_names]
         return first_stage_with(self.network.module, [*self.network.layout.names, *moving])
 
     def check_theta(self, theta: WeightDistribution) -> None:
-        """Raise unless theta belongs to this problem; every engine asks first (shapes and names only, no numbers)."""
+        """Raise unless theta has the names and shapes of this problem; every engine calls this first."""
         refuse_hidden_noise(self.network.module)  # modes may have changed
         refuse_batch_statistics(self.network.module)
         needed = {*self._plain_names}
@@ -257,58 +254,50 @@ class Problem:
             raise ValueError(f"theta.log_lr must have shape {expected} (learn_lr={self.inner.learn_lr!r}), got {found}")
 
     def check(self, task: Task) -> Task:
-        """The task in the types that the engines trust, or an error that says what is wrong with it."""
-        checked = {part: self.check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS}
-        self._check_repeatable(checked["support"].x[:2])
+        """Return the task in the types that the engines trust, or raise with what is wrong with it."""
+        support, query = (self.check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS)
+        self.network.check_repeatable(support.x[:2])
         if self.trunk_stages:
-            self._check_stages(checked["support"].x[:2])
-        return Task(checked["support"], checked["query"], task.name)
-
-    def _check_repeatable(self, x: Tensor) -> None:
-        """Refuse a network that gives two answers for the same weights: a replayed step would be another one."""
-        before = {name: value.clone() for name, value in self.network.constants.items()}
-        with torch.no_grad():
-            one, two = (self.network.run_part(Chain(self.network.module), {}, x) for _ in range(2))
-        changed = [name for name, value in self.network.constants.items() if not torch.equal(value, before[name])]
-        why = f"changes its buffers {changed}" if changed else "draws random numbers in forward"
-        if changed or not torch.allclose(one, two, rtol=1e-5, atol=1e-7, equal_nan=True):
-            raise ValueError(
-                f"the network gives two answers for the same weights and inputs: it {why}. Call .eval() on that part, "
-                "or leave it out: a step that is differentiated has to be repeatable"
-            )
-
-    def _check_stages(self, x: Tensor) -> None:
-        """Refuse a module whose stages, one after the other, are not its forward, also when adapted weights move."""
-        module = self.network.module
-        adapted = {*self.network.layout.names, *self.adapted_names}
-        moved = {name: 1.1 * p.detach() + 0.1 for name, p in module.named_parameters() if name in adapted}
-        whole, first, rest = Chain(module), Chain(module, 0, self.trunk_stages), Chain(module, self.trunk_stages)
-        with torch.no_grad():
-            expected = self.network.run_part(whole, moved, x)
-            found = self.network.run_part(rest, moved, self.network.run_part(first, {}, x))
-        if expected.shape != found.shape or not torch.allclose(expected, found, rtol=1e-4, atol=1e-6):
-            raise ValueError(
-                f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
-                "other has to be the same as calling the module"
-            )
+            moving = {*self.network.layout.names, *self.adapted_names}
+            self.network.check_stages(support.x[:2], self.trunk_stages, moving)
+        return Task(support, query, task.name)
 
     def check_examples(self, examples: Examples, what: str) -> Examples:
-        """Examples in the types that the engines trust, or an error that starts with ``what``."""
-        try:
-            x = checks.inputs(examples.x, dtype=self.network.dtype, device=self.network.device)
-            y = checks.as_tensor(examples.y, "y", device=self.network.device)
-            checks.same_length(x, y)
-            y = self.likelihood.check_targets(y, self.network.check_forward(x))
-            return Examples(x, checks.as_float(y, "y", self.network.dtype) if y.is_floating_point() else y)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{what}: {error}") from error
+        """Return examples in the types that the engines trust; an error starts with ``what``."""
+        return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what))
+
+
+class TaskChecker:
+    """Check the first task of every shape in full (the network is run on it), and the shapes and types of the others.
+
+    Numbers that are not finite pass: such a task is bad, and is skipped and counted where its loss is computed, so that
+    one damaged file does not end a training of hours.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._pair = PairChecker(problem.network, problem.likelihood)
+
+    def __call__(self, task: Task) -> Task:
+        """Return the task in the types that the engines trust."""
+        support, query = (self._tensors(getattr(task, part), f"{task.name}: {part}") for part in PARTS)
+        if not (self._pair.knows(support.x) and self._pair.knows(query.x)):
+            finite = [Examples(with_zeros(part.x), with_zeros(part.y)) for part in (support, query)]
+            self._problem.check(Task(finite[0], finite[1], task.name))
+        support = Examples(*self._pair(support.x, support.y, f"{task.name}: support", finite=False))
+        query = Examples(*self._pair(query.x, query.y, f"{task.name}: query", finite=False))
+        return Task(support, query, task.name)
+
+    @staticmethod
+    def _tensors(examples: Examples, what: str) -> Examples:
+        return Examples(as_plain_tensor(examples.x, f"{what} x"), as_plain_tensor(examples.y, f"{what} y"))
 
 
 PARTS = ("support", "query")
 
 
 class OuterTerms(NamedTuple):
-    """The outer loss in its parts, each with its factor: per observation, summed over nothing else."""
+    """The terms of the outer loss, each with its factor."""
 
     nll_support: Tensor
     nll_query: Tensor
@@ -317,7 +306,7 @@ class OuterTerms(NamedTuple):
 
     @property
     def total(self) -> Tensor:
-        """What is minimised."""
+        """The outer loss."""
         return self.nll_support + self.nll_query + self.kl + self.hyperprior
 
 
@@ -330,37 +319,37 @@ class InnerTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class MetaGradient:
-    """What an engine returns: the outer loss, its derivative by everything in theta, and the terms of both losses."""
+    """The outer loss of a task, its derivative by everything in theta, and the terms of both losses."""
 
     loss: Tensor
     grads: Parameters
     terms: OuterTerms
     inner: InnerTerms
     diagnostics: dict[str, float] = field(default_factory=dict)
-    """What an approximate engine has to say about itself."""
+    """Measures of an approximate engine's error."""
 
     def or_raise(self) -> "MetaGradient":
-        """Itself; a ``NonFinite`` in its place raises."""
+        """Return the gradient itself; ``NonFinite.or_raise`` raises."""
         return self
 
 
 @dataclass(frozen=True)
 class NonFinite:
-    """What an engine returns when a number is not finite: where it happened. The caller decides what to do."""
+    """The place where a number is not finite; engines return it in place of a gradient, and the caller decides."""
 
     task: str
     step: int | Literal["outer", "sweep", "data"]
-    """An inner step, the outer loss, the sweep back; or none of them: the task's own data were not finite."""
+    """An inner step, the outer loss, the backward sweep, or the task's own data."""
     term: str
     value: float
 
     def or_raise(self) -> NoReturn:
-        """Raise an error that says what happened, for callers who do not want to decide."""
+        """Raise FloatingPointError with what happened."""
         raise TrainingDiverged(str(self))
 
     def __str__(self) -> str:
         if self.step == "data":
-            return f"{self.task}: its {self.term} holds {self.value}; nothing of this task was used. Mend its data"
+            return f"{self.task}: its {self.term} holds {self.value}; nothing of this task was used. Repair its data"
         where = f"inner step {self.step}" if isinstance(self.step, int) else self.step
         return (
             f"{self.task}: the {self.term} became {self.value} ({where}); nothing of this task was used. A smaller "
@@ -369,24 +358,24 @@ class NonFinite:
 
 
 class Engine(Protocol):
-    """One way to differentiate through the inner loop. ``exact`` engines agree to rounding."""
+    """One way to differentiate through the inner loop. ``exact`` engines agree up to rounding."""
 
     @property
     def name(self) -> str:
-        """For tables and messages."""
+        """Return the name for tables and messages."""
 
     @property
     def exact(self) -> bool:
-        """Whether it returns the derivative itself, or an approximation of it."""
+        """Return whether the result is the derivative itself, and not an approximation."""
 
     def __call__(
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
-        """Outer loss of one task, its gradient, and its terms."""
+        """Return the outer loss of one task, its gradient, and its terms."""
 
 
 def refuse_hidden_noise(module: nn.Module) -> None:
-    """Raise if a layer draws random numbers of its own: a replayed step would differentiate another loss."""
+    """Raise if a layer draws random numbers: a replayed step would differentiate another loss."""
     for name, part in module.named_modules():
         noisy = isinstance(part, nn.modules.dropout._DropoutNd | nn.RReLU) and part.training
         if noisy and getattr(part, "p", 1.0) > 0:

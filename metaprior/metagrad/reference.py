@@ -1,15 +1,19 @@
-"""The inner loop written down as it is defined, differentiable from end to end by torch's own autograd.
+"""The inner loop as it is defined, differentiated by torch's own autograd: what the other engines are tested against.
 
-Nothing here knows of the closed forms, the replay or the trunk: it is what the other engines are held against.
+Nothing here uses the closed forms, the replayed gradients or the trunk.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from metaprior.metagrad.adaptation import first_non_finite, inner_terms
 from metaprior.metagrad.inner_step import Iterate
-from metaprior.metagrad.problem import OuterTerms, Problem
+from metaprior.metagrad.problem import MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.sweep import checked
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.tasks.task import Examples, Task
@@ -28,7 +32,7 @@ def distribution(lambda_: Parameters, theta: WeightDistribution) -> WeightDistri
 
 
 def nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
-    """E_q[-log p(examples | phi)], summed over examples, a mean over samples."""
+    """Return E_q[-log p(examples | phi)], summed over examples, as a mean over samples."""
     total = torch.zeros_like(q.mu[0])
     for number in range(samples):
         phi = q.sample(noise.at(sample=number).normal(q.mu))
@@ -37,7 +41,7 @@ def nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Nois
 
 
 def predictive_nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
-    """-log of the mean over samples of each example's likelihood, summed over examples."""
+    """Return -log of the mean over samples of each example's likelihood, summed over examples."""
     log_p = []
     for number in range(samples):
         phi = q.sample(noise.at(sample=number).normal(q.mu))
@@ -48,8 +52,8 @@ def predictive_nll(problem: Problem, q: WeightDistribution, examples: Examples, 
 def inner_loss(
     problem: Problem, q: WeightDistribution, theta: WeightDistribution, support: Examples, noise: Noise
 ) -> Terms:
-    """L_S(lambda, theta), per observation."""
-    weight = problem.inner.kl_weight  # zero for a point prior, whose KL is no number
+    """Return L_S(lambda, theta), per observation."""
+    weight = problem.inner.kl_weight  # zero for a point prior, whose KL is infinite
     kl = weight * kl_divergence(q, theta) if weight else torch.zeros_like(q.mu[0])
     data = nll(problem, q, support, noise, problem.inner.samples)
     return Terms(data / support.size, kl / support.size)
@@ -58,7 +62,7 @@ def inner_loss(
 def outer_loss(
     problem: Problem, q: WeightDistribution, theta: WeightDistribution, task: Task, noise: Noise
 ) -> OuterTerms:
-    """The outer loss at lambda^(K)."""
+    """Return the outer loss at lambda^(K)."""
     objective, noise = problem.objective, noise.fork("outer").at(step=0)
     factors = objective.weights(task.support.size, task.query.size)
     zero = torch.zeros_like(q.mu[0])
@@ -108,3 +112,106 @@ def gradient_of(loss: Tensor, leaves: WeightDistribution) -> Parameters:
     grads = torch.autograd.grad(loss, leaves.tensors(), materialize_grads=True)
     # Copies: autograd may hand out one tensor for two inputs.
     return Parameters.from_named({name: grad.clone() for name, grad in zip(leaves.named(), grads, strict=True)})
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """Reverse mode through everything, as in other libraries: K graphs at once, also with micro-batches."""
+
+    name: str = "unrolled"
+    exact: bool = True
+
+    @torch.enable_grad()
+    def __call__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
+    ) -> MetaGradient | NonFinite:
+        """Return the outer loss of one task, its gradient, and its terms."""
+        problem.check_theta(theta)
+        leaves = leaves_of(theta)
+        iterate, inner = start(problem, leaves), list[Terms]()
+        for number in range(problem.inner.steps):
+            iterate, terms = step(problem, iterate, leaves, task.support, noise.at(step=number))
+            if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+                return failure
+            inner.append(terms)
+        outer = outer_loss(problem, distribution(iterate.lambda_, leaves), leaves, task, noise)
+        return _result(outer, gradient_of(outer.total, leaves), inner, task)
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """Reverse mode one step at a time: the path is stored, each step is run again with a graph and differentiated.
+
+    One graph at once, and two (with momentum four) vectors of D numbers stored for each step.
+    """
+
+    name: str = "checkpointed"
+    exact: bool = True
+
+    @torch.enable_grad()
+    def __call__(
+        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
+    ) -> MetaGradient | NonFinite:
+        """Return the outer loss of one task, its gradient, and its terms."""
+        problem.check_theta(theta)
+        path, inner = [_leaf(start(problem, theta))], list[Terms]()
+        for number in range(problem.inner.steps):
+            after, terms = step(problem, path[-1], theta, task.support, noise.at(step=number))
+            if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+                return failure
+            path.append(_leaf(after))
+            inner.append(terms)
+            del after
+        leaves, last = leaves_of(theta), path.pop()
+        outer = outer_loss(problem, distribution(last.lambda_, leaves), leaves, task, noise)
+        total, v = _pull_back([outer.total], [torch.ones_like(outer.total)], last, leaves)
+        outer = _detached(outer)
+        for number in reversed(range(problem.inner.steps)):
+            before, leaves = path.pop(), leaves_of(theta)
+            after, _ = step(problem, before, leaves, task.support, noise.at(step=number))
+            own, v = _pull_back(_tensors(after), _tensors(v), before, leaves)
+            total = total.zip_map(torch.add, own)
+            del before, after
+        moved = v.lambda_  # lambda^(0) is theta
+        plain = {name: grad + moved.plain[name] if name in moved.plain else grad for name, grad in total.plain.items()}
+        return _result(
+            outer, total.replace(mu=total.mu + moved.mu, rho=total.rho + moved.rho, plain=plain), inner, task
+        )
+
+
+def _result(outer: OuterTerms, grads: Parameters, inner: Sequence[Terms], task: Task) -> MetaGradient | NonFinite:
+    outer = _detached(outer)
+    of_steps = inner_terms([terms.nll for terms in inner], [terms.kl for terms in inner], 1.0, grads.mu)
+    return checked(MetaGradient(outer.total, grads, outer, of_steps), task.name)
+
+
+def _detached(terms: OuterTerms) -> OuterTerms:
+    return OuterTerms(*(term.detach() for term in terms))
+
+
+def _pull_back(
+    outputs: list[Tensor], cotangents: list[Tensor], before: Iterate, theta: WeightDistribution
+) -> tuple[Parameters, Iterate]:
+    """Return the cotangents of theta and of the iterate before a step."""
+    inputs = _tensors(before)
+    grads = torch.autograd.grad(outputs, [*inputs, *theta.tensors()], cotangents, materialize_grads=True)
+    names, middle = before.lambda_.named(), len(inputs) // 2
+    parts = (grads[:middle], grads[middle : len(inputs)])
+    lambda_, velocity = (Parameters.from_named(dict(zip(names, part, strict=True))) for part in parts)
+    own = Parameters.from_named(dict(zip(theta.named(), grads[len(inputs) :], strict=True)))
+    return own, Iterate(lambda_, velocity)
+
+
+def _tensors(iterate: Iterate) -> list[Tensor]:
+    return [tensor for part in iterate if part is not None for tensor in part.tensors()]
+
+
+def _leaf(iterate: Iterate) -> Iterate:
+    def cut(part: Parameters) -> Parameters:
+        return part.map(lambda value: value.detach().requires_grad_())
+
+    return Iterate(cut(iterate.lambda_), None if iterate.velocity is None else cut(iterate.velocity))
+
+
+unrolled = Unrolled()
+checkpointed = Checkpointed()

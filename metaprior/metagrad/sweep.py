@@ -1,14 +1,13 @@
-r"""Forward through the inner loop, backward through its steps, in weight space (the engine behind most engines).
+r"""Forward through the inner loop, backward through its steps, in weight space; most engines are values of ``Sweep``.
 
 With v the derivative of the outer loss by $\lambda^{(k+1)}$ and z that by the velocity, one step back is
 
 $$a = z - \alpha v, \qquad v \leftarrow v + (\partial G/\partial\lambda)^T a, \qquad z \leftarrow \beta a, \qquad
 \bar\theta \leftarrow \bar\theta + (\partial G/\partial\theta)^T a,$$
 
-where G is the inner gradient. All of it is elementwise but one product of the data loss's Hessian with a vector of D
-numbers. What is
-stored is one gradient of D numbers for each step: noise is replayed from its index, and $\lambda^{(k)}$ is rebuilt
-from theta and the stored gradients.
+where G is the inner gradient. All of it is elementwise except one product of the data loss's Hessian with a vector of D
+numbers. One gradient of D numbers is stored for each step: noise is replayed from its index, and $\lambda^{(k)}$ is
+rebuilt from theta and the stored gradients.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import Adaptation, Record, first_non_finite, inner_terms
+from metaprior.metagrad.adaptation import (
+    Adaptation,
+    Cotangents,
+    Record,
+    differentiate_outer_loss,
+    first_non_finite,
+    inner_terms,
+)
+from metaprior.metagrad.data_loss import HessianProduct
 from metaprior.metagrad.inner_step import (
     DataGradient,
     Direction,
@@ -28,9 +35,7 @@ from metaprior.metagrad.inner_step import (
     parts,
     sample,
 )
-from metaprior.metagrad.outer import Cotangents, differentiate_outer_loss
 from metaprior.metagrad.problem import InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
-from metaprior.metagrad.products import HessianProduct
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import Parameters, WeightDistribution
@@ -38,22 +43,27 @@ from metaprior.weights import Parameters, WeightDistribution
 
 @dataclass(frozen=True)
 class Sweep:
-    """An engine: how to multiply with the Hessian, how many of the last steps to differentiate, and how many to keep.
+    """An engine that sweeps back over the inner steps.
 
-    Steps whose graph is kept need no second forward pass and no replay, and as much memory as a graph takes.
+    Args:
+        name: for tables and messages.
+        exact: whether the result is the derivative itself.
+        product: how to multiply with the Hessian.
+        through: how many of the last steps to differentiate; None: all.
+        keep: of how many of the last steps to keep the graph; they need no second forward pass and no replay, and the
+            memory of their graphs.
     """
 
     name: str
     exact: bool
     product: HessianProduct
     through: int | None = None
-    """None: all steps."""
     keep: int = 0
 
     def __call__(
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
-        """Outer loss of one task, its gradient, and its terms."""
+        """Return the outer loss of one task, its gradient, and its terms."""
         outcome = self._run(Adaptation(problem, theta, task, [noise], keep_trunk=self.keep > 0))
         if isinstance(outcome, NonFinite):
             return outcome
@@ -63,7 +73,7 @@ class Sweep:
     def stacked(
         self, problem: Problem, theta: WeightDistribution, stack: Task, noises: Sequence[Noise]
     ) -> tuple[OuterTerms, InnerTerms, Parameters]:
-        """The same for tasks of equal shapes, stacked along a new first axis, in one vectorised program.
+        """Return terms and gradients of tasks that are stacked along a new first axis, by one vectorised program.
 
         Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
         trunk's gradient is the mean over tasks.
@@ -88,7 +98,7 @@ class Sweep:
 
 
 class Path:
-    """The steps of an inner loop, from step ``first`` on in a form that can be walked back."""
+    """The steps of an inner loop; from step ``first`` on they can be rewound."""
 
     def __init__(self, run: Adaptation, first: int, keep: int) -> None:
         self.first, self.steps = first, run.problem.inner.steps
@@ -99,7 +109,7 @@ class Path:
         self._snapshots: dict[int, Iterate] = {}
 
     def walk(self) -> InnerTerms | NonFinite:
-        """All steps forward."""
+        """Take all steps, and return the terms of the inner loss."""
         nlls, kls, run = [], [], self._run
         for step in range(self.steps):
             if step == self.first > 0:
@@ -115,7 +125,7 @@ class Path:
         return inner_terms(nlls, kls, run.w, run.theta.mu)
 
     def rewind(self, step: int) -> Record:
-        """Bring ``iterate`` back to what it was before a step, and hand out the step's record for good."""
+        """Set ``iterate`` to what it was before a step, and return the step's record, which is forgotten."""
         record = self._records.pop(step)
         if record.before is not None:
             self.iterate = record.before
@@ -124,11 +134,11 @@ class Path:
         return record
 
     def _replay(self, step: int) -> None:
-        """Rebuild lambda^(step) from the nearest earlier state that is known, by the recorded gradients."""
+        """Rebuild lambda^(step) from the nearest earlier snapshot (or theta) and the recorded gradients."""
         self._snapshots = {known: iterate for known, iterate in self._snapshots.items() if known <= step}
         base = max(self._snapshots, default=0)
         self.iterate.copy_(self._snapshots[base] if self._snapshots else self._run.start())
-        # A snapshot (mu and rho, and their velocity) takes the room that used gradients leave, and no more.
+        # Snapshots (mu and rho, and their velocity) take at most the memory that used gradients have freed.
         vectors = 4 if self.iterate.velocity is not None else 2
         room = vectors * (len(self._snapshots) + 1) <= self.steps - 1 - step
         halfway = (base + step) // 2
@@ -139,7 +149,7 @@ class Path:
 
 
 def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: HessianProduct) -> None:
-    """Take the cotangents from lambda^(K) back to the path's first step."""
+    """Pull the cotangents back from lambda^(K) to the path's first step."""
     v, momentum = cotangents.v, run.problem.inner.momentum
     z = v.zeros() if momentum else None
     for step in reversed(range(path.first, path.steps)):
@@ -171,7 +181,7 @@ def _add_descent(z: Parameters, v: Parameters, run: Adaptation) -> None:
 
 
 def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, cotangents: Cotangents) -> None:
-    r"""Steps in front of the path: their moves $-\alpha\sum m = \lambda - \theta$ count as constants times alpha."""
+    r"""Collect from the steps before the path: $\lambda - \theta = -\alpha\sum m$, with the sum taken as constant."""
     if run.sizes.learned is None and not run.sizes.damped:
         return
     for part in parts(state.mu):
@@ -222,7 +232,7 @@ def _add_products(
     into: list[Tensor],
     cotangents: Cotangents,
 ) -> None:
-    """Hessian times direction at the weight sample with index (step, number), over the support set's micro-batches."""
+    """Add Hessian times direction at the weight sample with index (step, number), over the support set."""
     graphs = record.graphs[index[1]] if record.graphs else None
     noise = run.noise(record, *index)
     factor = 1 / (run.data.observations("support") * run.problem.inner.samples)
@@ -239,7 +249,7 @@ def _add_products(
 
 
 def collect_gradient(run: Adaptation, cotangents: Cotangents) -> Parameters:
-    """By everything in theta: lambda^(0) is theta."""
+    """Return the derivative by everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
     stack = run.data.stack
     plain = {**v.plain, **cotangents.fixed.by_name(stack)}
@@ -257,7 +267,7 @@ def _zeros(like: Tensor, stack: tuple[int, ...]) -> Tensor:
 
 
 def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
-    """The value, or the place of the first number in it that is not finite."""
+    """Return the value, or the place of the first number in it that is not finite."""
     terms = value.terms._asdict()
     if failure := first_non_finite(terms, name, "outer"):
         return failure

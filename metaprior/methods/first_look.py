@@ -9,11 +9,10 @@ from torch import Tensor
 
 from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import NotFinite
-from metaprior.metagrad.problem import Problem
+from metaprior.metagrad.problem import Problem, TaskChecker
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, task_at
 from metaprior.tasks.units import TargetUnits
-from metaprior.training.door import Door
 
 FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
 """Tasks whose targets give the units and the first noise scale; fewer if they have this many numbers."""
@@ -35,7 +34,7 @@ class FirstLook(NamedTuple):
 
 def first_look(problem: Problem, tasks: Tasks, least: int, *, seed: int, standardize: bool) -> FirstLook:
     """Return the first tasks of a training, at least ``least``; ``problem`` is in the user's units."""
-    check, first, given, numbers = Door(problem), list[Task](), list[Task](), 0
+    check, first, given, numbers = TaskChecker(problem), list[Task](), list[Task](), 0
     while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
         given.append(task_at(tasks, len(first), seed))
         first.append(check(given[-1]))
@@ -47,7 +46,7 @@ def first_look(problem: Problem, tasks: Tasks, least: int, *, seed: int, standar
     if not len(targets):
         raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
     scale = TargetScale.standardising(targets)
-    check = Door(replace(problem, likelihood=problem.likelihood.in_units_of(scale.scale)))
+    check = TaskChecker(replace(problem, likelihood=problem.likelihood.in_units_of(scale.scale)))
     return FirstLook([check(TargetUnits(scale, True).task(task)) for task in given], scale, scalar)
 
 

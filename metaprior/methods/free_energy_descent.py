@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior.checks import check_integer, check_positive, check_share
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE, Likelihood
@@ -123,15 +123,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "samples", "patience"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name} has to be a whole number, at least 1, got {value!r}")
-        if not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"lr has to be a positive number, got {self.lr}")
+            check_integer(name, getattr(self, name), 1)
+        check_positive("lr", self.lr)
         if self.weighting not in MINIBATCH_SHARES:
             raise ValueError(f"unknown weighting {self.weighting!r}; known are {', '.join(MINIBATCH_SHARES)}")
-        if not 0 <= self.kl_warmup <= 1:
-            raise ValueError(f"kl_warmup is a fraction of the training and has to lie in 0..1, got {self.kl_warmup}")
+        check_share("kl_warmup", self.kl_warmup)
 
     @property
     def warmup_epochs(self) -> float:

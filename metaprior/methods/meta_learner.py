@@ -20,7 +20,8 @@ from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import adapt
-from metaprior.metagrad.planner import Memory, Way, bytes_of
+from metaprior.metagrad.memory import Memory, bytes_of
+from metaprior.metagrad.planner import Way
 from metaprior.metagrad.problem import (
     AmortizedELBO,
     Engine,

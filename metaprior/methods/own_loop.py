@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior.checks import check_integer
 from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
-from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
-from metaprior.metagrad.problem import AmortizedELBO, Problem, refuse_fraction
+from metaprior.metagrad.meta_batch import MetaBatch, Stacker, meta_gradient
+from metaprior.metagrad.problem import AmortizedELBO, Problem, TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
 from metaprior.tasks.task import Task
-from metaprior.training.door import Door
 from metaprior.training.epoch import Summary, refuse_nothing_learned
-from metaprior.training.gradient_choice import GradientChoice, Stacker, choose_gradient
-from metaprior.training.phases import Phase
+from metaprior.training.gradient_choice import GradientChoice, choose_gradient
+from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
 from metaprior.weights import WeightDistribution
 
@@ -65,7 +65,7 @@ def meta_train_one_epoch(
     Raises:
         TrainingDiverged: if no task of the epoch had a finite gradient.
     """
-    refuse_fraction("meta_batch", meta_batch, 1)
+    check_integer("meta_batch", meta_batch, 1)
     if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end
         raise ValueError(
             f"tasks must have an end, but {type(tasks).__name__} has none; try [tasks[i] for i in range(9)]"
@@ -120,8 +120,7 @@ def _number_of(tasks: Iterable[Task], num_tasks: int | None, learner: MetaLearne
 
 
 def _batches(problem: Problem, tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
-    door = Door(problem)
-    rest = map(door, tasks)
+    rest = map(TaskChecker(problem), tasks)
     while batch := list(islice(rest, size)):
         yield batch
 

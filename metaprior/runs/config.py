@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from metaprior.checks import check_integer
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import LIKELIHOODS
-from metaprior.metagrad.planner import Memory, bytes_of
-from metaprior.metagrad.problem import InnerLoop, refuse_fraction
+from metaprior.metagrad.memory import Memory, bytes_of
+from metaprior.metagrad.problem import InnerLoop
 from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.registry import Registry
@@ -47,7 +48,7 @@ class Meta(MetaTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_fraction("outer_samples", self.outer_samples, 1)
+        check_integer("outer_samples", self.outer_samples, 1)
         if not 0 <= self.relative_sigma < float("inf"):
             raise ValueError(f"relative_sigma has to be at least 0, got {self.relative_sigma}")
 
@@ -81,10 +82,10 @@ class Evaluate:
 
     def __post_init__(self) -> None:
         for name, least in (("tasks", 1), ("samples", 2), ("every", 1), ("patience", 0)):
-            refuse_fraction(name, getattr(self, name), least)
+            check_integer(name, getattr(self, name), least)
         for name in ("shots", "adaptation_steps"):
             for value in getattr(self, name):
-                refuse_fraction(name, value, 0)
+                check_integer(name, value, 0)
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ class Run:
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
-        refuse_fraction("threads", self.threads, 1)
-        refuse_fraction("checkpoint_every", self.checkpoint_every, 1)
+        check_integer("threads", self.threads, 1)
+        check_integer("checkpoint_every", self.checkpoint_every, 1)
         bytes_of(self.memory)
 
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_integer
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 
@@ -12,10 +13,7 @@ from metaprior.tasks.task import Examples, Task
 def check_counts(**counts: object) -> None:
     """Raise unless every value is an integer of at least 1."""
     for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise TypeError(f"{name} must be an integer, got {count!r}")
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
+        check_integer(name, count, 1)
 
 
 def check_noise(noise: float) -> None:

@@ -36,7 +36,7 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
     ``hang_after``: seconds after which a process that does not answer is named, and the others stop.
     """
     if not hang_after > 0:
-        raise ValueError(f"hang_after has to be a positive number of seconds, got {hang_after}")
+        raise ValueError(f"hang_after must be a positive number of seconds, got {hang_after}")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         with use_team(Team()) as team:
             yield team

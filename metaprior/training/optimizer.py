@@ -1,4 +1,9 @@
-"""AdamW on theta: means and plain parameters in one group, everything that is a scale in the other."""
+"""What moves theta: AdamW, its state sharded over processes, and the average of the iterates.
+
+AdamW treats every number by itself, so a part of theta can be moved without the rest (ZeRO's first stage, Rajbhandari
+et al. 2020). Sharded, a process holds the moments of its part alone; theta itself is whole on every process, because
+every task needs all of it.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,13 +12,17 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.problem import Problem
+from metaprior.team import current_team
 from metaprior.training.settings import MetaTraining
-from metaprior.training.shards import Whole
 from metaprior.weights import PLAIN, Parameters, WeightDistribution
 
 MEANS, SCALES = "means", "scales"
 STEP = "step"
 """AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
+SMALLEST = 2**12
+"""Numbers from which a tensor is divided; smaller ones every process moves by itself, all in the same way."""
+ALIGNED = 64
+"""Parts begin at multiples of so many numbers: an operation on a part then rounds as that on the whole does."""
 
 
 def movable_copy(theta: WeightDistribution) -> WeightDistribution:
@@ -30,10 +39,59 @@ def groups_of(problem: Problem, theta: WeightDistribution) -> dict[str, list[str
     return {MEANS: means, SCALES: [*scales, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
 
 
-class ThetaOptimizer:
-    """Fresh AdamW. Scales are not decayed: a decayed rho or log step size would drift to a value nobody chose."""
+class Unsharded:
+    """A process that holds everything."""
 
-    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Whole) -> None:
+    def part(self, tensor: Tensor) -> Tensor:
+        """Return what is held of a contiguous tensor, in the same memory."""
+        return tensor
+
+    def join(self, tensor: Tensor) -> None:
+        """Update a tensor after every process has changed its part of it."""
+
+    def whole(self, part: Tensor, like: Tensor) -> Tensor:
+        """Return a tensor from its parts."""
+        return part
+
+
+class Sharded(Unsharded):
+    """A process that holds a part of every large tensor. All processes call every method together."""
+
+    def __init__(self) -> None:
+        self._team = current_team()
+
+    def part(self, tensor: Tensor) -> Tensor:
+        """Return what is held of a contiguous tensor, flat and in the same memory."""
+        return self._parts(tensor)[self._team.rank]
+
+    def join(self, tensor: Tensor) -> None:
+        """Update a tensor after every process has changed its part of it."""
+        if tensor.numel() >= SMALLEST:
+            self._team.exchange_(self._parts(tensor))
+
+    def whole(self, part: Tensor, like: Tensor) -> Tensor:
+        """Return a tensor from its parts."""
+        tensor = torch.empty_like(like, requires_grad=False)
+        self.part(tensor).copy_(part)
+        self.join(tensor)
+        return tensor
+
+    def _parts(self, tensor: Tensor) -> list[Tensor]:
+        """Return every rank's part; a small tensor is everybody's. Later parts may be shorter, or empty."""
+        flat, size = tensor.detach().view(-1), self._team.size
+        if tensor.numel() < SMALLEST:
+            return [flat] * size
+        length = -(-len(flat) // (size * ALIGNED)) * ALIGNED
+        return [flat[rank * length : (rank + 1) * length] for rank in range(size)]
+
+
+class ThetaOptimizer:
+    """AdamW with two groups: means and plain parameters, and everything that is a scale.
+
+    Scales are not decayed: a decayed rho or log step size would drift to a value nobody chose.
+    """
+
+    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Unsharded) -> None:
         groups = groups_of(problem, theta)
         learned = {name for names in groups.values() for name in names}
         self._theta = {name: tensor for name, tensor in theta.named().items() if name in learned}
@@ -48,7 +106,7 @@ class ThetaOptimizer:
         self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
     def descend(self, grads: Parameters, learning_rates: Mapping[str, float], clip: float) -> dict[str, float]:
-        """One step along the gradients, each group's norm clipped; returns the norms before clipping.
+        """Take one step along the gradients, each group's norm clipped, and return the norms before clipping.
 
         A group without a learning rate is left alone, and so are its moments.
         """
@@ -67,13 +125,13 @@ class ThetaOptimizer:
         return norms
 
     def moments(self) -> Iterator[tuple[str, Tensor]]:
-        """The optimiser's own tensors, named after theta's, whole."""
+        """Iterate over the optimiser's own tensors, named after theta's, whole."""
         for name, held in self._held.items():
             for part, value in self._adam.state.get(held, {}).items():
                 yield f"{name}/{part}", value if part == STEP else self._shards.whole(value, self._theta[name])
 
     def restore_moments(self, saved: Mapping[str, Tensor]) -> None:
-        """Put back what ``moments`` gave."""
+        """Set the moments to what ``moments`` gave."""
         for key, value in saved.items():
             name, part = key.rsplit("/", 1)
             here = value.to(self._theta[name].device)
@@ -82,9 +140,37 @@ class ThetaOptimizer:
 
 
 def _clip(grads: Sequence[Tensor], clip: float) -> float:
-    """Shrink gradients in place to a norm of ``clip``, if theirs is larger; returns what it was."""
+    """Shrink gradients in place to a norm of ``clip``, if theirs is larger, and return their norm before."""
     norm = torch.nn.utils.get_total_norm(grads)
     factor = (clip / (norm + 1e-6)).clamp(max=1.0)
     for grad in grads:
         grad *= factor
     return float(norm)
+
+
+class Average:
+    r"""Running average of theta's means and plain parameters, for a learning rate that does not fall.
+
+    $$\bar\theta_t = \bar\theta_{t-1} + \frac{\theta_t - \bar\theta_{t-1}}{1 + s\,(t - 1)}$$
+
+    Steps of constant length keep wandering around a minimum, and their mean lies nearer to it than any of them (Polyak
+    & Juditsky 1992), at any time. Iterate i of t has a weight of about $(i/t)^{1/s - 1}$ (Shamir & Zhang 2013, "SGD for
+    non-smooth optimization"): what lies much further back than the ``share`` s of the steps so far is forgotten. A
+    share of 1 is the mean of all, and towards 0 it becomes the last iterate. Rho, which a warm start does not move, is
+    theta's.
+    """
+
+    def __init__(self, theta: WeightDistribution, share: float) -> None:
+        self.share = share
+        self.theta = theta.detached().replace(rho=theta.rho.detach())
+
+    def add(self, theta: WeightDistribution, count: int) -> None:
+        """Add one more iterate, the ``count``-th."""
+        weight, latest = 1 / (1 + self.share * (count - 1)), theta.named()
+        for name, value in self.tensors.items():
+            value.lerp_(latest[name].detach(), weight)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The averaged tensors, by name."""
+        return {name: value for name, value in self.theta.named().items() if name != "rho"}

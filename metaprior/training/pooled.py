@@ -1,4 +1,4 @@
-r"""Plain training on pooled tasks: what the warm start does, and what a practitioner without meta-learning would do.
+r"""Plain training on pooled tasks: the warm start, and what one would do without meta-learning.
 
 $\frac1N\sum_n -\log p(y_n | \mu, \text{plain})$ over the support and query sets of several tasks together: no inner
 loop, no noise, sigma plays no part.
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.adaptation import damage, first_non_finite
-from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, nothing
+from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, no_mean
 from metaprior.metagrad.problem import OuterTerms, Problem
 from metaprior.tasks.task import Task
 from metaprior.weights import Parameters, WeightDistribution
 
 
 def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
-    """The loss and its gradient, summed over observations and not yet looked at: whether a pool is finite is known when
-    all of it is there. The gradient by scales of theta is zero.
+    """Return the loss and its gradient, summed over observations; the gradient by scales of theta is zero.
 
-    A task whose data are not finite is left out, and named among the failures.
+    A task whose data are not finite is left out, and named among the failures. Whether the sums are finite is checked
+    by ``mean_of_pool``, when all ranks' sums are added.
     """
     damages = [damage(task) for task in tasks]
     damaged = tuple(filter(None, damages))
@@ -45,14 +45,14 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
 
 
 def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
-    """The mean over observations, as a meta-batch. If it is not finite all tasks failed: nobody knows which it was."""
+    """Return the mean over observations as a meta-batch; if it is not finite, all its tasks count as failed."""
     batch = sums.mean(theta)
     if not batch.count:
         return batch
     grads = {f"gradient by {name}": grad for name, grad in batch.grads.named().items() if name != "rho"}
     named = {"pooled nll": batch.loss, **grads}
     if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
-        return nothing(theta, [*batch.failures, *[failure] * batch.count])
+        return no_mean(theta, [*batch.failures, *[failure] * batch.count])
     return batch
 
 

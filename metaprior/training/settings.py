@@ -1,40 +1,48 @@
-"""What can be chosen about a meta-training, in one place."""
+"""The settings of a meta-training, and what follows from them for each step: phase, learning rates, KL weight.
+
+Everything is a function of the number of steps done, so nothing of it needs to be stored. A training has up to three
+phases: a warm start on pooled tasks, then the scales alone (step sizes, sigma, noise), then everything.
+"""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from metaprior.metagrad.problem import refuse_fraction
+from metaprior.checks import check_integer, check_not_negative, check_positive, check_share
+from metaprior.metagrad.problem import AmortizedELBO, Problem
+
+FIRST_STEPS = 10
+"""Steps over which the learning rates rise: Adam's first steps are of full size, whatever the gradient."""
 
 
 @dataclass(frozen=True)
 class MetaTraining:
-    """How theta is learned. The defaults are meant to work without tuning.
+    """How theta is learned. The defaults work without tuning in most cases.
 
     Args:
-        epochs: of meta-training, after the warm start.
+        epochs: epochs of meta-training, after the warm start.
         tasks_per_epoch: tasks drawn in an epoch.
         meta_batch: tasks whose gradients are averaged in a step.
-        lr: AdamW's learning rate of the means and of the plain network parameters.
-        scale_lr: of everything that is a scale: sigma, step sizes, noise.
-        weight_decay: of the means and plain network parameters; scales are never decayed.
-        grad_clip_norm: largest norm of the gradient, of the means and of the scales each.
+        lr: AdamW's learning rate for the means and the plain network parameters.
+        scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
+        weight_decay: weight decay of the means and plain network parameters; scales are never decayed.
+        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales.
         schedule: how the learning rates fall: "cosine" (to zero at the end), "plateau" (halved when the validation
-            score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, takes an
+            score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, uses an
             epoch's mean loss), "constant".
         plateau_patience: see ``schedule``.
         warm_start: steps of plain training on pooled tasks before any meta-step: sigma plays no part, and the support
             and query sets of ``meta_batch`` tasks are one batch.
-        warm_start_lr: the learning rate of these steps, falling to zero along a cosine, unless
-        warm_start_average: is above 0: then it does not fall, and the warm start ends with the average over about this
-            share of its steps, the last ones (0.03 in the configurations that come with the package).
+        warm_start_lr: the learning rate of these steps; it falls to zero along a cosine if warm_start_average is 0.
+        warm_start_average: above 0, warm_start_lr does not fall, and the warm start ends with the average over about
+            this share of its steps, the last ones (0.03 in the configurations that come with the package).
         scales_first: share of the meta-steps in which only scales move (step sizes, sigma, noise), before the means.
-        kl_warmup: share of the meta-steps over which the KL's weight rises from zero to what it is.
+        kl_warmup: share of the meta-steps over which the KL's weight rises from zero to its value.
         search_step_size: where step sizes are learned, find a common first one by trying ``inner.lr`` and others.
-        balance_step_sizes: in this search, let every tensor's step size be the common one divided by the size of its
-            gradients on some tasks (and their mean size be the common one). Worth it where layers are unlike and the
-            means are trained already; needs ``inner.learn_lr="per_tensor"``.
-        pretrained: the means are trained already (the module was given with its weights), as after a warm start.
+        balance_step_sizes: in this search, divide every tensor's step size by the size of its gradients on some tasks
+            (so that their mean is the common one). Useful where layers differ much and the means are trained already;
+            needs ``inner.learn_lr="per_tensor"``.
+        pretrained: whether the means are trained already (the module was given with its weights).
         most_bad_tasks: stop after this many tasks in a row without a finite gradient.
     """
 
@@ -59,42 +67,35 @@ class MetaTraining:
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
-            refuse_fraction(name, getattr(self, name), least)
+            check_integer(name, getattr(self, name), least)
         for name in ("lr", "scale_lr", "grad_clip_norm", "warm_start_lr"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} has to be a positive number, got {value}")
-        for name in ("scales_first", "kl_warmup"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share of the meta-steps, between 0 and 1; got {getattr(self, name)}")
-        if not 0 <= self.warm_start_average <= 1:
-            found = self.warm_start_average
-            raise ValueError(f"warm_start_average is a share of the warm start's steps, between 0 and 1; got {found}")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
-            raise ValueError(f"weight_decay has to be at least 0, got {self.weight_decay}")
+            check_positive(name, getattr(self, name))
+        for name in ("scales_first", "kl_warmup", "warm_start_average"):
+            check_share(name, getattr(self, name))
+        check_not_negative("weight_decay", self.weight_decay)
         if self.balance_step_sizes and not self.search_step_size:
-            raise ValueError("balance_step_sizes belongs to the search for step sizes, and search_step_size is off")
+            raise ValueError("balance_step_sizes needs search_step_size=True: it is a part of that search")
         if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule is one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
 
     @property
     def starts_warm(self) -> bool:
-        """Whether meta-training starts from means that know something."""
+        """Whether meta-training starts from trained means."""
         return self.pretrained or self.warm_start > 0
 
     @property
     def steps_per_epoch(self) -> int:
-        """Meta-steps in an epoch."""
+        """Number of meta-steps in an epoch."""
         return math.ceil(self.tasks_per_epoch / self.meta_batch)
 
     @property
     def meta_steps(self) -> int:
-        """Meta-steps in all."""
+        """Number of meta-steps in all."""
         return self.epochs * self.steps_per_epoch
 
     @property
     def steps(self) -> int:
-        """Steps in all, the warm start included."""
+        """Number of steps in all, the warm start included."""
         return self.warm_start + self.meta_steps
 
 
@@ -108,3 +109,57 @@ _COUNTS = {
     "most_bad_tasks": 1,
 }
 FIELDS = tuple(field.name for field in fields(MetaTraining))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of the training, from step ``start`` up to ``stop``."""
+
+    name: Literal["warm start", "scales", "everything"]
+    start: int
+    stop: int
+
+    @property
+    def pooled(self) -> bool:
+        """Whether gradients are plain ones on pooled tasks, without an inner loop."""
+        return self.name == "warm start"
+
+    @property
+    def moves_means(self) -> bool:
+        """Whether the means move, and not only scales."""
+        return self.name != "scales"
+
+
+def phase_at(settings: MetaTraining, step: int) -> Phase:
+    """Return the phase that a step belongs to."""
+    first = settings.warm_start
+    then = first + round(settings.scales_first * settings.meta_steps)
+    if step < first:
+        return Phase("warm start", 0, first)
+    if step < then:
+        return Phase("scales", first, then)
+    return Phase("everything", then, settings.steps)
+
+
+def learning_rate_factor(settings: MetaTraining, step: int, since: int) -> float:
+    """Return the factor of the learning rate of a group that moves ``since`` a step; plateaus have another factor."""
+    pooled = step < settings.warm_start
+    start, count = (0, settings.warm_start) if pooled else (settings.warm_start, settings.meta_steps)
+    rise = min(1.0, (step - since + 1) / FIRST_STEPS)
+    if settings.warm_start_average > 0 if pooled else settings.schedule != "cosine":
+        return rise
+    return rise * 0.5 * (1 + math.cos(math.pi * (step - start) / count))
+
+
+def annealed(problem: Problem, settings: MetaTraining, step: int) -> Problem:
+    """Return the problem with the KL's weights, of the inner and the outer loss, at a step."""
+    warmup = settings.kl_warmup * settings.meta_steps
+    done = step - settings.warm_start
+    if done >= warmup:
+        return problem
+    share = max(0.0, (done + 1) / (warmup + 1))
+    inner = replace(problem.inner, kl_weight=share * problem.inner.kl_weight)
+    objective = problem.objective
+    if isinstance(objective, AmortizedELBO):
+        objective = replace(objective, kl_weight=share * objective.kl_weight)
+    return replace(problem, inner=inner, objective=objective)

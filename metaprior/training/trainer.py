@@ -1,63 +1,63 @@
-"""The training of theta, one step at a time. Everything that a later step depends on is in ``Progress`` and theta."""
+"""The training of theta, one step at a time; later steps depend on theta, its moments and ``Progress`` alone."""
 
 import math
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from metaprior.errors import TrainingDiverged
-from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, meta_sums
-from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, Stacker, meta_sums, sum_over_ranks
+from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem, TaskChecker
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
-from metaprior.training.averaging import Average
-from metaprior.training.divided_batch import summed
-from metaprior.training.door import Door
-from metaprior.training.gradient_choice import Stacker
-from metaprior.training.optimizer import MEANS, SCALES, ThetaOptimizer, movable_copy
-from metaprior.training.phases import Phase, annealed, learning_rate_factor, phase_at
+from metaprior.training.optimizer import MEANS, SCALES, Average, Sharded, ThetaOptimizer, Unsharded, movable_copy
 from metaprior.training.pooled import mean_of_pool, pooled_sums
-from metaprior.training.read_ahead import ReadAhead
-from metaprior.training.settings import MetaTraining
-from metaprior.training.shards import Sharded, Whole
+from metaprior.training.settings import MetaTraining, Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
 
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+WORTH_A_THREAD = 0.002
+"""Seconds of reading from which the next tasks are read ahead; less is over before a thread has started."""
 SEARCH_TASKS = 8
 SHARE, SHARE_WARM = 0.25, 0.9
-"""Share of the best step size's gain with which a shorter one will do, from scratch and after a warm start.
+"""Share of the best step size's gain that is enough for a shorter one, from scratch and after a warm start.
 
-Steps that suit a network that knows nothing yet are ten times too long a little later (sinusoids trained from the best
-ended at twice the error), and short ones grow by learning."""
+Steps that suit an untrained network are ten times too long a little later (sinusoids trained from the best ended at
+twice the error), and short ones grow by learning."""
 
 
 @dataclass
 class Progress:
-    """Where a training stands; numbers alone, so that it can be written down."""
+    """The progress of a training, in numbers alone, so that it can be written to a file."""
 
     step: int = 0
-    """Steps done, the warm start included."""
+    """Number of steps done, the warm start included."""
     position: int = 0
-    """Tasks drawn."""
+    """Number of tasks drawn."""
     bad_tasks: int = 0
     bad_in_a_row: int = 0
     halvings: int = 0
-    """How often all step sizes were halved, because no task of a meta-batch was finite."""
+    """How often all step sizes were halved because no task of a meta-batch was finite."""
     plateau_factor: float = 1.0
     best: float = math.inf
-    """Lowest validation score so far, among validations in which the fewest tasks failed;"""
+    """Lowest validation score so far, among validations in which the fewest tasks failed."""
     fewest_failed: float = math.inf
-    """how many did; and"""
+    """Number of tasks that failed in the best validation."""
     since_best: int = 0
-    """validations since."""
+    """Number of validations since the best one."""
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step did."""
+    """The outcome of a step."""
 
     phase: Phase
     loss: float
@@ -68,10 +68,36 @@ class StepReport:
 
 
 class Reading(NamedTuple):
-    """Tasks to be read: of which source, and which."""
+    """Tasks to be read: from which source, and at which positions."""
 
     pooled: bool
     positions: range
+
+
+class ReadAhead(Generic[Item, Value]):
+    """Call ``read``, and where it takes long, read the next item in a second thread meanwhile."""
+
+    def __init__(self, read: Callable[[Item], Value]) -> None:
+        self._read = read
+        self._thread: ThreadPoolExecutor | None = None
+        self._coming: tuple[Item, Future[Value]] | None = None
+
+    def __call__(self, item: Item, following: Item | None) -> Value:
+        """Return what is read for ``item``; ``following`` is the next item, if there is one."""
+        value = self._taken(item)
+        if following is not None and self._thread is not None:
+            self._coming = following, self._thread.submit(self._read, following)
+        return value
+
+    def _taken(self, item: Item) -> Value:
+        coming, self._coming = self._coming, None
+        if coming is not None and coming[0] == item:
+            return coming[1].result()
+        began = time.perf_counter()
+        value = self._read(item)
+        if self._thread is None and time.perf_counter() - began > WORTH_A_THREAD:
+            self._thread = ThreadPoolExecutor(1, "read ahead")
+        return value
 
 
 class Trainer:
@@ -105,24 +131,25 @@ class Trainer:
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
         self.team = current_team()
-        self._shards = Sharded() if sharded and self.team.size > 1 else Whole()
+        self._shards = Sharded() if sharded and self.team.size > 1 else Unsharded()
         self._hold(theta)
         self.progress = Progress()
         self._average = self._begun_average()
-        self._door, self._stacker, self._read = Door(problem), Stacker(problem, engine), ReadAhead(self._tasks_at)
+        self._check, self._stacker = TaskChecker(problem), Stacker(problem, engine)
+        self._read = ReadAhead(self._tasks_at)
 
     def _hold(self, theta: WeightDistribution) -> None:
-        """Take theta over, with a fresh optimiser."""
+        """Set theta, with a fresh optimiser."""
         self.theta = movable_copy(theta)
         self.optimizer = ThetaOptimizer(self.problem, self.theta, self.settings, self._shards)
 
     @property
     def done(self) -> bool:
-        """Whether all steps are taken."""
+        """Whether all steps were taken."""
         return self.progress.step >= self.settings.steps
 
     def step(self) -> StepReport:
-        """Take the next step of the present phase."""
+        """Take the next step, and return its report."""
         phase = phase_at(self.settings, self.progress.step)
         if self.progress.step == self.settings.warm_start:
             self._begin_meta_training()
@@ -134,13 +161,13 @@ class Trainer:
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
 
     def _begun_average(self) -> Average | None:
-        """What the warm start ends with, if that is an average."""
+        """Return the average that a warm start under way ends with, if it does."""
         settings = self.settings
         under_way = settings.warm_start_average > 0 and self.progress.step < settings.warm_start
         return Average(self.theta, settings.warm_start_average) if under_way else None
 
     def _follow(self, average: Average, *, moved: bool) -> None:
-        """With the average, behind a step of the warm start; after the last one it becomes theta."""
+        """Update the average after a step of the warm start; after the last step it becomes theta."""
         done = self.progress.step + 1
         if moved:
             average.add(self.theta, done)
@@ -149,12 +176,12 @@ class Trainer:
             self._hold(average.theta)
 
     def _gradient(self, phase: Phase) -> MetaBatch:
-        """Every rank has its share of the meta-batch; with one rank that is all of it."""
+        """Return the gradient of this step's meta-batch; every rank computes its share."""
         own = self.team.share(self.settings.meta_batch)
         if phase.pooled:
-            sums = summed(self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
+            sums = sum_over_ranks(self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
             return mean_of_pool(sums, self.theta)
-        return summed(self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
+        return sum_over_ranks(self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
 
     def _meta_sums(self, phase: Phase, own: range) -> BatchSums:
         problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
@@ -164,11 +191,11 @@ class Trainer:
         return meta_sums(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
 
     def _draw(self, own: range) -> list[Task]:
-        """Of this step's tasks the own ones, while those of the next step may be on their way."""
+        """Return this rank's tasks of this step; those of the next step may be read meanwhile."""
         now, last = self.progress.step, self.settings.steps - 1
         ahead = now < last and all(getattr(source, "thread_safe", False) for source in (self.tasks, self.pooled))
         following = self._reading(now + 1, own) if ahead else None
-        return [self._door(task) for task in self._read(self._reading(now, own), following)]
+        return [self._check(task) for task in self._read(self._reading(now, own), following)]
 
     def _reading(self, step: int, own: range) -> Reading:
         first = self.progress.position + (step - self.progress.step) * self.settings.meta_batch
@@ -220,7 +247,7 @@ class Trainer:
         )
 
     def _begin_meta_training(self) -> None:
-        """After the warm start: scales that fit the means, a first step size that works, fresh moments."""
+        """Set scales that fit the means, a first step size that works, and fresh moments."""
         theta = self.theta
         if self.settings.warm_start:
             theta = theta.replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
@@ -232,7 +259,7 @@ class Trainer:
         own = self.team.share(SEARCH_TASKS)
         first = self.progress.position + own.start
         reading = Reading(pooled=False, positions=range(first, first + len(own)))
-        tasks, _ = self.team.attempt(lambda: [self._door(task) for task in self._tasks_at(reading)], lambda _: None)
+        tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(reading)], lambda _: None)
         return searched_step_sizes(
             self.problem,
             theta,
@@ -243,10 +270,10 @@ class Trainer:
         )
 
     def note_score(self, score: float, failed: int = 0) -> bool:
-        """Take note of a validation; true if it is the best so far.
+        """Record a validation, and return whether it is the best so far.
 
-        Fewer tasks that ``failed`` are better, whatever the others score: without a hard task the mean of the rest is
-        lower. Of as many the lower ``score`` is better.
+        Fewer tasks that ``failed`` are better, whatever the others score (without a hard task the mean of the rest is
+        lower); of as many, the lower ``score`` is better.
         """
         progress = self.progress
         if math.isfinite(score) and (failed, score) < (progress.fewest_failed, progress.best):
@@ -258,9 +285,9 @@ class Trainer:
         return False
 
     def tensors(self) -> dict[str, Tensor]:
-        """Theta and the optimiser's moments, by name and whole, however many ranks there are.
+        """Return theta and the optimiser's moments, by name and whole, however many ranks there are.
 
-        All ranks have to ask; moments, which may be sharded, are for the first one alone.
+        All ranks must call this together; moments, which may be sharded, are returned to the first one alone.
         """
         theta = {f"theta/{name}": value.detach() for name, value in self.theta.named().items()}
         if self._average:
@@ -268,7 +295,7 @@ class Trainer:
         return theta | {f"adam/{name}": value for name, value in self.optimizer.moments() if self.team.first}
 
     def restore(self, tensors: dict[str, Tensor], progress: Progress) -> None:
-        """Stand where another trainer stood when it gave its ``tensors`` and its ``progress``."""
+        """Set the state to that of another trainer when it gave its ``tensors`` and its ``progress``."""
         with torch.no_grad():
             for name, value in self.theta.named().items():
                 value.copy_(tensors[f"theta/{name}"])

@@ -101,7 +101,7 @@ def test_deltas_outside_the_disc_are_refused(low: float, high: float) -> None:
 
 
 def test_no_wheels_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_tasks must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_tasks must be an integer of at least 1, got 0"):
         WheelTasks(num_tasks=0)
     with pytest.raises(IndexError, match="there is no task 3; indices are 0 to 2"):
         WheelTasks(num_tasks=3).delta(3)

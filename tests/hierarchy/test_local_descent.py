@@ -207,12 +207,12 @@ def test_the_rate_falls_along_a_cosine_and_the_kl_warms_up() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps has to be a whole number, at least 1; got 0"),
-        ({"batch_size": 2.5}, "batch_size has to be a whole number"),
-        ({"samples": 0}, "samples has to be a whole number"),
-        ({"lr": 0.0}, "lr has to be a positive number"),
-        ({"lr": math.nan}, "lr has to be a positive number"),
-        ({"kl_warmup": 1.5}, "kl_warmup is a fraction"),
+        ({"steps": 0}, "steps must be an integer of at least 1, got 0"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
+        ({"samples": 0}, "samples must be an integer"),
+        ({"lr": 0.0}, "lr must be a positive number"),
+        ({"lr": math.nan}, "lr must be a positive number"),
+        ({"kl_warmup": 1.5}, "kl_warmup must lie between 0 and 1"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -28,13 +28,13 @@ def test_a_posteriors_steps_are_those_of_all_its_visits() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"epochs": 0}, "epochs has to be a whole number, at least 1"),
-        ({"local_steps": 1.5}, "local_steps has to be a whole number"),
-        ({"task_batch": 0}, "task_batch has to be a whole number"),
-        ({"batch_size": 0}, "batch_size has to be a whole number"),
-        ({"lr": -1.0}, "lr has to be a positive number"),
-        ({"samples": True}, "samples has to be a whole number"),
-        ({"kl_warmup": -0.1}, "kl_warmup is a fraction"),
+        ({"epochs": 0}, "epochs must be an integer of at least 1"),
+        ({"local_steps": 1.5}, "local_steps must be an integer"),
+        ({"task_batch": 0}, "task_batch must be an integer"),
+        ({"batch_size": 0}, "batch_size must be an integer"),
+        ({"lr": -1.0}, "lr must be a positive number"),
+        ({"samples": True}, "samples must be an integer"),
+        ({"kl_warmup": -0.1}, "kl_warmup must lie between 0 and 1"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(other: dict[str, Any], message: str) -> None:

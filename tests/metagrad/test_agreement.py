@@ -13,7 +13,7 @@ from metaprior.likelihoods import NOISE, Bernoulli, Categorical, Gaussian, Heter
 from metaprior.metagrad import AmortizedELBO, InnerLoop, MetaGradient, QueryLoss, finite_difference, unrolled
 from metaprior.metagrad.implicit import Implicit
 from metaprior.metagrad.problem import Problem
-from metaprior.stages import stages_of
+from metaprior.network import stages_of
 from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
 
 LR = 5e-3

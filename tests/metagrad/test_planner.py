@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, plan, twice_reverse, unrolled
 from metaprior.metagrad import planner as planning
-from metaprior.metagrad.live_bytes import footprint
-from metaprior.metagrad.planner import Choice, Way, bytes_of, choose, predict
+from metaprior.metagrad.memory import available, bytes_of, footprint, in_use
+from metaprior.metagrad.planner import Choice, Way, choose, predict
 from metaprior.models.unet import UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -110,7 +110,7 @@ def test_budgets() -> None:
     assert bytes_of("4GiB") == 4 * 2**30
     assert bytes_of(" 1.5 mb ") == 1.5e6
     assert bytes_of(123456) == 123456
-    assert planning.in_use() < bytes_of(0.5) < planning.in_use() + planning.available()
+    assert in_use() < bytes_of(0.5) < in_use() + available()
     for wrong in ("4", "four GiB", "4 parsec", 0, -1.0):
         with pytest.raises(ValueError, match="memory"):
             bytes_of(wrong)

@@ -153,7 +153,7 @@ def test_an_empty_query_set_never_reaches_the_trunk() -> None:
     assert problem.trunk_stages == 1
     assert not isinstance(adapt(problem, theta, task.support, Noise()), NonFinite)
     assert plan(problem, theta, task, "64GiB").choice.peak > 0
-    with pytest.raises(ValueError, match="steps has to be a whole number"):
+    with pytest.raises(ValueError, match="steps must be an integer"):
         adapt(problem, theta, task.support, Noise(), steps=-3)
 
 

@@ -26,7 +26,7 @@ def test_adaptation_takes_as_many_steps_as_training_unless_told(tmp_path: Path) 
     assert torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, 4).weights.mu)
     assert not torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, 5).weights.mu)
     assert not torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, seed=1).weights.mu)
-    with pytest.raises(ValueError, match="steps has to be a whole number, at least 1; got 0"):
+    with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
         hvi.adapt(new, 0)
 
 

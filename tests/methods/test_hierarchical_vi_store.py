@@ -88,8 +88,8 @@ def twice() -> list[mp.Task]:
         (twice, {}, "'wave 0' twice"),
         (Endless, {}, "tasks must have an end"),
         (dict, {}, "there are no tasks"),
-        (lambda: waves(4), {"epochs": 0}, "epochs has to be a whole number"),
-        (lambda: waves(4), {"lr": math.inf}, "lr has to be a positive number"),
+        (lambda: waves(4), {"epochs": 0}, "epochs must be an integer"),
+        (lambda: waves(4), {"lr": math.inf}, "lr must be a positive number"),
         (lambda: waves(4), {"lr": 1e300, "local_steps": 20}, "wave"),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_forgotten_task_leaves_no_number_and_no_name_behind(tmp_path: Path) ->
     ("tasks", "message"),
     [
         ([(torch.ones(3, 1), torch.ones(3))], "task 0: a task must be a metaprior.Task"),
-        ({"a": ([[1.0]], [1.0])}, "a: x has to be a torch tensor or a NumPy array, got list"),
+        ({"a": ([[1.0]], [1.0])}, "a: x must be a torch tensor or a NumPy array, got list"),
         ({"a": (torch.ones(3, 1), torch.ones(3), torch.ones(3))}, r"a must be a pair \(x, y\).*got tuple of 3"),
         ({"a": torch.ones(3, 1)}, r"a must be a pair \(x, y\).*got Tensor"),
         (

@@ -112,7 +112,7 @@ def test_support_sets_are_pairs_of_tensors_or_arrays() -> None:
     assert_same_theta(learner.adapt((support.x.numpy(), support.y.numpy())).weights, expected)
     single = learner.adapt((support.x.numpy().astype(np.float32), support.y.numpy()[:, 0]))
     torch.testing.assert_close(single.weights.mu, expected.mu, rtol=1e-4, atol=1e-5)
-    with pytest.raises(TypeError, match="support: x has to be a torch tensor or a NumPy array, got list"):
+    with pytest.raises(TypeError, match="support: x must be a torch tensor or a NumPy array, got list"):
         learner.adapt(([[1.0]], [[1.0]]))
     with pytest.raises(ValueError, match=r"support: y has 1 NaN or infinite values"):
         learner.adapt(damaged(line(8), "support").support)

@@ -87,7 +87,7 @@ def test_bad_tasks_are_left_out_and_counted() -> None:
     summary = mp.meta_train_one_epoch(learner, tasks, optimizer, meta_batch=2, noise=Noise(1), progress=False)
     assert (summary.steps, summary.tasks, summary.bad_tasks) == (2, 2, 2)
     assert summary.failures == tuple(
-        f"line {number}: its {part} y holds nan; nothing of this task was used. Mend its data"
+        f"line {number}: its {part} y holds nan; nothing of this task was used. Repair its data"
         for number, part in ((2, "query"), (3, "support"))
     )
     good = torch.optim.SGD(twin.parameters(), lr=0.1)
@@ -141,7 +141,7 @@ def test_what_cannot_work_says_so() -> None:
     optimizer = torch.optim.SGD(learner.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="there are no tasks: the collection is empty, or an iterator"):
         mp.meta_train_one_epoch(learner, [], optimizer, progress=False)
-    with pytest.raises(ValueError, match="meta_batch has to be a whole number, at least 1; got 0"):
+    with pytest.raises(ValueError, match="meta_batch must be an integer of at least 1, got 0"):
         mp.meta_train_one_epoch(learner, lines(2), optimizer, meta_batch=0)
     with pytest.raises(ValueError, match="grad_clip_norm must be a positive number, got -1"):
         mp.meta_train_one_epoch(learner, lines(2), optimizer, grad_clip_norm=-1)

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from metaprior import models
 from metaprior.models import Conv4
-from metaprior.stages import stages_of
+from metaprior.network import stages_of
 
 
 def test_the_usual_size() -> None:

@@ -99,7 +99,7 @@ def test_every_mistake_has_a_line(least: Path) -> None:
     )
     assert lines[3] == "inner.steps is 2.5; it has to be a valid integer"
     assert lines[4].startswith("meta.learning_rate is not known; [meta] takes epochs, tasks_per_epoch")
-    assert lines[5] == "meta.lr has to be a positive number, got -1.0"
+    assert lines[5] == "meta.lr must be a positive number, got -1.0"
     assert lines[6] == "run.threads is 'two'; it has to be a valid integer"
 
 
@@ -112,14 +112,14 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         ("meta.schedule=linear", "meta.schedule is 'linear'; it has to be 'cosine', 'plateau' or 'constant'"),
         ("inner.engine=exact", "inner.engine is 'exact'; it has to be 'auto', 'mixed'"),
         ("inner.adapt=(", "inner.adapt='(' is not a regular expression"),
-        ("run.memory=lots", "run.memory='lots' is not an amount; write it like '4GiB'"),
-        ("evaluate.samples=1", "evaluate.samples has to be a whole number, at least 2; got 1"),
-        ("tasks.k_shot=0", "tasks.k_shot must be at least 1, got 0"),
+        ("run.memory=lots", "run.memory must be an amount such as '4GiB'"),
+        ("evaluate.samples=1", "evaluate.samples must be an integer of at least 2, got 1"),
+        ("tasks.k_shot=0", "tasks.k_shot must be an integer of at least 1, got 0"),
         ("meta.epochs=true", "meta.epochs is True; it has to be a valid integer"),
         ("meta.epochs='3'", "meta.epochs is '3'; it has to be a valid integer"),
         ("likelihood.noise=-1.0", "likelihood.noise is a standard deviation and has to be positive"),
         ("meta.lr=2020-01-01", "meta.lr is '2020-01-01'; it has to be a valid number"),
-        ("meta.outer_samples=0", "meta.outer_samples has to be a whole number, at least 1; got 0"),
+        ("meta.outer_samples=0", "meta.outer_samples must be an integer of at least 1, got 0"),
     ],
 )
 def test_a_mistake_names_the_key_what_was_found_and_what_is_allowed(least: Path, change: str, line: str) -> None:

@@ -103,5 +103,5 @@ def test_tasks_differ_in_all_their_rules() -> None:
 
 @pytest.mark.parametrize("name", ["size", "input_len", "target_len"])
 def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
         DriftingBlobs(**{name: 0})

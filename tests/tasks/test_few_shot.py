@@ -104,7 +104,7 @@ def test_bad_arguments_are_refused() -> None:
     images, labels = coded()
     with pytest.raises(ValueError, match="ways must be at most 7, the number of classes, got 8"):
         FewShotClasses(images, labels, ways=8, k_query=2)
-    with pytest.raises(ValueError, match="ways must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="ways must be an integer of at least 1, got 0"):
         FewShotClasses(images, labels, ways=0)
     with pytest.raises(ValueError, match="must have the same length, got 42 and 41"):
         FewShotClasses(images, labels[1:], k_query=2)

@@ -115,7 +115,7 @@ def test_examples_of_different_shapes_are_refused() -> None:
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="the data set has 10 examples and there are 9 group labels"):
         GroupedTasks(PAIRS, GROUPS[1:], k_shot=1, k_query=1)
-    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="draws must be an integer of at least 1, got 0"):
         GroupedTasks(PAIRS, GROUPS, k_shot=1, k_query=1, draws=0)
     with pytest.raises(ValueError, match="the group of example 2 is NaN"):
         GroupedTasks(PAIRS, np.array([0, 0, np.nan, *[0] * 7]), k_shot=1, k_query=1)

@@ -13,7 +13,7 @@ from metaprior import checkpoint
 from metaprior.runs import finish
 from metaprior.runs.checkpoints import KIND
 from metaprior.training import trainer as trainer_module
-from metaprior.training.shards import ALIGNED, SMALLEST
+from metaprior.training.optimizer import ALIGNED, SMALLEST
 from tests.runs.test_resume import PowerFailure, at_step, fail
 from tests.runs.tiny import metrics, run, without_seconds
 from tests.team import cases

@@ -71,7 +71,7 @@ def test_a_size_without_the_rest_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_hanging_takes_time(seconds: float) -> None:
-    with pytest.raises(ValueError, match="hang_after has to be a positive number"), team_of_torchrun(seconds):
+    with pytest.raises(ValueError, match="hang_after must be a positive number"), team_of_torchrun(seconds):
         pass
 
 

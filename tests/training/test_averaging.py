@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metaprior.tasks.task import Task
-from metaprior.training.averaging import Average
+from metaprior.training.optimizer import Average
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution
 from tests.training.lines import copied, damaged, line, lines, make_problem, make_trainer
@@ -119,5 +119,5 @@ def test_a_step_without_a_finite_task_is_no_iterate_and_yet_ends_the_warm_start(
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
 def test_a_share_is_between_nothing_and_all(share: float) -> None:
-    with pytest.raises(ValueError, match="warm_start_average is a share of the warm start's steps"):
+    with pytest.raises(ValueError, match="warm_start_average must lie between 0 and 1"):
         MetaTraining(warm_start_average=share)

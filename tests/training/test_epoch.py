@@ -8,7 +8,7 @@ from metaprior.metagrad import AmortizedELBO
 from metaprior.metagrad.problem import NonFinite, OuterTerms
 from metaprior.training import epoch
 from metaprior.training.epoch import Summary, peak_memory, run_steps, step_bar
-from metaprior.training.phases import Phase
+from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
 from tests.training.lines import LEARNED, EndlessLines, damaged, lines, make_problem, make_trainer
 
@@ -68,7 +68,7 @@ def bar_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], bar_at_once: None) -> None:
     tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
     trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, warm_start=0)
-    trainer._door(lines(1)[0])  # a task of this shape is known
+    trainer._check(lines(1)[0])  # a task of this shape is known
     summary = run_steps(trainer, 2)
     bar = capsys.readouterr().err
     assert "Meta-Training" in bar

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metaprior.metagrad import Problem, checkpointed, finite_difference, mixed, planner, twice_reverse
-from metaprior.metagrad.planner import Memory
+from metaprior.metagrad import Problem, checkpointed, finite_difference, meta_batch, mixed, planner, twice_reverse
+from metaprior.metagrad.memory import Memory
 from metaprior.metagrad.sweep import Sweep
 from metaprior.tasks.task import Task
 from metaprior.training import gradient_choice
@@ -41,7 +41,7 @@ def test_a_given_engine_is_used() -> None:
 
 
 def test_a_stack_has_to_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 100)
+    monkeypatch.setattr(meta_batch, "STACKED_NUMBERS", 100)
     assert not choose_gradient(PROBLEM, THETA, lines(4), 0.5, None).stacked
 
 
@@ -51,7 +51,7 @@ def test_the_trunk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(replace(PROBLEM.inner, adapt="likelihood.*"), module=deep, stochastic="9.*")
     assert problem.trunk_stages == 9
     behind = problem.network.numbers_behind(9, lines(1)[0].support.x)
-    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 4 * 9 * (10 * behind + 200))
+    monkeypatch.setattr(meta_batch, "STACKED_NUMBERS", 4 * 9 * (10 * behind + 200))
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     assert not choose_gradient(problem, theta, lines(4), 0.5, None).stacked
 
@@ -59,7 +59,7 @@ def test_the_trunk_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kept_graphs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for steps, stacked in ((2, True), (200, False)):
         problem = make_problem(replace(PROBLEM.inner, steps=steps))
-        monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 20_000)
+        monkeypatch.setattr(meta_batch, "STACKED_NUMBERS", 20_000)
         assert choose_gradient(problem, THETA, lines(4), 0.5, None).stacked == stacked
         assert choose_gradient(problem, THETA, lines(4), 0.5, mixed).stacked, "nothing is kept"
 

@@ -3,8 +3,7 @@ import math
 import pytest
 
 from metaprior.metagrad import AmortizedELBO, InnerLoop, QueryLoss
-from metaprior.training.phases import annealed, learning_rate_factor, phase_at
-from metaprior.training.settings import MetaTraining
+from metaprior.training.settings import MetaTraining, annealed, learning_rate_factor, phase_at
 from tests.training.lines import make_problem
 
 SETTINGS = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, scales_first=0.1)

@@ -3,8 +3,8 @@ from collections.abc import Callable
 
 import pytest
 
-from metaprior.training import read_ahead
-from metaprior.training.read_ahead import ReadAhead
+from metaprior.training import trainer
+from metaprior.training.trainer import ReadAhead
 
 PATIENCE = 20.0
 
@@ -33,7 +33,7 @@ class Disk:
 
 @pytest.fixture
 def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", -1.0)
+    monkeypatch.setattr(trainer, "WORTH_A_THREAD", -1.0)
 
 
 @pytest.mark.usefixtures("always_worth_it")
@@ -66,7 +66,7 @@ def test_after_the_last_nothing_is_read() -> None:
 
 
 def test_nothing_is_read_ahead_where_reading_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", 1e9)
+    monkeypatch.setattr(trainer, "WORTH_A_THREAD", 1e9)
     disk = Disk()
     read = ReadAhead(disk)
     assert [read(number, number + 1) for number in range(4)] == list("0123")
@@ -77,10 +77,10 @@ def test_nothing_is_read_ahead_where_reading_is_fast(monkeypatch: pytest.MonkeyP
 
 def test_a_slow_first_reading_is_what_makes_it_worth_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(read_ahead.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(trainer.time, "perf_counter", lambda: now[0])
 
     def slow_at_two(wanted: int) -> str:
-        now[0] += 10 * read_ahead.WORTH_A_THREAD if wanted == 2 else 0.0
+        now[0] += 10 * trainer.WORTH_A_THREAD if wanted == 2 else 0.0
         return str(wanted)
 
     disk = Disk(slow_at_two)

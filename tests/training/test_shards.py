@@ -1,11 +1,11 @@
-"""How tensors are divided. Whole trainings with it are in tests/team/test_equality.py, on real processes."""
+"""How tensors are divided. Unsharded trainings with it are in tests/team/test_equality.py, on real processes."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from metaprior.team import Team
-from metaprior.training.shards import ALIGNED, SMALLEST, Sharded, Whole
+from metaprior.training.optimizer import ALIGNED, SMALLEST, Sharded, Unsharded
 from tests.team.fake import together
 
 SHAPES = [(SMALLEST,), (SMALLEST + 1,), (70, 80), (3, SMALLEST), (3,), (2, 5), ()]
@@ -17,10 +17,10 @@ def numbers(shape: tuple[int, ...]) -> Tensor:
 
 def test_whole_is_everything_in_the_same_memory() -> None:
     tensor = torch.zeros(3)
-    Whole().part(tensor).add_(1.0)
-    Whole().join(tensor)
+    Unsharded().part(tensor).add_(1.0)
+    Unsharded().join(tensor)
     assert tensor.tolist() == [1.0, 1.0, 1.0]
-    assert Whole().whole(tensor, tensor) is tensor
+    assert Unsharded().whole(tensor, tensor) is tensor
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -61,7 +61,7 @@ def test_adam_moves_parts_as_it_moves_the_whole_to_the_last_bit() -> None:
     grads = torch.randn(20, count, dtype=torch.float64, generator=generator)
 
     def moved(team: Team) -> tuple[Tensor, Tensor]:
-        shards, tensor = Sharded() if team.size > 1 else Whole(), numbers((count,))
+        shards, tensor = Sharded() if team.size > 1 else Unsharded(), numbers((count,))
         held = shards.part(tensor)
         adam = torch.optim.AdamW([held], fused=True)
         for grad in grads:

@@ -7,14 +7,13 @@ import torch
 from torch import Tensor
 
 from metaprior.likelihoods import NOISE, Gaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, twice_reverse
+from metaprior.metagrad import AmortizedELBO, InnerLoop, meta_batch, twice_reverse
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import Problem
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, task_at
-from metaprior.training import gradient_choice
 from metaprior.training import trainer as trainer_module
-from metaprior.training.phases import FIRST_STEPS
+from metaprior.training.settings import FIRST_STEPS
 from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
 from tests.training.lines import (
@@ -267,7 +266,7 @@ def test_after_a_warm_start_a_step_size_has_to_win_more(
 
 def test_a_meta_batch_of_larger_tasks_is_not_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is made on the first tasks; what fits together is asked again for every shape."""
-    monkeypatch.setattr(gradient_choice, "STACKED_NUMBERS", 3000)
+    monkeypatch.setattr(meta_batch, "STACKED_NUMBERS", 3000)
     stacks = []
     real = trainer_module.meta_sums
 

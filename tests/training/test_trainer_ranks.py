@@ -13,7 +13,6 @@ from metaprior.metagrad import keeping
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks
 from metaprior.team import OtherRankFailed, Team
-from metaprior.training import read_ahead
 from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
@@ -102,7 +101,7 @@ def test_a_rank_reads_its_own_tasks_once_and_nothing_behind_the_last(
     worth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether or not the next ones are read ahead; those of the warm start come from their own source."""
-    monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", worth)
+    monkeypatch.setattr(trainer_module, "WORTH_A_THREAD", worth)
 
     def work(team: Team) -> tuple[list[int], list[int]]:
         tasks, pooled = Watched("task "), Watched("pooled ")
@@ -121,7 +120,7 @@ def test_only_sources_that_say_so_are_read_by_another_thread(
     safe: tuple[bool | None, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both: the last step of the warm start reads ahead from the other source."""
-    monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", -1.0)
+    monkeypatch.setattr(trainer_module, "WORTH_A_THREAD", -1.0)
     threads: set[bool] = set()
 
     class Source(EndlessLines):
@@ -142,7 +141,7 @@ def test_only_sources_that_say_so_are_read_by_another_thread(
 
 def test_what_was_read_ahead_is_not_taken_for_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer that is put back to where it was asks again."""
-    monkeypatch.setattr(read_ahead, "WORTH_A_THREAD", -1.0)
+    monkeypatch.setattr(trainer_module, "WORTH_A_THREAD", -1.0)
     trainer = trainer_of(Watched())
     trainer.step()
     before, progress = {name: value.clone() for name, value in trainer.tensors().items()}, trainer.progress

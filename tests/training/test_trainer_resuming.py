@@ -31,7 +31,7 @@ def test_a_bad_task_is_left_out_counted_and_named() -> None:
     tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
     for stacked in (False, True):
         trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, stacked=stacked)
-        trainer._door(line(0))
+        trainer._check(line(0))
         report = trainer.step()
         assert report.tasks == 3
         assert [failure.task for failure in report.failures] == ["line 2"]
@@ -50,7 +50,7 @@ def test_nothing_but_bad_tasks_stops_with_theta_as_it_was() -> None:
         search_step_size=False,
         scales_first=0.0,
     )
-    trainer._door(line(0))
+    trainer._check(line(0))
     start = copied(trainer)
     for halvings in (1, 2):
         report = trainer.step()
@@ -79,11 +79,11 @@ def test_a_good_task_ends_a_row_of_bad_ones() -> None:
 
 def test_a_bad_warm_start_leaves_theta_as_it_was() -> None:
     trainer = make_trainer([damaged(task) for task in lines(4)], epochs=1, warm_start=5, most_bad_tasks=8)
-    trainer._door(line(0))
+    trainer._check(line(0))
     start = copied(trainer)
     trainer.step()
     assert moved(trainer, start) <= {"log_lr"}
-    with pytest.raises(TrainingDiverged, match=r"line \d: its (support|query) y holds nan.*Mend its data"):
+    with pytest.raises(TrainingDiverged, match=r"line \d: its (support|query) y holds nan.*Repair its data"):
         trainer.step()
 
 
@@ -92,7 +92,7 @@ def test_damaged_data_leave_step_sizes_alone_and_are_told_from_divergence(stacke
     """No step size mends a NaN in a file: halving would undo what was learned, a little with every such task."""
     tasks = [damaged(task, "support") for task in lines(4)]
     trainer = make_trainer(tasks, epochs=1, meta_batch=2, most_bad_tasks=6, search_step_size=False, stacked=stacked)
-    trainer._door(line(0))
+    trainer._check(line(0))
     start = copied(trainer)
     for _ in range(2):
         report = trainer.step()

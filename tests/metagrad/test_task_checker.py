@@ -6,9 +6,9 @@ from torch import nn
 
 from metaprior.likelihoods import Bernoulli, Categorical
 from metaprior.metagrad import InnerLoop, Problem
+from metaprior.metagrad.problem import TaskChecker
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task
-from metaprior.training.door import Door
 from tests.training.lines import damaged, line, make_problem
 
 
@@ -26,12 +26,12 @@ def classifier(likelihood: Any = None) -> Problem:
     ("change", "message"),
     [
         (lambda e: Examples(e.x, e.y.expand(-1, 2)), r"line 1.*predicts targets of shape \(N, 1\).*\(5, 2\)"),
-        (lambda e: Examples(e.x, e.y[:-1]), r"line 1.*5.*4.*have to be pairs"),
+        (lambda e: Examples(e.x, e.y[:-1]), r"line 1.*5.*4.*must be pairs"),
         (lambda e: Examples(e.x[:0], e.y[:0]), r"line 1.*(empty|0 inputs)"),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_by_name(known: bool, change: Any, message: str) -> None:
-    door, task = Door(make_problem()), line(1)
+    door, task = TaskChecker(make_problem()), line(1)
     if known:
         door(line(0))
     with pytest.raises(ValueError, match=message):
@@ -39,7 +39,7 @@ def test_examples_that_do_not_fit_are_refused_by_name(known: bool, change: Any, 
 
 
 def test_inputs_of_another_shape_are_run_through_the_network() -> None:
-    door, task = Door(make_problem()), line(1)
+    door, task = TaskChecker(make_problem()), line(1)
     door(line(0))
     with pytest.raises((ValueError, RuntimeError), match=r"shape|features|inputs"):
         door(task._replace(query=Examples(task.query.x.expand(-1, 2), task.query.y)))
@@ -47,7 +47,7 @@ def test_inputs_of_another_shape_are_run_through_the_network() -> None:
 
 @pytest.mark.parametrize("known", [False, True], ids=["the first task", "a later one"])
 def test_labels_have_to_be_within_the_logits(known: bool) -> None:
-    door = Door(classifier())
+    door = TaskChecker(classifier())
     if known:
         door(labelled(torch.tensor([0, 1, 2])))
     with pytest.raises(ValueError, match=r"a task.*labels run from 0 to 3, but the network has 3 logits"):
@@ -58,7 +58,7 @@ def test_labels_have_to_be_within_the_logits(known: bool) -> None:
 
 @pytest.mark.parametrize("known", [False, True], ids=["the first task", "a later one"])
 def test_types_become_the_networks(known: bool) -> None:
-    door, task = Door(make_problem()), line(1)
+    door, task = TaskChecker(make_problem()), line(1)
     if known:
         door(line(0))
     single = Task(
@@ -75,14 +75,14 @@ def test_types_become_the_networks(known: bool) -> None:
 
 def test_labels_become_whole_or_floating_numbers() -> None:
     small = torch.tensor([0, 2], dtype=torch.uint8)
-    assert Door(classifier())(labelled(small)).support.y.dtype == torch.int64
-    ones = Door(classifier(Bernoulli()))(labelled(torch.tensor([[0, 1, 1], [1, 0, 0]]))).support.y
+    assert TaskChecker(classifier())(labelled(small)).support.y.dtype == torch.int64
+    ones = TaskChecker(classifier(Bernoulli()))(labelled(torch.tensor([[0, 1, 1], [1, 0, 0]]))).support.y
     assert ones.dtype == torch.float32
 
 
 @pytest.mark.parametrize("part", ["support", "query"])
 def test_numbers_that_are_not_finite_pass_where_the_shape_is_known(part: str) -> None:
-    door = Door(make_problem())
+    door = TaskChecker(make_problem())
     door(line(0))
     assert getattr(door(damaged(line(1), part)), part).y.isnan().sum() == 1
 
@@ -95,7 +95,7 @@ def test_the_network_is_looked_at_once_for_a_shape() -> None:
             Counting.calls += 1
             return super().forward(input)
 
-    door = Door(make_problem(module=Counting(1, 1).double(), stochastic=".*"))
+    door = TaskChecker(make_problem(module=Counting(1, 1).double(), stochastic=".*"))
     door(line(0))
     first = Counting.calls
     door(line(1, support=7))

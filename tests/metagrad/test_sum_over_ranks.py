@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from metaprior.metagrad import keeping
-from metaprior.metagrad.meta_batch import BatchSums, meta_sums
+from metaprior.metagrad.meta_batch import BatchSums, meta_sums, sum_over_ranks
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.team import OtherRankFailed, Team
-from metaprior.training.divided_batch import summed
 from metaprior.training.pooled import mean_of_pool, pooled_sums
 from tests.team.fake import outcomes, together
 from tests.training.lines import damaged, lines, make_problem
@@ -32,7 +31,7 @@ def divided(tasks: Sequence[Task], size: int, *, stacked: bool = False, pooled: 
             noise = NOISE.at(task=own.start)
             return meta_sums(PROBLEM, THETA, mine, noise, engine=keeping(10), stacked=stacked and len(mine) > 1)
 
-        return summed(THETA, part)
+        return sum_over_ranks(THETA, part)
 
     return together(size, work)
 
@@ -101,7 +100,7 @@ def test_an_error_on_one_rank_stops_all_before_anything_is_added() -> None:
                 raise OSError("the disk is gone")
             return pooled_sums(PROBLEM, THETA, lines(2))
 
-        return summed(THETA, part)
+        return sum_over_ranks(THETA, part)
 
     first, second = outcomes(2, work)
     assert isinstance(first, OtherRankFailed)
@@ -110,7 +109,7 @@ def test_an_error_on_one_rank_stops_all_before_anything_is_added() -> None:
 
 def test_one_process_gets_its_own_sums_back() -> None:
     own = pooled_sums(PROBLEM, THETA, lines(2))
-    assert summed(THETA, lambda: own) is own
+    assert sum_over_ranks(THETA, lambda: own) is own
 
 
 def test_views_are_not_added_into() -> None:
@@ -118,7 +117,7 @@ def test_views_are_not_added_into() -> None:
     own = pooled_sums(PROBLEM, THETA, lines(1))
     assert own.grads is not None
     wide = own.grads.replace(rho=torch.ones(1, dtype=torch.float64).expand_as(THETA.rho))
-    found = together(2, lambda _: summed(THETA, lambda: replace(own, grads=wide)))
+    found = together(2, lambda _: sum_over_ranks(THETA, lambda: replace(own, grads=wide)))
     for sums in found:
         assert sums.grads is not None
         assert torch.equal(sums.grads.rho, torch.full_like(THETA.rho, 2.0))

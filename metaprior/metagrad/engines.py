@@ -1,0 +1,37 @@
+r"""The engines that sweep back over the inner steps in weight space: one gradient stored for each step.
+
+| engine | result | Hessian products |
+|---|---|---|
+| ``mixed`` | exact | forward over reverse |
+| ``twice_reverse``, ``keeping(k)`` | exact | reverse over reverse, the graphs of the last k steps kept |
+| ``finite_difference`` | approximate | two plain gradients; for layers without second derivatives |
+| ``truncated(k)`` | approximate | reverse over reverse, through the last k steps alone |
+| ``first_order`` | approximate | none |
+
+``truncated`` takes earlier steps as constants (Shaban et al. 2019), ``first_order`` all of them (first-order MAML, Finn
+et al. 2017, section 5.2): $d\lambda^{(K)}/d\theta \approx I$. On a quadratic of curvature a the true factor is
+$(1-\alpha a)^K$; with the last k steps it is $(1-\alpha a)^k$, so the error is small only if steps are few and short.
+"""
+
+from metaprior.checks import check_integer
+from metaprior.metagrad.data_loss import central_difference, forward_over_reverse, reverse_over_reverse
+from metaprior.metagrad.sweep import Sweep
+
+
+def keeping(steps: int) -> Sweep:
+    """Return ``twice_reverse`` with the graphs of the last ``steps`` inner steps kept: faster, with more memory."""
+    check_integer("steps", steps, 0)
+    name = f"twice_reverse, graphs kept: {steps}" if steps else "twice_reverse"
+    return Sweep(name, exact=True, product=reverse_over_reverse, keep=steps)
+
+
+def truncated(steps: int) -> Sweep:
+    """Return the engine that differentiates through the last ``steps`` inner steps."""
+    check_integer("steps", steps, 0)
+    return Sweep(f"truncated({steps})", exact=False, product=reverse_over_reverse, through=steps)
+
+
+mixed = Sweep("mixed", exact=True, product=forward_over_reverse)
+twice_reverse = keeping(0)
+first_order = Sweep("first_order", exact=False, product=reverse_over_reverse, through=0)
+finite_difference = Sweep("finite_difference", exact=False, product=central_difference)

@@ -1,0 +1,149 @@
+"""Memory: what the process holds, what it may take, and what a computation would need."""
+
+import ctypes
+import os
+import re
+import resource
+import sys
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+Memory = str | int | float
+"""A budget for the whole process ("4GiB", or bytes), or a fraction of what is free (0.5)."""
+
+
+def bytes_of(memory: Memory, *, processes: int = 1) -> float:
+    """Return a budget in bytes; ``processes`` on one machine share what is free."""
+    if isinstance(memory, str):
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", memory)
+        if match and not match[2] and 0 < float(match[1]) <= 1:
+            return bytes_of(float(match[1]), processes=processes)
+        if not match or match[2].upper() not in UNITS:
+            raise ValueError(
+                f"memory must be an amount such as '4GiB' or '500MB' (units {', '.join(UNITS)}), got {memory!r}"
+            )
+        return float(match[1]) * UNITS[match[2].upper()]
+    if isinstance(memory, float) and 0 < memory <= 1:
+        return in_use() + memory * available() / processes
+    if memory <= 1:
+        raise ValueError(f"memory must be an amount ('4GiB', bytes) or a fraction of what is free (0.5), got {memory}")
+    return float(memory)
+
+
+def give_back_free_memory() -> None:
+    """Give the system what the process has freed and the C library keeps: after large tasks, a gigabyte."""
+    with suppress(OSError, AttributeError):  # other systems than Linux with glibc
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def in_use() -> float:
+    """Return the bytes that the process holds now (where the system does not tell: the most that it ever held)."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return float(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+
+
+def available() -> float:
+    """Return the bytes that the process could still take from the machine, or from its container."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        found = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
+        free = float(found[1]) * 1024 if found else float("inf")
+    else:
+        free = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) - in_use()
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.exists() and limit.read_text().strip().isdigit():
+        used = Path("/sys/fs/cgroup/memory.current")
+        free = min(free, float(limit.read_text()) - (float(used.read_text()) if used.exists() else in_use()))
+    return free
+
+
+def text(amount: float) -> str:
+    """Return an amount of bytes as text."""
+    return f"{amount / 2**30:.2f} GiB" if amount >= 2**30 else f"{amount / 2**20:.0f} MiB"
+
+
+class Footprint(NamedTuple):
+    """Bytes of tensors made by a computation: the most allocated at one time, and those left when it returns."""
+
+    peak: int
+    kept: int
+
+
+def footprint(function: Callable[..., Any], *arguments: Any, fake: bool = True) -> Footprint:
+    """Return the memory that ``function`` needs beyond its arguments, by running it on torch's fake tensors.
+
+    Fakes have shapes and no numbers. They cost about 0.1 ms an operation, so small computations are quicker on the real
+    tensors (``fake=False``); networks whose operations depend on the numbers themselves always run on those.
+    """
+    if not fake:
+        return _measured(function, arguments)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            return _measured(function, tree_map(lambda leaf: _fake(mode, leaf), arguments))
+    except (DynamicOutputShapeException, DataDependentOutputException, UnsupportedFakeTensorException):
+        return _measured(function, arguments)
+
+
+def _fake(mode: FakeTensorMode, leaf: Any) -> Any:
+    return mode.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf
+
+
+def _measured(function: Callable[..., Any], arguments: Any) -> Footprint:
+    with _LiveBytes() as live:
+        live.inputs(arguments)
+        result = function(*arguments)
+        kept = live.now
+        del result
+    return Footprint(live.peak, kept)
+
+
+class _LiveBytes(TorchDispatchMode):
+    """Count the bytes of the storages that operations allocate, until they are freed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._known: set[int] = set()
+
+    def inputs(self, arguments: Any) -> None:
+        """Leave out what is there already."""
+        self._known |= {leaf.untyped_storage()._cdata for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self._count(leaf.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._known:
+            return
+        size = storage.nbytes()
+        self._known.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._freed, key, size)
+
+    def _freed(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.now -= size
