@@ -58,9 +58,7 @@ def with_a_text_for_a_number(content: Content) -> Content:
         (with_a_text_for_a_number, "str"),
     ],
 )
-def test_scores_that_are_none_are_named_and_what_to_do_is_said(
-    folder: Path, damage: Callable[[Content], object], found: str
-) -> None:
+def test_damaged_scores_are_named_with_a_remedy(folder: Path, damage: Callable[[Content], object], found: str) -> None:
     path = folder / "scores.json"
     path.write_text(json.dumps(damage(json.loads(path.read_text()))))
     with pytest.raises(RunFolderError) as error:
@@ -72,7 +70,7 @@ def test_scores_that_are_none_are_named_and_what_to_do_is_said(
     assert not (folder / "report.html").exists()
 
 
-def test_scores_that_are_missing_are_not_taken_for_a_run_under_way(folder: Path) -> None:
+def test_missing_scores_of_a_finished_run_are_not_taken_for_an_unfinished_run(folder: Path) -> None:
     path, about = folder / "scores.json", json.loads((folder / "run.json").read_text())
     path.unlink()
     with pytest.raises(RunFolderError) as error:
@@ -97,7 +95,7 @@ def test_scores_that_are_missing_are_not_taken_for_a_run_under_way(folder: Path)
         (lambda content: {**content, "days": {**content["days"], "test": ["2025-06-05"]}}, "days"),
     ],
 )
-def test_a_description_of_frames_that_is_none_is_named_and_what_to_do_is_said(
+def test_a_damaged_description_is_named_with_a_remedy(
     folder: Path, damage: Callable[[Content], object], wrong: str
 ) -> None:
     path = folder / "solar.json"
@@ -127,19 +125,7 @@ def test_predict_evaluate_and_train_name_a_damaged_description_too(folder: Path,
         assert "remove it, give the command of metaprior train again with --resume" in str(error.value)
 
 
-def test_the_advice_brings_the_description_back(
-    folder: Path, june: Path, monkeypatch: pytest.MonkeyPatch, solar_run: SolarRun
-) -> None:
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
-    about = json.loads((folder / "run.json").read_text())
-    (folder / "solar.json").unlink()
-    (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
-    run(folder, june, resume=True)
-    assert described_frames(RunFolder(folder)) == described_frames(RunFolder(solar_run.folder))
-    assert report_run(folder).exists()
-
-
-def test_the_advice_brings_the_scores_back(
+def test_following_the_advice_restores_description_and_scores(
     folder: Path, solar_run: SolarRun, june: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finish, "draw", lambda *_: [])
@@ -147,8 +133,10 @@ def test_the_advice_brings_the_scores_back(
     with pytest.raises(RunFolderError, match=f'write "finished": false into {folder / "run.json"}') as error:
         report_run(folder)
     assert "metaprior train again with --resume" in str(error.value)
+    (folder / "solar.json").unlink()
     about = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
     run(folder, june, resume=True)
+    assert described_frames(RunFolder(folder)) == described_frames(RunFolder(solar_run.folder))
     assert (folder / "scores.json").read_text() == (solar_run.folder / "scores.json").read_text()
     assert report_run(folder).exists()

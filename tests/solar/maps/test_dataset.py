@@ -1,11 +1,6 @@
-import hashlib
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -187,21 +182,6 @@ def test_the_global_generators_are_neither_read_nor_moved() -> None:
     torch.manual_seed(1)
     assert same(source[0], first)
     torch.set_rng_state(state)
-
-
-def fingerprint() -> str:
-    """Of what no process may see otherwise."""
-    source = dataset(archive(4), seed=7)
-    content = [(task.name, [one.numpy().tobytes() for one in numbers(task)]) for task in (source[2], source[11])]
-    return hashlib.sha256(repr(content).encode()).hexdigest()
-
-
-def test_another_process_makes_the_same_tasks() -> None:
-    script = f"from {__name__} import fingerprint; import sys; sys.stdout.write(fingerprint())"
-    environment, root = {**os.environ, "PYTHONHASHSEED": "3"}, Path(__file__).parents[3]
-    command = [sys.executable, "-c", script]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root, check=True)
-    assert found.stdout == fingerprint()
 
 
 def test_with_tasks_per_epoch_there_is_an_end() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,15 @@ def archive(frames: xr.DataArray, tmp_path_factory: pytest.TempPathFactory) -> P
     return path
 
 
-def wanted(trained: Path, archive: Path, out: Path, **changes: object) -> ForecastRequest:
+def request_of(trained: Path, archive: Path, out: Path, **changes: object) -> ForecastRequest:
     return ForecastRequest(
         **{"run": trained, "support": archive, "inputs": archive, "out": out, "at": NOON, "samples": 3, **changes}
     )  # type: ignore[arg-type]
 
 
-def refused(trained: Path, archive: Path, out: Path, message: str, **changes: object) -> None:
+def check_refused(trained: Path, archive: Path, out: Path, message: str, **changes: object) -> None:
     with pytest.raises((ValueError, OSError), match=message):
-        predict(wanted(trained, archive, out, **changes), lambda _: None)
+        predict(request_of(trained, archive, out, **changes), lambda _: None)
     assert not out.exists()
 
 
@@ -84,7 +85,7 @@ def test_a_forecast_has_the_times_places_and_units_of_the_frames(
         assert bool((forecast["std"] > 0).all())
 
 
-def test_without_a_window_to_adapt_to_it_is_the_priors_forecast_said_out_loud(
+def test_without_a_window_to_adapt_to_the_prior_forecasts_and_the_user_is_told(
     trained: Path, frames: xr.DataArray, tmp_path: Path
 ) -> None:
     """And its values are the network's, by hand: clear-sky index times clear sky."""
@@ -92,7 +93,7 @@ def test_without_a_window_to_adapt_to_it_is_the_priors_forecast_said_out_loud(
     recent = tmp_path / "recent.nc"
     write_frames(frames[first - 1 : first + 1], recent)
     said: list[str] = []
-    predict(wanted(trained, recent, tmp_path / "now.nc", at=None), said.append)
+    predict(request_of(trained, recent, tmp_path / "now.nc", at=None), said.append)
     assert "the prior itself" in said[0]
     assert "no window of 4 frames" in said[0]
     _, learner = learned(RunFolder(trained))
@@ -109,7 +110,7 @@ def test_without_a_window_to_adapt_to_it_is_the_priors_forecast_said_out_loud(
 
 
 def test_a_patch_has_its_own_coordinates(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
-    predict(wanted(trained, archive, tmp_path / "now.zarr", place=(8, 3)), lambda _: None)
+    predict(request_of(trained, archive, tmp_path / "now.zarr", place=(8, 3)), lambda _: None)
     with read_forecast(tmp_path / "now.zarr") as forecast:
         assert np.array_equal(forecast["latitude"], frames["latitude"][8:16])
         assert np.array_equal(forecast["longitude"], frames["longitude"][3:11])
@@ -124,7 +125,7 @@ def test_a_forecast_is_the_same_by_label_whichever_way_the_file_lies(
         assert stored["latitude"][0] > stored["latitude"][-1]
     outs = [tmp_path / "one.nc", tmp_path / "other.nc"]
     for path, out in zip((archive, mirrored), outs, strict=True):
-        predict(wanted(trained, path, out, support=archive), lambda _: None)
+        predict(request_of(trained, path, out, support=archive), lambda _: None)
     with xr.open_dataset(outs[0]) as one, xr.open_dataset(outs[1]) as other:
         for latitude, longitude in (
             (frames["latitude"][3], frames["longitude"][5]),
@@ -154,56 +155,82 @@ def test_support_windows_are_the_most_recent_ones_that_were_over(frames: xr.Data
     assert starts(holed) == [0, 1, 2]
 
 
-def test_what_cannot_be_forecast_is_refused(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
-    out = tmp_path / "now.nc"
-    refused(trained, archive, out, "sun goes down to .* degrees, .* at least 5 .*would do: --at 2", at=None)
-    refused(trained, archive, out, "there is no frame at 2025-08-01", at="2025-08-01T12:00")
-    refused(trained, archive, out, "--at must be a time", at="noon")
-    refused(trained, archive, out, "needs the 2 frames up to then", at=str(frames["time"].values[0]))
-    refused(trained, archive, out, "from 0,0 to 8,8, of a patch of 8 pixels", place=(9, 0))
-    refused(trained, archive, tmp_path / "now.txt", r"must end in \.nc or \.zarr")
-    hourly, small, bare = tmp_path / "hourly.nc", tmp_path / "small.nc", tmp_path / "bare"
-    write_frames(frames[::2], hourly)
-    refused(trained, hourly, out, "trained on frames every 30min")
-    write_frames(frames[:, :3, :], small)
-    refused(trained, small, out, "3 x 16 pixels are too small; .*needs 4 or more")
-    write_frames(frames[:40], bare)
-    refused(trained, bare, out, "needs latitude and longitude")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"at": None}, "sun goes down to .* degrees, .* at least 5 .*would do: --at 2"),
+        ({"at": "2025-08-01T12:00"}, "there is no frame at 2025-08-01"),
+        ({"at": "noon"}, "--at must be a time"),
+        ({"at": "2025-07-01T04:00"}, "needs the 2 frames up to then"),
+        ({"place": (9, 0)}, "from 0,0 to 8,8, of a patch of 8 pixels"),
+        ({"samples": 1}, "--samples must be at least 2"),
+    ],
+)
+def test_an_impossible_request_is_refused(
+    trained: Path, archive: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    check_refused(trained, archive, tmp_path / "now.nc", message, **changes)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "message"),
+    [
+        (lambda frames: frames[::2], "hourly.nc", "trained on frames every 30min"),
+        (lambda frames: frames[:, :3, :], "small.nc", "3 x 16 pixels are too small; .*needs 4 or more"),
+        (lambda frames: frames[:40], "bare", "needs latitude and longitude"),
+    ],
+)
+def test_frames_that_do_not_fit_the_run_are_refused(
+    trained: Path,
+    frames: xr.DataArray,
+    tmp_path: Path,
+    part: Callable[[xr.DataArray], xr.DataArray],
+    name: str,
+    message: str,
+) -> None:
+    write_frames(part(frames), tmp_path / name)
+    check_refused(trained, tmp_path / name, tmp_path / "now.nc", message)
+
+
+def test_support_of_another_place_is_refused(
+    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
     shifted = tmp_path / "elsewhere.nc"
     write_frames(frames.assign_coords(latitude=("y", frames["latitude"].values + 1)), shifted)
-    refused(trained, archive, out, "must be of the same place", support=shifted)
+    check_refused(trained, archive, tmp_path / "now.nc", "must be of the same place", support=shifted)
+
+
+def test_the_path_of_the_forecast_is_checked_first(trained: Path, archive: Path, tmp_path: Path) -> None:
+    check_refused(trained, archive, tmp_path / "now.txt", r"must end in \.nc or \.zarr")
+    out = tmp_path / "now.nc"
     out.write_text("mine")
     with pytest.raises(FileExistsError, match="--overwrite"):
-        predict(wanted(trained, archive, out), lambda _: None)
+        predict(request_of(trained, archive, out), lambda _: None)
     assert out.read_text() == "mine"
 
 
-def test_a_time_at_which_nothing_can_be_issued_comes_with_one_that_does(
-    trained: Path, archive: Path, tmp_path: Path
-) -> None:
+def test_the_time_that_an_error_proposes_works(trained: Path, archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "now.nc"
     with pytest.raises(ValueError, match="would do") as error:
-        predict(wanted(trained, archive, out, at=None), lambda _: None)
+        predict(request_of(trained, archive, out, at=None), lambda _: None)
     said = re.search(r"--at (\S+)$", str(error.value))
     assert said
-    predict(wanted(trained, archive, out, at=said[1]), lambda _: None)
+    predict(request_of(trained, archive, out, at=said[1]), lambda _: None)
     assert out.exists()
 
 
-def test_bad_frames_are_left_out_where_the_user_says_so(
-    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
-) -> None:
+def test_bad_frames_are_left_out_on_request(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
     broken, values = tmp_path / "broken.nc", frames.copy(deep=True)
     values[20, 2, 2] = np.inf
     write_frames(values, broken)
     out = tmp_path / "now.nc"
-    refused(trained, archive, out, "metaprior predict: --on-bad skip", support=broken)
+    check_refused(trained, archive, out, "metaprior predict: --on-bad skip", support=broken)
     with pytest.warns(BadFramesSkipped, match="1 bad frame left out"):
-        predict(wanted(trained, archive, out, support=broken, on_bad="skip"), lambda _: None)
+        predict(request_of(trained, archive, out, support=broken, on_bad="skip"), lambda _: None)
     assert out.exists()
 
 
-def test_one_archive_is_looked_at_once(
+def test_one_archive_is_opened_once(
     trained: Path, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = []
@@ -214,7 +241,7 @@ def test_one_archive_is_looked_at_once(
         return real(path, **settings)
 
     monkeypatch.setattr(forecast_inputs, "open_frames", watched)
-    predict(wanted(trained, archive, tmp_path / "now.nc"), lambda _: None)
+    predict(request_of(trained, archive, tmp_path / "now.nc"), lambda _: None)
     assert opened == [archive]
 
 
@@ -225,12 +252,12 @@ def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monk
     config = tiny.request(tmp_path / "waves").config
     monkeypatch.setattr(prediction, "learned", lambda _, options: (config, None))
     with pytest.raises(ValueError, match=r"tasks\.kind 'sinusoids'; metaprior predict is for runs on frames"):
-        predict(wanted(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
+        predict(request_of(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
 
 
 def test_sarah_irradiance_comes_back_in_its_units_places_and_times(trained: Path, tmp_path: Path) -> None:
     path, out, said = folder_with(SARAH) / SARAH, tmp_path / "sarah.nc", list[str]()
-    predict(wanted(trained, path, out, at="2015-01-01T11:30"), said.append)
+    predict(request_of(trained, path, out, at="2015-01-01T11:30"), said.append)
     assert re.search(r"adapted to [1-3] windows from 2015-01-01", said[0])
     with xr.open_dataset(path) as sarah, read_forecast(out) as forecast:
         assert np.array_equal(forecast["latitude"], sarah["lat"])

@@ -23,11 +23,11 @@ class Many(NamedTuple):
 
 @pytest.fixture(scope="module")
 def many() -> Many:
-    """Two times a day, 60 days, 4 pixels that lie 14 apart."""
-    simulator = Simulator(days=60, size=16, seed=5, cadence="1h")
+    """Three times a day, 40 days, 4 pixels that lie 14 apart."""
+    simulator = Simulator(days=40, size=16, seed=5, cadence="1h")
     rows = []
     for day in range(simulator.days):
-        for hour in (8, 12):
+        for hour in (8, 11, 14):
             index = simulator.index_of(np.datetime64("2025-03-01T00:00") + 24 * day * HOUR + hour * HOUR)
             rows.append(now_later_continued(simulator, index))
     return Many(*(np.stack(column) for column in zip(*rows, strict=True)))
