@@ -1,4 +1,4 @@
-"""Rows of named values as text."""
+"""Rows of named values as text, and values as JSON."""
 
 import math
 from collections.abc import Sequence

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from metaprior.data_folder import data_folder
+from benchmarks.common.data_folder import data_folder
 
 torch.set_num_threads(1)  # tensors this small are faster on one thread
 settings.register_profile("no deadline", deadline=None)  # nothing here is a question of time

@@ -16,7 +16,6 @@ FLOORS = [
         "noise",
         "checks",
         "checkpoint",
-        "data_folder",
         "history",
         "objectives",
         "scaling",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.common.data_folder import data_folder
 from benchmarks.common.omniglot import omniglot
 from benchmarks.wheel.tasks import WheelTasks
-from metaprior.data_folder import data_folder
 from metaprior.runs.sources import TASKS, Purpose, TaskSettings, TaskSource
 from metaprior.tasks import FewShotClasses, Tasks
 from metaprior.tasks.generated import check_counts

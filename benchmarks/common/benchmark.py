@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from benchmarks.common.data import DataSet
+from benchmarks.common.data_folder import data_folder
 from benchmarks.common.processes import run_all
 from benchmarks.common.result import BenchmarkResult
-from metaprior.data_folder import data_folder
 
 EXTRAS = {"bench": ("higher", "torchopt"), "solar": ("xarray", "netCDF4", "zarr", "pvlib"), "flow": ("pysteps",)}
 """Modules that each of the package's extras installs, as far as a benchmark uses them."""

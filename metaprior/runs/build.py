@@ -22,9 +22,10 @@ from metaprior.team.launch import own_device
 
 def network_of(config: Config) -> nn.Module:
     """The network as the seed makes it, or with the weights of ``[warm_start]``; no global generator is changed."""
+    arguments = {key: value for key, value in config.model.arguments.items() if key != "stochastic"}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.run.seed)
-        module: nn.Module = MODELS.build(config.model.kind, config.model.arguments)
+        module: nn.Module = MODELS.build(config.model.kind, arguments)
     if config.warm_start.weights is not None:
         _load_weights(module, Path(config.warm_start.weights))
     return module
@@ -59,7 +60,7 @@ def learner_of(config: Config) -> MetaLearner:
         objective=config.meta.objective,
         outer_samples=config.meta.outer_samples,
         hyperprior=config.hyperprior,
-        stochastic=config.stochastic,
+        stochastic=config.model.arguments["stochastic"],
         relative_sigma=config.meta.relative_sigma,
         memory=config.run.memory,
         engine=engine,

@@ -1,7 +1,7 @@
-"""What a run is configured with: one section for each thing, every default where the thing itself is defined.
+"""The configuration of a run, as data: nothing is opened or built here.
 
-Sections are the package's own dataclasses, with a few fields more where the program needs them; ``[model]``,
-``[likelihood]`` and ``[tasks]`` name a ``kind`` and take that class's own arguments.
+A section is one of the package's own dataclasses, some with a few more fields; ``[model]``, ``[likelihood]`` and
+``[tasks]`` name a ``kind`` and take the arguments of its class. Defaults are those of the classes.
 """
 
 import hashlib
@@ -111,14 +111,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Choice:
-    """A section with a kind: the class's own arguments, defaults included."""
+    """A section with a kind: the arguments of that class, defaults included."""
 
     kind: str
     arguments: Mapping[str, Any]
-
-    def resolved(self) -> dict[str, Any]:
-        """As it would stand in a file."""
-        return {"kind": self.kind, **self.arguments}
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,6 @@ class Config:
     """A whole configuration, checked."""
 
     model: Choice
-    stochastic: str | None
     likelihood: Choice
     tasks: Choice
     inner: Inner
@@ -141,10 +136,10 @@ class Config:
             object.__setattr__(self, "meta", replace(self.meta, pretrained=True))
 
     def resolved(self) -> Sections:
-        """Every section with every key, as JSON has it."""
+        """Return every section with every key, as JSON has it."""
+        choices: dict[str, Choice] = {name: getattr(self, name) for name in KINDS}
+        kinds = {name: {"kind": choice.kind, **choice.arguments} for name, choice in choices.items()}
         plain = {name: asdict(getattr(self, name)) for name in PLAIN_SECTIONS}
-        kinds = {name: getattr(self, name).resolved() for name in KINDS}
-        kinds["model"]["stochastic"] = self.stochastic
         content: Sections = json.loads(json.dumps({**kinds, **plain}))
         return content
 
@@ -155,7 +150,7 @@ class Config:
 
     @property
     def digest(self) -> str:
-        """Which configuration a checkpoint belongs to. The number of epochs may grow, so it is left out."""
+        """The name of this configuration in checkpoints, which does not depend on the number of epochs."""
         content = self.resolved()
         del content["meta"]["epochs"]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -175,15 +170,12 @@ EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (st
 
 
 def differences(old: Sections, new: Sections) -> list[tuple[str, Any, Any]]:
-    """Dotted keys whose values differ, with both values."""
+    """Return the dotted keys whose values differ, with both values."""
     before, after = flat(old), flat(new)
-    return [
-        (key, before.get(key), after.get(key))
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    ]
+    pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
+    return [(key, one, other) for key, one, other in pairs if one != other]
 
 
 def flat(content: Sections) -> dict[str, Any]:
-    """Values by dotted keys."""
+    """Return the values by dotted keys."""
     return {f"{section}.{key}": value for section, table in content.items() for key, value in table.items()}

@@ -34,6 +34,7 @@ EpochLine = dict[str, Any]
 Sections = dict[str, dict[str, Any]]
 """A configuration: sections, keys and values, every default filled in."""
 LEFTOVER = re.compile(r"\w+\.\w+\.\d+\.tmp")
+"""Names of files that a killed process was about to move to their places."""
 
 
 class RunFolderError(ValueError):
@@ -48,7 +49,7 @@ class RunFolder:
         self.checkpoints, self.prior, self.tensorboard = path / "checkpoints", path / "prior", path / "tensorboard"
 
     def is_new(self) -> bool:
-        """Whether nothing is there yet; what a start that was killed at once leaves counts as nothing."""
+        """Return whether nothing is there yet; what a start that was killed at once leaves counts as nothing."""
         if not self.path.exists():
             return True
         if not self.path.is_dir():
@@ -58,7 +59,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else trains in this folder meanwhile. The system opens the lock when the process ends, however."""
+        """Keep other processes from training in this folder; the system opens the lock when the process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a") as file:
             if fcntl is not None:
@@ -66,31 +67,27 @@ class RunFolder:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     raise RunFolderError(f"another process is training in {self.path}; wait for it or end it") from None
-            self._remove_leftovers()
+            for entry in self.path.glob("*.tmp"):
+                if LEFTOVER.fullmatch(entry.name):
+                    entry.unlink()
             yield
 
-    def _remove_leftovers(self) -> None:
-        """Files that a killed process was about to move to their places."""
-        for entry in self.path.glob("*.tmp"):
-            if LEFTOVER.fullmatch(entry.name):
-                entry.unlink()
-
     def write_config(self, text: str, resolved: Sections) -> None:
-        """The configuration as given, and as it is understood."""
+        """Write the configuration as given, and with all defaults."""
         checkpoint.write_file(self.path / "config.toml", text.encode())
         self.write_json("config.json", resolved)
 
     def config(self) -> Sections:
-        """The configuration of the run, as it was understood."""
+        """Return the configuration of the run, with all defaults."""
         content: Sections = self.read_json("config.json")
         return content
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write a file of the folder."""
+        """Write a JSON file of the folder."""
         checkpoint.write_file(self.path / name, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
     def read_json(self, name: str) -> Any:
-        """Read a file of the folder."""
+        """Return the content of a JSON file of the folder."""
         path = self.path / name
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -101,8 +98,8 @@ class RunFolder:
         except ValueError as error:
             raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy") from None
 
-    def _story(self) -> dict[str, Any]:
-        """What ``run.json`` says."""
+    def _record(self) -> dict[str, Any]:
+        """Return the content of ``run.json``."""
         content = self.read_json("run.json")
         if not isinstance(content, dict) or not isinstance(content.get("finished"), bool):
             raise RunFolderError(
@@ -113,7 +110,7 @@ class RunFolder:
 
     def note_start(self, command: str, step: int, seed: int, threads: int, processes: int) -> None:
         """Add a start to ``run.json``."""
-        before = self._story() if (self.path / "run.json").exists() else {}
+        before = self._record() if (self.path / "run.json").exists() else {}
         start = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": command,
@@ -121,42 +118,39 @@ class RunFolder:
             "processes": processes,
             "threads": threads,
             "cores": os.cpu_count(),
-            "versions": {
-                "metaprior": version("metaprior"),
-                "torch": version("torch"),
-                "python": platform.python_version(),
-            },
+            "versions": {name: version(name) for name in ("metaprior", "torch")}
+            | {"python": platform.python_version()},
         }
         starts = [*before.get("starts", []), start]
         self.write_json("run.json", {**before, "seed": seed, "finished": False, "starts": starts})
 
     def note_saved(self, name: str, step: int) -> None:
-        """The prior, or the scores, in the folder are now those of theta after so many steps."""
-        before = self._story()
+        """Record that the prior (or scores, ...) in the folder is now that of theta after ``step`` steps."""
+        before = self._record()
         self.write_json("run.json", {**before, "saved": {**before.get("saved", {}), name: step}})
 
     def saved_step(self, name: str) -> int | None:
-        """The step that ``note_saved`` noted; None where it never did."""
-        step: int | None = self._story().get("saved", {}).get(name)
+        """Return the step that ``note_saved`` recorded; None if it never did."""
+        step: int | None = self._record().get("saved", {}).get(name)
         return step
 
     def note_finished(self) -> None:
-        """All is done and written."""
-        self.write_json("run.json", {**self._story(), "finished": True})
+        """Record that everything is done and written."""
+        self.write_json("run.json", {**self._record(), "finished": True})
 
     @property
     def finished(self) -> bool:
         """Whether all was done and written."""
-        return (self.path / "run.json").exists() and bool(self._story()["finished"])
+        return (self.path / "run.json").exists() and bool(self._record()["finished"])
 
     @property
     def how_to_go_on(self) -> str:
-        """For messages: what to do so that the end of the run comes again, and with it what only the end writes."""
+        """How to have the end of the run again, and with it the files that only the end writes; for messages."""
         again = "give the command of metaprior train again with --resume"
         return f'write "finished": false into {self.path / "run.json"} and {again}' if self.finished else again
 
     def metrics(self) -> list[EpochLine]:
-        """What is known of every epoch so far."""
+        """Return the lines of all epochs so far."""
         path = self.path / "metrics.jsonl"
         if not path.exists():
             return []
@@ -166,11 +160,11 @@ class RunFolder:
             raise RunFolderError(f"{path} is damaged: {error}; restore it from a copy, or remove it") from None
 
     def best_step(self, latest: int) -> int:
-        """Steps before the best validation so far; ``latest`` if there was none."""
+        """Return the steps before the best validation so far; ``latest`` if there was none."""
         best = [line["step"] for line in self.metrics() if line["validation"] and line["validation"]["best"]]
         return int(best[-1]) if best else latest
 
     def write_metrics(self, lines: list[EpochLine]) -> None:
-        """All lines anew: an epoch is long, the file is small, and half a line can never stand in it."""
+        """Replace the lines of all epochs, so that half a line can never stand in the file."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
         checkpoint.write_file(self.path / "metrics.jsonl", text.encode())

@@ -1,4 +1,4 @@
-"""Ctrl-C at a good moment: noted when it comes, acted upon between two steps."""
+"""Ctrl-C is noted when it comes, and stops the run between two steps."""
 
 import signal
 import threading
@@ -9,15 +9,15 @@ from metaprior.team import current_team
 
 
 class Interrupt:
-    """While it is entered, Ctrl-C only leaves a note, and ``check`` raises KeyboardInterrupt. The second is at once.
+    """While it is entered, Ctrl-C makes the next ``check`` raise KeyboardInterrupt; a second Ctrl-C raises at once.
 
-    Of several processes all stop at the same ``check``, whichever was asked.
+    Of several processes all stop at the same ``check``, whichever of them was interrupted.
     """
 
     def __init__(self) -> None:
         self.asked = False
         self.between_steps = False
-        """Whether the KeyboardInterrupt came from ``check``, where everything is in order."""
+        """Whether the KeyboardInterrupt came from ``check``, so that the state is that between two steps."""
         self._before: Any = None
 
     def __enter__(self) -> "Interrupt":
@@ -30,13 +30,13 @@ class Interrupt:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
-        """Stop here, if somebody asked for it. All processes are here together."""
+        """Raise KeyboardInterrupt if any process was interrupted. All processes call it together."""
         if current_team().any(self.asked):
             self.between_steps = True
             raise KeyboardInterrupt
 
     def poll(self) -> None:
-        """The same where every process goes its own way, within ``Team.attempt``: it lets the others know."""
+        """Raise KeyboardInterrupt if this process was interrupted; within ``Team.attempt``, which tells the others."""
         if self.asked:
             self.between_steps = True
             raise KeyboardInterrupt

@@ -48,26 +48,17 @@ def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:
 
 
 def unfinished_note(folder: Path, name: str, file: str) -> str | None:
-    """Return which state of an unfinished run its prior, or another thing called ``name`` in ``file``, is of.
+    """Return of which step the prior of an unfinished run is, or another thing called ``name`` in ``file``.
 
-    None where it is that of the end of a finished run. The prior is saved whenever a validation is the best so far;
-    what is written at the end alone, such as scores, is that of an earlier end until a longer run comes to its own.
+    None if the run has finished. The prior is saved whenever a validation is the best so far; what only the end of a
+    run writes, such as scores, is of an earlier end.
     """
     run = RunFolder(folder)
     if not (run.path / file).exists() or run.finished:
         return None  # what is not there is an error of its own
     lines, steps = run.metrics(), parse(run.config(), str(run.path / "config.json")).meta.steps
-    now = lines[-1]["step"] if lines else 0
+    now, verb = lines[-1]["step"] if lines else 0, "are" if name.endswith("s") else "is"
     return (
-        f"note: {run.path} has not finished (step {now} of {steps}): its {name} {_state(run, name, now)}; "
-        "metaprior train --resume goes on"
+        f"note: {run.path} has not finished (step {now} of {steps}): its {name} {verb} of step {run.saved_step(name)}, "
+        f"and the best so far is step {run.best_step(now)}; metaprior train --resume goes on"
     )
-
-
-def _state(run: RunFolder, name: str, now: int) -> str:
-    verb, saved, best = "are" if name.endswith("s") else "is", run.saved_step(name), run.best_step(now)
-    if saved is None:
-        return f"{verb} of an earlier end"
-    if saved == best:
-        return f"{verb} of step {saved}, the best so far"
-    return f"{verb} of step {saved}, the best at an earlier end; the best so far is step {best}"

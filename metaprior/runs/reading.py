@@ -1,4 +1,4 @@
-"""From TOML to a configuration: unknown keys, wrong types and wrong values are all said at once, a line each."""
+"""From TOML to a configuration: all unknown keys, wrong types and wrong values are reported at once, a line each."""
 
 import difflib
 import inspect
@@ -62,7 +62,7 @@ def read_config(config: Path | str, changes: Sequence[str] = ()) -> Config:
 
 
 def _apply(content: dict[str, Any], change: str) -> str | None:
-    """Make one change; what is wrong with it, if anything."""
+    """Make one change; return what is wrong with it, if anything."""
     key, equals, value = change.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and section and name):
@@ -83,14 +83,14 @@ def _toml_value(text: str) -> Any:
 
 
 def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
-    """A configuration from sections and keys; ``source`` is named in the message about what is wrong."""
+    """Return a configuration from sections and keys; ``source`` is named in errors."""
     sections = [*KINDS, *PLAIN_SECTIONS]
     found = [*problems, *_unknown(content, sections, "[{}] is not a section", "sections are")]
     values: dict[str, Any] = {}
     for name in sections:
         table = content.get(name, {})
         if not isinstance(table, dict):
-            found.append(f"{name} is {table!r}; it has to be a section: [{name}] and its keys below")
+            found.append(f"{name} must be a section, [{name}] and its keys below, got {table!r}")
         elif name in KINDS:
             values[name] = _choice(name, table, found)
         else:
@@ -100,17 +100,15 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
         found = settings.misfits(values["model"], values["likelihood"]) if isinstance(settings, TaskSettings) else []
     if found:
         raise ConfigError("\n".join([f"{source}: {len(found)} to correct", *(f"  {line}" for line in found)]))
-    model = dict(values.pop("model").resolved())
-    kind, stochastic = model.pop("kind"), model.pop("stochastic")
-    return Config(model=Choice(kind, model), stochastic=stochastic, **values)
+    return Config(**values)
 
 
 def _choice(name: str, table: Mapping[str, Any], found: list[str]) -> Choice | None:
     kinds, arguments = KINDS[name], dict(table)
     kind = arguments.pop("kind", None)
     if kind not in kinds:
-        given = "is missing" if kind is None else f"is {kind!r}{_nearest(str(kind), kinds)}"
-        found.append(f"{name}.kind {given}; kinds are {', '.join(kinds)}")
+        given = "nothing" if kind is None else f"{kind!r}{_nearest(str(kind), kinds)}"
+        found.append(f"{name}.kind must be one of {', '.join(kinds)}, got {given}")
         return None
     checked = _section(name, kinds[kind], arguments, EXTRA_KEYS.get(name, {}), found, ("kind",))
     return None if checked is None else Choice(kind, checked)
@@ -124,7 +122,7 @@ def _section(
     found: list[str],
     also: tuple[str, ...] = (),
 ) -> Any:
-    """The section's object, or for a kind its arguments; None if something is wrong with it, which is then in found."""
+    """Return the section's object, or for a kind its arguments; None if something is wrong, which is added to found."""
     fields = {**_fields(build), **extra}
     wrong = _unknown(table, [*also, *fields], f"{name}.{{}} is not known", f"[{name}] takes")
     known = {key: value for key, value in table.items() if key in fields}
@@ -144,7 +142,7 @@ def _section(
 
 
 def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Type and default of everything that a class is made with."""
+    """Return type and default of every argument of a class."""
     hints = get_type_hints(build.__init__)
     return {
         name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
@@ -153,7 +151,7 @@ def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _typed(name: str, fields: Mapping[str, tuple[Any, Any]], table: Mapping[str, Any]) -> BaseModel:
-    """Values in their types. By way of JSON, where strict types still allow a list for a tuple."""
+    """Return values in their types; by way of JSON, where strict types allow a list for a tuple."""
     schema: type[BaseModel] = create_model(name, **dict(fields))  # type: ignore[call-overload]
     return schema.model_validate_json(json.dumps(table, default=str), strict=True)
 
@@ -172,7 +170,7 @@ def _nearest(key: str, allowed: Iterable[str]) -> str:
 
 
 def _wrong_types(name: str, error: ValidationError) -> list[str]:
-    """One line a key; the alternatives of a union are joined."""
+    """Return one line a key; the alternatives of a union are joined."""
     allowed: dict[str, list[str]] = {}
     found: dict[str, Any] = {}
     for problem in error.errors(include_url=False):
@@ -182,12 +180,12 @@ def _wrong_types(name: str, error: ValidationError) -> list[str]:
     return [
         f"{key} is missing; [{name}] needs it"
         if found[key] is None and texts == ["Field required"]
-        else f"{key} is {found[key]!r}; it has to be {' or '.join(dict.fromkeys(texts))}"
+        else f"{key} must be {' or '.join(dict.fromkeys(texts))}, got {found[key]!r}"
         for key, texts in allowed.items()
     ]
 
 
 def _wrong_value(name: str, fields: Iterable[str], message: str) -> str:
-    """The class's own words, with the dotted path in front where they begin with a key."""
+    """Return a message of the class, after the dotted path if it begins with a key."""
     first = re.match(r"\w+", message)
     return f"{name}.{message}" if first and first[0] in fields else f"[{name}] {message}"

@@ -3,9 +3,8 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -88,27 +87,6 @@ def _score(found: Evaluation) -> float:
     return math.fsum(nll) / len(nll) if nll else math.inf
 
 
-class _Spread(NamedTuple):
-    """Number of some values, their mean, and the sum of squared deviations from it."""
-
-    number: int
-    mean: float
-    squares: float
-
-    @classmethod
-    def of(cls, values: Tensor) -> "_Spread":
-        values = values.double()
-        mean = values.mean()
-        return cls(values.numel(), float(mean), float((values - mean).square().sum()))
-
-    def with_(self, other: "_Spread") -> "_Spread":
-        """Return that of both together (Chan et al. 1983)."""
-        number, apart = self.number + other.number, other.mean - self.mean
-        part = other.number / number
-        squares = self.squares + other.squares + apart**2 * self.number * part
-        return _Spread(number, self.mean + apart * part, squares)
-
-
 def error_of_a_constant(
     tasks: FirstTasks,
     *,
@@ -120,10 +98,16 @@ def error_of_a_constant(
         # Damaged tasks are refused here, before training, and not after an epoch of it.
         return check_task(tasks[index]).query.y.flatten()
 
+    def moments(index: int) -> tuple[int, float, float]:
+        values = targets(index).double()
+        return values.numel(), float(values.mean()), float((values - values.mean()).square().sum())
+
     if continuous:
-        # Put together in the order of the tasks: bitwise identical for any number of ranks.
-        spread = reduce(_Spread.with_, current_team().map(lambda index: _Spread.of(targets(index)), len(tasks)))
-        return math.sqrt(spread.squares / spread.number)
+        # Per task first, then over tasks with exact sums: bitwise identical for any number of ranks.
+        found = current_team().map(moments, len(tasks))
+        number = sum(count for count, _, _ in found)
+        mean = math.fsum(count * own for count, own, _ in found) / number
+        return math.sqrt(math.fsum(squares + count * (own - mean) ** 2 for count, own, squares in found) / number)
     counts = current_team().map(lambda index: targets(index).long().bincount().tolist(), len(tasks))
     by_label: list[int] = [sum(of_tasks) for of_tasks in zip_longest(*counts, fillvalue=0)]
     return 1 - max(by_label) / sum(by_label)

@@ -1,4 +1,4 @@
-"""Processes that are to compute one thing together have to be given the same thing."""
+"""Processes that share a job have to have the same configuration, code and data."""
 
 import hashlib
 import platform
@@ -17,11 +17,11 @@ SHOWN = 12
 
 
 class Disagreement(ValueError):
-    """Processes were given different things."""
+    """Raised where processes were given different things."""
 
 
 def refuse_disagreement(facts: Sequence[Facts]) -> None:
-    """Raise if the ranks' facts (by rank) are not all the same; with both values."""
+    """Raise if the ranks' facts (by rank) are not all the same; the message has both values."""
     lines = [
         f"  {key}: rank 0 has {facts[0].get(key, 'nothing')!r}, rank {rank} has {own.get(key, 'nothing')!r}"
         for rank, own in enumerate(facts)
@@ -34,7 +34,7 @@ def refuse_disagreement(facts: Sequence[Facts]) -> None:
 
 
 def code_facts() -> dict[str, str]:
-    """Versions, and a digest of the package's own files: a checkout that was edited has no other number."""
+    """Return versions, and a digest of the package's files, because an edited checkout keeps its version."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -49,12 +49,12 @@ def code_facts() -> dict[str, str]:
 
 
 def task_digest(task: Task) -> str:
-    """The same for the same numbers."""
+    """Return a digest of the numbers of a task."""
     return tensors_digest(values for part in (task.support, task.query) for values in part)
 
 
 def tensors_digest(tensors: Iterable[Tensor]) -> str:
-    """The same for the same numbers, to the last bit."""
+    """Return a digest of tensors, equal where they are bitwise identical."""
     digest = hashlib.sha256()
     for values in tensors:
         values = values.detach().cpu().contiguous()

@@ -1,4 +1,4 @@
-"""The team that torchrun started, or a single process where it did not."""
+"""The team of the processes that torchrun started."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from metaprior.team.team import Team, use_team
 HANG_AFTER = 600.0
 """Seconds without an answer after which a process counts as hanging."""
 LAST_THREADS = 0.5
-"""Seconds for gloo's threads to let go of what they hold: see ``leave``, which scripts do not end with."""
+"""Seconds for gloo's threads to end in scripts, which do not end with ``leave``."""
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -54,29 +54,29 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
     dist.init_process_group(backend(), store=own, rank=rank, world_size=size, timeout=timeout)
     with use_team(Ranks(hang_after, own, store)) as team:
         yield team
-    dist.destroy_process_group()  # not after an error: the others may not be there to say goodbye to
+    dist.destroy_process_group()  # not after an error: the other processes may have ended
     time.sleep(LAST_THREADS)
 
 
 def _check_environment() -> None:
     if missing := [name for name in NEEDED if name not in os.environ]:
         raise ValueError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} is not set; start the processes with "
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} is not set. Start the processes with "
             "torchrun, which sets them all"
         )
 
 
 def backend() -> str:
-    """How tensors travel."""
+    """Return the backend of torch.distributed by device."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def own_device(kind: str) -> torch.device:
-    """The device of this process: of several GPUs the one with its number on this machine."""
+    """Return the device of this process: of several GPUs the one with its number on this machine."""
     if kind == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError(f'run.device is "{kind}", but torch finds no GPU here; use run.device = "cpu"')
+        raise ValueError(f'run.device is "{kind}", but torch finds no GPU here. Use run.device = "cpu"')
     number = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.device_count() > 1 else 0  # it may see its own alone
     if number >= torch.cuda.device_count():
         raise ValueError(
@@ -91,9 +91,8 @@ def own_device(kind: str) -> torch.device:
 def leave(code: int) -> NoReturn:
     """End this process, one of several, at once.
 
-    A thread of gloo that lets go of the last exchange while the interpreter takes itself apart aborts it ("terminate
-    called without an active exception"; rare, on a busy machine), and torchrun counts that as a failure of a process of
-    which everything is done and written.
+    On a busy machine a thread of gloo may abort an interpreter that is shutting down ("terminate called without an
+    active exception"), and torchrun would count that as a failure of a process that has done all its work.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,7 +1,7 @@
 """Where the processes of one start meet: a part of torchrun's store that those of earlier starts have never used.
 
-torchrun keeps its store when it starts processes anew, with the addresses of those that have ended still in it, and the
-number of restarts is no name for a start: on several machines each counts its own.
+When torchrun starts processes anew, its store still has the addresses of those that have ended. The number of restarts
+does not identify a start, because every machine counts its own.
 """
 
 import time
@@ -15,23 +15,23 @@ PAUSE = 0.02
 
 
 class Store(Protocol):
-    """What is needed of ``torch.distributed.Store``."""
+    """The part of ``torch.distributed.Store`` that is used."""
 
     def set(self, key: str, value: str, /) -> None:
-        """Put something there."""
+        """Set a value."""
 
     def get(self, key: str, /) -> bytes:
-        """What somebody put there."""
+        """Return a value."""
 
     def check(self, keys: list[str], /) -> bool:
-        """Whether something is there."""
+        """Return whether all keys have a value."""
 
 
 def meeting_place(store: Store, rank: int, size: int, patience: float) -> str:
-    """A name that rank 0 has made up, and told to the ranks that are here now.
+    """Return a name that rank 0 has made up and told to the ranks that are here now.
 
-    A rank says who it is by a name of its own, new in every start, and waits for an answer to that; rank 0 answers
-    whoever is there, until all that live now have confirmed. Nobody waits longer than ``patience`` seconds.
+    A rank announces itself by a name that is new in every start, and waits for an answer to that; rank 0 answers every
+    announcement until all ranks have confirmed. Nobody waits longer than ``patience`` seconds.
     """
     me = uuid.uuid4().hex
     if rank:

@@ -20,15 +20,15 @@ from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team, use_team
 T = TypeVar("T")
 Note = TypeVar("Note")
 LARGE = 2**18
-"""Numbers from which a tensor is sent by itself; smaller ones are sent together."""
+"""Size from which a tensor is sent by itself; smaller ones are sent together."""
 GRACE = 10.0
-"""Seconds that ranks have to answer when all are asked who is there."""
+"""Seconds that ranks have to answer when rank 0 asks which of them are there."""
 KEPT, MISSING = "metaprior/kept", "metaprior/missing"
 
 
 @dataclass(frozen=True)
 class _Part(Generic[Note]):
-    """What a rank lets the others know: a note, or why there is none."""
+    """What a rank tells the others: a note, or why there is none."""
 
     note: Sequence[Note] = ()
     failure: str | None = None
@@ -45,7 +45,7 @@ class Ranks(Team):
         self.rank, self.size, self.hang_after = dist.get_rank(), dist.get_world_size(), hang_after
         self._store, self._lasting = store, lasting
         self.on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        # Asked who is missing: a group in which something went wrong answers nothing any more.
+        # Finds out who is missing: a group in which something went wrong does not answer any more.
         self._spare = dist.new_group(backend="gloo", timeout=timedelta(seconds=hang_after))
         self.names = [f"rank {rank}" for rank in range(self.size)]
         found = self._gather(f"host {socket.gethostname()}, process {os.getpid()}")
@@ -67,11 +67,11 @@ class Ranks(Team):
             raise KeyboardInterrupt
         failures = {rank: part.failure for rank, part in enumerate(parts) if part.failure is not None}
         if failures:
-            raise self._one_voice(own, failures)
+            raise self._error_to_raise(own, failures)
         return result, [note for part in parts for note in part.note]
 
-    def _one_voice(self, own: Exception | None, failures: Mapping[int, str]) -> Exception:
-        """The error that this rank raises: its own if it is the first that failed, else a note that another did."""
+    def _error_to_raise(self, own: Exception | None, failures: Mapping[int, str]) -> Exception:
+        """Return the error that this rank raises: its own if it is the first that failed, else ``OtherRankFailed``."""
         speaker = min(failures)
         if own is None or self.rank != speaker:
             return OtherRankFailed(f"{self.names[speaker]} failed: {failures[speaker]}")
@@ -94,7 +94,7 @@ class Ranks(Team):
         return bool(found)
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
-        """See ``Team``. The ranks' sums are the same to the last bit."""
+        """See ``Team``. The ranks' sums are bitwise identical."""
         small = [tensor for tensor in tensors if tensor.numel() < LARGE]
         joined = [torch.cat([tensor.flatten() for tensor in small])] if small else []
         with self._waiting():
@@ -145,7 +145,7 @@ class Ranks(Team):
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Turn what torch says when a rank hangs or has died into a message that names it."""
+        """Turn torch's error about a rank that hangs or has died into one that names it."""
         began = time.monotonic()
         try:
             yield
@@ -153,8 +153,8 @@ class Ranks(Team):
             raise self._lost(error, time.monotonic() - began) from error
 
     def _lost(self, error: RuntimeError, waited: float) -> RuntimeError:
-        """What to say. Rank 0 finds out who is missing, and the others hear it from there."""
-        hanging = self._missing() if self.first else self._named_by_first()
+        """Return the error to raise. Rank 0 finds out who is missing, and the others read it from there."""
+        hanging = self._missing() if self.first else self._missing_by_first()
         if hanging is None and "Timed out" in str(error):
             hanging = "another process" if self.first else self.names[0]
         elif hanging and not self.first:
@@ -172,15 +172,15 @@ class Ranks(Team):
         )
 
     def _missing(self) -> str | None:
-        """Names of the ranks that do not come when all are called; None if that is not known (one has ended)."""
-        found = re.search(r"Ranks? ([\d, ]+) failed to pass", self._called())
+        """Return the ranks that do not come to a barrier; None if that is not known (one has ended)."""
+        found = re.search(r"Ranks? ([\d, ]+) failed to pass", self._barrier_message())
         names = ", ".join(self.names[int(rank)] for rank in found[1].split(",")) if found else ""
         self._store.set(MISSING, names)
         return names or None
 
-    def _named_by_first(self) -> str | None:
-        """The same, as rank 0 has found out; None if it says nothing."""
-        self._called()
+    def _missing_by_first(self) -> str | None:
+        """Return the ranks that rank 0 has found missing; None if it has found none."""
+        self._barrier_message()
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
             if self._store.check([MISSING]):
@@ -188,8 +188,8 @@ class Ranks(Team):
             time.sleep(0.1)
         return None
 
-    def _called(self) -> str:
-        """Call all ranks together: what torch says if some do not come."""
+    def _barrier_message(self) -> str:
+        """Call all ranks to a barrier; return torch's message if some do not come."""
         try:
             dist.monitored_barrier(self._spare, timeout=timedelta(seconds=GRACE), wait_all_ranks=True)
         except RuntimeError as error:

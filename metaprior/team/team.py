@@ -1,4 +1,4 @@
-"""What a process may ask of the others; with one process all answers are its own, and nothing is sent.
+"""Communication between the processes that share a job; a single process sends nothing and answers itself.
 
 A **rank** is the number of a process, from 0. Every rank calls the same methods in the same order.
 """
@@ -13,39 +13,39 @@ from torch import Tensor
 T = TypeVar("T")
 Note = TypeVar("Note")
 LATER = 2.0
-"""Seconds that a process waits before it complains, so that the one with the reason is heard, or seen to die, first."""
+"""Seconds that a process waits before it reports an error, so that the one with the cause reports or dies first."""
 
 
 class OtherRankFailed(RuntimeError):
-    """Another process could not do its part. It says why, so that this one need not."""
+    """Raised where another process failed, which reports the cause itself."""
 
 
 class RankLost(RuntimeError):
-    """A process does not answer, or has ended."""
+    """Raised where a process does not answer or has ended."""
 
 
 class Team:
-    """A single process. ``Ranks`` is the same for several."""
+    """A single process; ``Ranks`` is the same for several."""
 
     rank = 0
     size = 1
     on_this_machine = 1
-    """Processes that share this machine's memory and cores."""
+    """Number of processes that share this machine's memory and cores."""
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes, and talks to the user."""
+        """Whether this is the process that writes files and talks to the user."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Which of ``count`` things are this rank's: consecutive ones, so that all ranks' results in turn are in order.
+        """Return which of ``count`` things are this rank's: consecutive ones, as many as the others' or one more.
 
-        Shares differ by one at most; with fewer things than ranks, some have none.
+        With fewer things than ranks some ranks have none.
         """
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def attempt(self, work: Callable[[], T], note: Callable[[T], Note]) -> tuple[T, list[Note]]:
-        """Do this rank's work; its result, and a note about every rank's result, by rank.
+        """Do this rank's work; return its result, and a note about every rank's result, by rank.
 
         If the work of any rank raises, all of them raise: that rank its own error, the others ``OtherRankFailed``. If
         it is interrupted on any rank, all raise ``KeyboardInterrupt``. Within ``work`` and ``note`` the current team is
@@ -55,33 +55,33 @@ class Team:
         return result, [note(result)]
 
     def map(self, function: Callable[[int], T], count: int) -> list[T]:
-        """``[function(i) for i in range(count)]``, divided over the ranks; every rank gets all of it."""
+        """Return ``[function(i) for i in range(count)]`` on every rank; the calls are divided over the ranks."""
         _, parts = self.attempt(lambda: [function(index) for index in self.share(count)], lambda part: part)
         return [result for part in parts for result in part]
 
     def on_first(self, work: Callable[[], T]) -> T:
-        """What rank 0 has done, or found; an error there is an error everywhere."""
+        """Do ``work`` on rank 0 and return its result on every rank; an error there is raised everywhere."""
         return work()
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on some rank."""
+        """Return whether ``flag`` is true on some rank."""
         return flag
 
     def sum_(self, tensors: Sequence[Tensor]) -> None:
         """Replace every tensor by its sum over the ranks."""
 
     def exchange_(self, parts: Sequence[Tensor]) -> None:
-        """Replace part i, wherever it is, by that of rank i."""
+        """Replace ``parts[i]`` on every rank by that of rank i."""
 
     def keep(self, note: str) -> None:
         """Leave a note for the processes that torchrun may start in place of these."""
 
     def kept(self) -> str:
-        """The note that an earlier start has left; empty if this is the first."""
+        """Return the note that an earlier start has left; empty if this is the first."""
         return ""
 
     def read_on_first(self, read: Callable[[], tuple[dict[str, Tensor], T]]) -> tuple[dict[str, Tensor], T]:
-        """What rank 0 has read: large tensors, and something small; an error there is an error everywhere."""
+        """Return on every rank what rank 0 reads: large tensors by name, and something small."""
         return read()
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks.common.data import MNIST, UCI, DataMissing, mnist, uci_split
-from metaprior.data_folder import data_folder
+from benchmarks.common.data_folder import data_folder
 from tests.benchmarks.made_up_data import write_mnist
 from tests.conftest import folder_with
 

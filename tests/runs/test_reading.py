@@ -61,7 +61,7 @@ def test_defaults_are_those_of_the_learner(least: Path) -> None:
     for name in ("objective", "outer_samples", "relative_sigma"):
         assert getattr(config.meta, name) == learner[name].default
     assert (config.run.memory, config.run.seed) == (learner["memory"].default, learner["seed"].default)
-    assert (config.hyperprior, config.stochastic) == (learner["hyperprior"].default, learner["stochastic"].default)
+    assert (config.hyperprior, config.model.arguments["stochastic"]) == (learner["hyperprior"].default, None)
 
 
 def test_what_is_written_down_is_read_back_the_same(least: Path) -> None:
@@ -97,28 +97,31 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         lines[2]
         == "tasks.k_shots is not known (did you mean 'k_shot'?); [tasks] takes kind, k_shot, k_query, noise, seed"
     )
-    assert lines[3] == "inner.steps is 2.5; it has to be a valid integer"
+    assert lines[3] == "inner.steps must be a valid integer, got 2.5"
     assert lines[4].startswith("meta.learning_rate is not known; [meta] takes epochs, tasks_per_epoch")
     assert lines[5] == "meta.lr must be a positive number, got -1.0"
-    assert lines[6] == "run.threads is 'two'; it has to be a valid integer"
+    assert lines[6] == "run.threads must be a valid integer, got 'two'"
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ("model.kind=unett", "model.kind is 'unett' (did you mean 'unet'?); kinds are mlp, conv4, unet"),
+        (
+            "model.kind=unett",
+            "model.kind must be one of mlp, conv4, unet, bayesian_unet, got 'unett' (did you mean 'unet'?)",
+        ),
         ("modle.kind=mlp", "[modle] is not a section (did you mean 'model'?); sections are model,"),
         ("model.activation=gelu", "[model] unknown activation 'gelu'; known are relu, silu, tanh"),
-        ("meta.schedule=linear", "meta.schedule is 'linear'; it has to be 'cosine', 'plateau' or 'constant'"),
-        ("inner.engine=exact", "inner.engine is 'exact'; it has to be 'auto', 'mixed'"),
+        ("meta.schedule=linear", "meta.schedule must be 'cosine', 'plateau' or 'constant', got 'linear'"),
+        ("inner.engine=exact", "inner.engine must be 'auto', 'mixed'"),
         ("inner.adapt=(", "inner.adapt='(' is not a regular expression"),
         ("run.memory=lots", "run.memory must be an amount such as '4GiB'"),
         ("evaluate.samples=1", "evaluate.samples must be an integer of at least 2, got 1"),
         ("tasks.k_shot=0", "tasks.k_shot must be an integer of at least 1, got 0"),
-        ("meta.epochs=true", "meta.epochs is True; it has to be a valid integer"),
-        ("meta.epochs='3'", "meta.epochs is '3'; it has to be a valid integer"),
+        ("meta.epochs=true", "meta.epochs must be a valid integer, got True"),
+        ("meta.epochs='3'", "meta.epochs must be a valid integer, got '3'"),
         ("likelihood.noise=-1.0", "likelihood.noise is a standard deviation and has to be positive"),
-        ("meta.lr=2020-01-01", "meta.lr is '2020-01-01'; it has to be a valid number"),
+        ("meta.lr=2020-01-01", "meta.lr must be a valid number, got '2020-01-01'"),
         ("meta.outer_samples=0", "meta.outer_samples must be an integer of at least 1, got 0"),
     ],
 )
@@ -132,9 +135,12 @@ def test_what_is_missing(tmp_path: Path) -> None:
     path.write_text("[model]\nkind = 'mlp'\n")
     lines = refused(path)
     assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
-    assert lines[3] == "likelihood.kind is missing; kinds are gaussian, heteroscedastic, crps, categorical, bernoulli"
+    assert (
+        lines[3]
+        == "likelihood.kind must be one of gaussian, heteroscedastic, crps, categorical, bernoulli, got nothing"
+    )
     path.write_text("model = 3")
-    assert refused(path)[0] == "model is 3; it has to be a section: [model] and its keys below"
+    assert refused(path)[0] == "model must be a section, [model] and its keys below, got 3"
 
 
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import xarray as xr
 from pvlib.clearsky import haurwitz
 from pvlib.solarposition import get_solarposition
 
-from metaprior.data_folder import data_folder
+from benchmarks.common.data_folder import data_folder
 from metaprior.solar.sun import clear_sky, elevation, is_dark, is_night
 
 LATITUDE = np.array([-65.0, -20.0, 0.0, 35.5, 80.0])

@@ -63,7 +63,7 @@ def test_a_size_without_the_rest_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     with (
-        pytest.raises(ValueError, match=r"WORLD_SIZE is 2, but MASTER_ADDR, MASTER_PORT is not set; .* torchrun"),
+        pytest.raises(ValueError, match=r"WORLD_SIZE is 2, but MASTER_ADDR, MASTER_PORT is not set. Start .* torchrun"),
         team_of_torchrun(),
     ):
         pass

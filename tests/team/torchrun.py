@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,11 +11,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.scaling_worker import free_port
-
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 120.0
 """Seconds after which something hangs that should not: many times what anything here takes."""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 @dataclass(frozen=True)

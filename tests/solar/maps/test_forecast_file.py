@@ -6,7 +6,7 @@ import pytest
 import torch
 import xarray as xr
 
-from metaprior.data_folder import data_folder
+from benchmarks.common.data_folder import data_folder
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps import forecast_file
 from metaprior.solar.maps.archives.frames import open_frames

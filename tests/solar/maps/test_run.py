@@ -280,7 +280,9 @@ def test_a_run_that_was_not_finished_is_used_with_a_note(solar_run: SolarRun, ju
         for what, command in commands.items():
             result = CliRunner().invoke(cli.app, command)
             assert result.exit_code == 0, result.output
-            start = f"note: {folder} has not finished (step 5 of 5): its {what} of step 5, the best so far; "
+            start = (
+                f"note: {folder} has not finished (step 5 of 5): its {what} of step 5, and the best so far is step 5; "
+            )
             expected = [] if finished else [f"{start}metaprior train --resume goes on"]
             assert [line for line in result.stderr.splitlines() if line.startswith("note: ")] == expected
             assert "note: " not in result.stdout

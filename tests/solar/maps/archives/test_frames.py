@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.data_folder import data_folder
+from benchmarks.common.data_folder import data_folder
 from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
 from metaprior.solar.maps.archives.npy_folder import NpyFrames
 
