@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metaprior.report.canvas import GREY, INK, Pen, new_figure, plain_text, svg, tidy
-from metaprior.report.measures import Measure, is_known, score
+from metaprior.report.measures import Measure, is_known
 from metaprior.text_table import Row
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ Curves = Mapping[str, Sequence[Point]]
 def curves_of(rows: Sequence[Row], of: Measure, against: str) -> Curves:
     """Return a measure of each method in the order of ``against``, without unknown values and without ``"all"``."""
     curves: dict[str, list[Point]] = {}
-    for row in sorted((row for row in rows if row[against] != "all"), key=lambda row: float(row[against])):
-        value, interval = score(row, of)
-        if is_known(value):
-            shown = map(of.shown, (value, *(interval or ())))
-            curves.setdefault(row["method"], []).append(Point(float(row[against]), *shown))
+    single = [row for row in of.known(rows) if row[against] != "all"]
+    for row in sorted(single, key=lambda row: float(row[against])):
+        shown = map(of.shown, (row[of.name], *(of.interval(row) or ())))
+        curves.setdefault(row["method"], []).append(Point(float(row[against]), *shown))
     return curves
 
 

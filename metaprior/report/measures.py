@@ -57,13 +57,28 @@ class Measure(NamedTuple):
         """Return the value in the unit of the title."""
         return 100 * value if self.percent else value
 
-    def digits(self, values: Iterable[float]) -> int:
-        """Return the number of decimals for these values, which are shown together."""
-        return 1 if self.percent else 3 if self.name.startswith("skill_") else decimals(values)
+    def known(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows that have a finite number of this measure."""
+        return [row for row in rows if is_known(row.get(self.name))]
+
+    def interval(self, row: Row) -> tuple[float, float] | None:
+        """Return the 95 % interval in a row, ``<name>_low`` and ``<name>_high``, where both are known."""
+        low, high = row.get(f"{self.name}_low"), row.get(f"{self.name}_high")
+        return (low, high) if is_known(low) and is_known(high) else None
+
+    def digits(self, rows: Iterable[Row]) -> int:
+        """Return the number of decimals for the values of these rows, which are shown together."""
+        if self.percent:
+            return 1
+        return 3 if self.name.startswith("skill_") else decimals(row[self.name] for row in self.known(rows))
 
     def text(self, value: float, digits: int) -> str:
         """Return the value in the unit of the title, with this number of decimals."""
         return number_text(self.shown(value), digits)
+
+    def interval_text(self, row: Row, digits: int) -> str:
+        """Return the interval in a row as text, or "" where it is unknown."""
+        return " to ".join(self.text(end, digits) for end in self.interval(row) or ())
 
     def distance(self, value: float) -> float:
         """Return how far a value is from the best one, up to a constant: smaller is better."""
@@ -89,29 +104,9 @@ def measure(name: str, units: str = "") -> Measure:
     return Measure(name, label, description, units if unit == DATA else unit, better)
 
 
-class Score(NamedTuple):
-    """A value (None: absent, NaN: unknown) and its 95 % interval, where that is known."""
-
-    value: float | None
-    interval: tuple[float, float] | None
-
-
-def score(row: Row | None, of: Measure) -> Score:
-    """Return what a row holds of this measure: ``<name>``, ``<name>_low`` and ``<name>_high``."""
-    value, low, high = (number((row or {}).get(of.name + end)) for end in ("", "_low", "_high"))
-    return Score(value, (low, high) if is_known(low) and is_known(high) else None)
-
-
-def number(value: Any) -> float | None:
-    """Return a float, NaN for a number that is not finite, None for anything that is not a number."""
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return None
-    return float(value) if math.isfinite(value) else math.nan
-
-
-def is_known(value: float | None) -> TypeGuard[float]:
-    """Return whether there is a finite number to show."""
-    return value is not None and math.isfinite(value)
+def is_known(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a finite number, which can be shown; None stands for absent, NaN for unknown."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def decimals(values: Iterable[float]) -> int:

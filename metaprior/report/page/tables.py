@@ -1,97 +1,107 @@
-"""Write tables of scores: one over all lead times, and one by lead time for every measure."""
+"""Compute the tables of a page, and the cards of the highlighted method beside the best other one."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from metaprior.report.measures import Measure, Score, is_known, measure, number, score
-from metaprior.report.page.html import unit_span
+from metaprior.report.measures import Measure, is_known, measure
 from metaprior.text_table import Row
 
+CARDS = ("skill_persistence", "rmse", "crps", "coverage_90")
 SUMMARY = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "nll", "coverage_90", "width_90", "ssim")
 """Columns of the table over all lead times, as far as the scores have them."""
 NOT_MEASURES = {"method", "lead_minutes", "lead", "shots", "steps", "tasks", "values", "count", "support", "failed"}
 
 
+class Cell(NamedTuple):
+    """A score and its interval as they are shown: a dash where a method has no such score."""
+
+    text: str
+    interval: str
+    best: bool
+
+
 class Column(NamedTuple):
-    """The scores of all methods under one heading (HTML), shown with the same number of decimals."""
+    """The scores of all methods under one heading."""
 
-    head: str
-    of: Measure
-    scores: Mapping[str, Score]
-    digits: int
-
-    def text(self, value: float) -> str:
-        """Return the value as it is shown."""
-        return self.of.text(value, self.digits)
-
-    @property
-    def best(self) -> str | None:
-        """The text of the best value, so that digits that are not shown decide nothing; None if nothing is better."""
-        values = _values(self.scores.values())
-        if self.of.better is None or len(values) < 2:
-            return None
-        return self.text(min(values, key=self.of.distance))
+    label: str
+    unit: str
+    cells: dict[str, Cell]
 
 
-def measures_of(rows: Sequence[Row], units: str) -> list[Measure]:
+class Card(NamedTuple):
+    """One main measure of the highlighted method, with lines that put it into perspective."""
+
+    label: str
+    unit: str
+    value: str
+    lines: list[str]
+
+
+def summary_columns(rows: Sequence[Row], units: str) -> list[Column]:
+    """Return a column for each main measure over all lead times; none where there are no such rows."""
+    together = {row["method"]: row for row in rows if row["lead_minutes"] == "all"}
+    found = {one.name: one for one in _measures(list(together.values()), units)}
+    shown = [found[name] for name in SUMMARY if name in found] or list(found.values())[:8]
+    return [_column(of.label, of.unit, of, together, of.digits(together.values())) for of in shown]
+
+
+def lead_columns(rows: Sequence[Row], units: str) -> dict[str, list[Column]]:
+    """Return, by the title of each measure, a column for each lead time, all with the same number of decimals."""
+    leads = sorted({row["lead_minutes"] for row in rows if row["lead_minutes"] != "all"})
+    columns = {lead: f"+{lead:g}\N{NO-BREAK SPACE}min" for lead in leads}
+    if any(row["lead_minutes"] == "all" for row in rows):
+        columns["all"] = "all"
+    given = {(row["method"], row["lead_minutes"]): row for row in rows}
+    by_lead = {lead: {row["method"]: given.get((row["method"], lead), {}) for row in rows} for lead in columns}
+    return {
+        of.title: [_column(head, "", of, by_lead[lead], of.digits(rows)) for lead, head in columns.items()]
+        for of in _measures([row for row in rows if row["lead_minutes"] != "all"], units)
+    }
+
+
+def cards(rows: Sequence[Row], units: str, ours: str | None) -> list[Card]:
+    """Return a card for each main measure that ``ours`` has over all lead times."""
+    together = {row["method"]: row for row in rows if row["lead_minutes"] == "all"}
+    own = together.pop(ours, {})
+    by_lead = sorted((row for row in rows if row["method"] == ours and row is not own), key=lambda r: r["lead_minutes"])
+    return [
+        _card(of, own, of.known(together.values()), of.known(by_lead))
+        for of in (measure(name, units) for name in CARDS)
+        if is_known(own.get(of.name))
+    ]
+
+
+def _card(of: Measure, own: Row, others: Sequence[Row], by_lead: Sequence[Row]) -> Card:
+    digits, value = of.digits([own]), own[of.name]
+    text, interval = of.text(value, digits), of.interval_text(own, digits)
+    lines = [f"95 % interval {interval}"] if interval else []
+    if of.name.startswith("skill_") and len(by_lead) > 1:
+        ends = (by_lead[0], by_lead[-1])
+        lines.append(", ".join(f"{of.text(row[of.name], digits)} at +{row['lead_minutes']:g} min" for row in ends))
+    if others:
+        best = min(others, key=lambda row: of.distance(row[of.name]))
+        name, shown = best["method"], of.text(best[of.name], digits)
+        verdict = "Better" if of.distance(value) < of.distance(best[of.name]) else "Worse"
+        equal = f"Equal, as far as shown, to the best other method, {name}"
+        lines.append(equal if shown == text else f"{verdict} than the best other method, {name}: {shown}")
+    # A percent sign belongs to the number; longer units would crowd it and stand behind the label.
+    return Card(of.label, *(("", f"{text} %") if of.percent else (of.unit, text)), lines)
+
+
+def _measures(rows: Sequence[Row], units: str) -> list[Measure]:
     """Return the measures of which at least one row has a number, in the order of the rows."""
     names = dict.fromkeys(name for row in rows for name in row if name not in NOT_MEASURES)
     plain = [name for name in names if not (name.endswith(("_low", "_high")) and name.rsplit("_", 1)[0] in names)]
-    return [measure(name, units) for name in plain if any(is_known(number(row.get(name))) for row in rows)]
+    return [of for of in (measure(name, units) for name in plain) if of.known(rows)]
 
 
-def summary_table(rows: Sequence[Row], units: str, ours: str | None) -> str | None:
-    """Return methods against the main measures over all lead times, or None where there are no such rows."""
-    together = [row for row in rows if row["lead_minutes"] == "all"]
-    found = {one.name: one for one in measures_of(together, units)}
-    shown = [found[name] for name in SUMMARY if name in found] or list(found.values())[:8]
-    columns = []
-    for of in shown:
-        scores, head = {row["method"]: score(row, of) for row in together}, f"{escape(of.label)}{unit_span(of.unit)}"
-        columns.append(Column(head, of, scores, of.digits(_values(scores.values()))))
-    return _table("All lead times together", columns, ours) if columns else None
-
-
-def lead_table(rows: Sequence[Row], of: Measure, ours: str | None) -> str:
-    """Return methods against lead times of one measure, all with the same number of decimals."""
-    leads = sorted({row["lead_minutes"] for row in rows if row["lead_minutes"] != "all"})
-    if any(row["lead_minutes"] == "all" for row in rows):
-        leads.append("all")
-    given = {(row["method"], row["lead_minutes"]): score(row, of) for row in rows}
-    methods, digits = dict.fromkeys(row["method"] for row in rows), of.digits(_values(given.values()))
-    columns = []
-    for lead in leads:
-        scores = {method: given.get((method, lead), Score(None, None)) for method in methods}
-        columns.append(Column("all" if lead == "all" else f"+{lead:g}&nbsp;min", of, scores, digits))
-    return _table(f"{of.title} by lead time", columns, ours)
-
-
-def _values(scores: Iterable[Score]) -> list[float]:
-    return [one.value for one in scores if is_known(one.value)]
-
-
-def _table(caption: str, columns: Sequence[Column], ours: str | None) -> str:
-    head = "".join(f'<th scope="col">{column.head}</th>' for column in columns)
-    lines = []
-    for method in columns[0].scores:
-        own = method == ours
-        name = escape(method) + (' <span class="own">this run</span>' if own else "")
-        cells = "".join(_cell(column.scores[method], column) for column in columns)
-        lines.append(f'<tr{" class=ours" if own else ""}><th scope="row">{name}</th>{cells}</tr>')
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f'<caption>{escape(caption)}</caption><thead><tr><th scope="col">Method</th>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _cell(one: Score, column: Column) -> str:
-    if one.value is None:
-        return '<td class="unknown"><span title="this method has no such score">–</span></td>'
-    if not is_known(one.value):
-        return '<td class="unknown">unknown</td>'
-    text = column.text(one.value)
-    value = f'<span class="tag">best</span> <b>{text}</b>' if text == column.best else text
-    interval = "<small>{} to {}</small>".format(*map(column.text, one.interval)) if one.interval else ""
-    return f"<td>{value}{interval}</td>"
+def _column(label: str, unit: str, of: Measure, rows: Mapping[str, Row], digits: int) -> Column:
+    """Return the cells of the methods; what is best is decided by the digits that are shown."""
+    values = {method: row.get(of.name) for method, row in rows.items()}
+    known = [value for value in values.values() if is_known(value)]
+    best = of.text(min(known, key=of.distance), digits) if of.better is not None and len(known) > 1 else None
+    cells = {}
+    for method, value in values.items():
+        text = "–" if value is None else of.text(value, digits) if is_known(value) else "unknown"
+        cells[method] = Cell(text, of.interval_text(rows[method], digits), text == best)
+    return Column(label, unit, cells)

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.html import json_element
+from metaprior.report.page.templates import ENVIRONMENT
 from metaprior.report.page.writing import write_page
 from tests.report.page.invented import content
 
 NAME = "</script><script>alert(1)</script> & <coast>"
+DATA = '<script type="application/json" id="plants-data">{{ data|tojson }}</script>'
 SECTION = Section(
     "Power plants",
-    f"<p id=plants>body</p>{json_element('plants-data', {'name': NAME, 'unknown': [np.nan]})}",
+    "<p id=plants>body</p>" + ENVIRONMENT.from_string(DATA).render(data={"name": NAME, "unknown": [np.nan]}),
     style=".plants { color: red; }",
     script="const plants = 1;",
 )
