@@ -12,12 +12,11 @@ from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from metaprior.checks import refuse_non_finite
+from metaprior.checks import check_integer, refuse_non_finite
 from metaprior.forecasts import GaussianForecast, check_shape
 
 LOWEST_CLEAR_SKY = 20.0
@@ -30,8 +29,6 @@ SMOOTHNESS = 10.0
 COARSEST_SIDE = 8
 MOST_LEVELS = 6
 """Settings of the motion estimate; docs/solar/scores.md explains the choice."""
-
-Frames = npt.NDArray[np.float64]
 
 
 def persistence(inputs: Tensor, target_len: int) -> Tensor:
@@ -88,20 +85,16 @@ def optical_flow(inputs: Tensor, target_len: int, *, progress: bool = False) -> 
             f"inputs must have at least 2 frames of at least {COARSEST_SIDE} pixels a side to estimate motion, got "
             f"shape {tuple(inputs.shape)}"
         )
-    motion, carried = _pysteps()
+    motion, extrapolate = _pysteps()
     frames = inputs[:, -2:].to("cpu", torch.float64).numpy()
     forecast = torch.empty(len(frames), target_len, *inputs.shape[2:], dtype=torch.float64)
     still = 0
     for number in tqdm(range(len(frames)), desc="optical flow", unit="window", disable=not progress, delay=1):
         velocity = motion(frames[number], lam=SMOOTHNESS, num_levels=_levels(inputs.shape[2:]))  # (2, H, W)
         still += not velocity.any()
-        forecast[number] = torch.from_numpy(_held_at_the_border(carried, frames[number, -1], velocity, target_len))
+        moved, last = extrapolate(frames[number, -1], velocity, target_len), frames[number, -1]
+        forecast[number] = torch.from_numpy(np.where(np.isnan(moved), last, moved))  # NaN is air from outside
     return FlowForecast(forecast.to(inputs), still)
-
-
-def _held_at_the_border(carried: Callable[..., Any], last: Frames, velocity: Frames, target_len: int) -> Frames:
-    moved: Frames = carried(last, velocity, target_len)
-    return np.where(np.isnan(moved), last, moved)
 
 
 def _levels(size: torch.Size) -> int:
@@ -163,6 +156,5 @@ def with_noise(point: Tensor, scale: Tensor) -> GaussianForecast:
 def _check_windows(inputs: Tensor, target_len: int = 1) -> None:
     if inputs.ndim != 4 or not inputs.numel():
         raise ValueError(f"inputs must be (windows, frames, rows, columns), got shape {tuple(inputs.shape)}")
-    if target_len < 1:
-        raise ValueError(f"target_len must be at least 1, got {target_len}")
+    check_integer("target_len", target_len, 1)
     refuse_non_finite(inputs[:, -2:], "the last input frames")

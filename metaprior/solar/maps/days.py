@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from metaprior.checks import check_integer
 from metaprior.solar.maps.archives.archive import Times
 
 ONE_DAY = np.timedelta64(1, "D")
@@ -69,8 +70,7 @@ def split_days(days: Days, shares: Sequence[float] = (0.7, 0.15, 0.15), gap: int
 
     Every part has at least one day; the last part ends with the last day.
     """
-    if gap < 1:
-        raise ValueError(f"gap must be at least 1 day, or windows of two parts could be adjacent; got {gap}")
+    check_integer("gap", gap, 1)  # without a gap, windows of two parts could be adjacent
     if min(shares) <= 0:
         raise ValueError(f"shares must be positive, got {tuple(shares)}")
     usable = days.count - gap * (len(shares) - 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import xarray as xr
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
@@ -84,20 +84,20 @@ class ForecastInputs:
 
 def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool) -> ForecastInputs:
     """Open the archives and select the windows of a forecast; raises ValueError if one cannot be made."""
+    k_shot, min_elevation = run.tasks["k_shot"], run.tasks["min_elevation"]
     reader = _reader(run, request, "inputs", request.inputs, progress)
     _check_size(reader, run.config)
-    place = request.place or (0, 0)
-    issue = issue_window(reader, run.tasks["min_elevation"], request.at, place)
+    issue = issue_window(reader, min_elevation, request.at)
     support = reader  # checking all frames of an archive takes time, so the same one is opened once
     if request.support.resolve() != request.inputs.resolve():
         support = _reader(run, request, "support", request.support, progress)
-        _check_same_place(support, reader, place)
-    chosen = support_windows(support, reader.issued(issue), run.tasks["k_shot"], run.tasks["min_elevation"], place)
-    return ForecastInputs(reader, issue, support, chosen)
+        _check_same_place(support, reader)
+    return ForecastInputs(reader, issue, support, support_windows(support, reader.issued(issue), k_shot, min_elevation))
 
 
 def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, progress: bool) -> WindowReader:
-    tasks, units, patch = run.tasks, run.units, None if request.place is None else run.tasks["patch"]
+    """Open an archive, cut out the requested place, and return the reader of its windows."""
+    tasks, units = run.tasks, run.units
     npy_folder = path.is_dir() and path.suffix != ".zarr"
     try:
         frames = open_frames(
@@ -122,19 +122,21 @@ def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, 
     # Day and night are told by the range of the run's archive, not by that of a few frames.
     frames = frames.assign_attrs({name: run.trained_on[name] for name in ("data_min", "data_max")})
     if request.place is not None:
-        _check_place(request.place, tasks["patch"], frames.shape[1:])
-    return WindowReader(frames, tasks["input_len"], tasks["target_len"], units, patch)
+        frames = _patch(frames, request.place, tasks["patch"])
+    return WindowReader(frames, tasks["input_len"], tasks["target_len"], units)
 
 
-def _check_place(place: tuple[int, int], patch: int, shape: tuple[int, ...]) -> None:
-    if not patch:
+def _patch(frames: xr.DataArray, place: tuple[int, int], size: int) -> xr.DataArray:
+    """Return the frames of the patch whose first row and column are ``place``."""
+    (y, x), (height, width) = place, frames.shape[1:]
+    if not size:
         raise ValueError("--place is for runs on patches; this one was trained on whole frames (tasks.patch 0)")
-    last = [size - patch for size in shape]
-    if not all(0 <= first <= limit for first, limit in zip(place, last, strict=True)):
+    if not (0 <= y <= height - size and 0 <= x <= width - size):
         raise ValueError(
-            f"--place must be the first row and column, from 0,0 to {last[0]},{last[1]}, of a patch of {patch} pixels "
-            f"within frames of {shape[0]} x {shape[1]}, got {place[0]},{place[1]}"
+            f"--place must be the first row and column, from 0,0 to {height - size},{width - size}, of a patch of "
+            f"{size} pixels within frames of {height} x {width}, got {y},{x}"
         )
+    return frames[:, y : y + size, x : x + size]
 
 
 def _check_size(reader: WindowReader, config: Config) -> None:
@@ -146,31 +148,26 @@ def _check_size(reader: WindowReader, config: Config) -> None:
         )
 
 
-def _check_same_place(support: WindowReader, inputs: WindowReader, place: tuple[int, int]) -> None:
+def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
-    here = Window(0, *place)
-    one, other = support.place(here), inputs.place(here)
-    same = one is other if one is None or other is None else all(map(_close, one, other))
-    if support.shape != inputs.shape or not same:
+    one, other = (reader.place(Window(0, 0, 0)) or () for reader in (support, inputs))
+    same = support.shape == inputs.shape and len(one) == len(other)
+    if not same or not all(np.allclose(*pair, atol=1e-3) for pair in zip(one, other, strict=True)):
         raise ValueError(
             f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
-            f"same place, got {described_place(support, here)}, and {described_place(inputs, here)}"
+            f"same place, got {described_place(support)}, and {described_place(inputs)}"
         )
 
 
-def _close(one: NDArray[np.floating], other: NDArray[np.floating]) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, atol=1e-3)
-
-
-def described_place(reader: WindowReader, window: Window) -> str:
-    """Return size and coordinates of a window, for messages."""
+def described_place(reader: WindowReader) -> str:
+    """Return size and coordinates of the frames, for messages."""
     text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
-    for name, values in zip(Place._fields, reader.place(window) or (), strict=False):
+    for name, values in zip(Place._fields, reader.place(Window(0, 0, 0)) or (), strict=False):
         text += f", {name} {values.min():g} to {values.max():g}"
     return text
 
 
-def issue_window(reader: WindowReader, min_elevation: float, at: str | None, place: tuple[int, int]) -> Window:
+def issue_window(reader: WindowReader, min_elevation: float, at: str | None) -> Window:
     """Return the window whose last input frame is at the time ``at``, by default the archive's last.
 
     Raises ValueError if frames are missing or it is not day, and names the latest time before that is possible. That
@@ -183,14 +180,14 @@ def issue_window(reader: WindowReader, min_elevation: float, at: str | None, pla
         if not len(found):
             raise ValueError(f"--inputs {source}: there is no frame at {at}; frames are from {times[0]} to {times[-1]}")
         last = int(found[0])
-    if problem := _problem(reader, last, min_elevation, place):
+    if problem := _problem(reader, last, min_elevation):
         earlier = range(last - 1, max(-1, last - 1 - MOST_EARLIER_FRAMES), -1)
-        possible = next((one for one in earlier if _problem(reader, one, min_elevation, place) is None), None)
+        possible = next((one for one in earlier if _problem(reader, one, min_elevation) is None), None)
         advice = f"none of the {len(earlier)} frames before would do either"
         if possible is not None:
             advice = f"the latest time before that would do: --at {times[possible].astype('datetime64[m]')}"
         raise ValueError(f"--inputs {source}: {problem}; {advice}")
-    return Window(last + 1 - reader.input_len, *place)
+    return Window(last + 1 - reader.input_len, 0, 0)
 
 
 def _parsed(at: str) -> np.datetime64:
@@ -200,9 +197,9 @@ def _parsed(at: str) -> np.datetime64:
         raise ValueError(f"--at must be a time in UTC such as 2025-04-20T10:30, got {at!r}") from None
 
 
-def _problem(reader: WindowReader, last: int, min_elevation: float, place: tuple[int, int]) -> str | None:
+def _problem(reader: WindowReader, last: int, min_elevation: float) -> str | None:
     """Return why no forecast can be issued at the frame with this position; None if it can."""
-    window = Window(last + 1 - reader.input_len, *place)
+    window = Window(last + 1 - reader.input_len, 0, 0)
     if window.start not in reader.starts(reader.input_len):
         return (
             f"the forecast issued at {utc(reader.archive_times[last])} needs the {reader.input_len} frames up to then, "
@@ -215,9 +212,7 @@ def _problem(reader: WindowReader, last: int, min_elevation: float, place: tuple
     return None
 
 
-def support_windows(
-    reader: WindowReader, issued: np.datetime64, k_shot: int, min_elevation: float, place: tuple[int, int]
-) -> list[Window]:
+def support_windows(reader: WindowReader, issued: np.datetime64, k_shot: int, min_elevation: float) -> list[Window]:
     """Return up to ``k_shot`` windows in daylight that were over by the issue time, in order of time.
 
     These are the most recent windows of which no two share a target frame; if they are too few, the most recent of the
@@ -225,7 +220,7 @@ def support_windows(
     """
     starts = reader.starts()
     over = reader.archive_times[starts + reader.length - 1] <= issued
-    latest_first = [Window(start, *place) for start in starts[over][::-1].tolist()]
+    latest_first = [Window(start, 0, 0) for start in starts[over][::-1].tolist()]
     chosen: list[Window] = []
     for apart in (reader.target_len, 1):
         for window in latest_first:

@@ -124,10 +124,9 @@ def _summary(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest, 
     valid = [utc(time) for time in reader.times(inputs.issue)[reader.input_len :]]
     few = f" (k_shot is {k_shot})" if found < k_shot else ""
     none = f"; no window of {reader.length} frames without a gap, in daylight and over by the issue time"
-    place = described_place(reader, inputs.issue)
     return [
         f"support: {comment}{few if found else none}",
-        f"issued:  {utc(reader.issued(inputs.issue))}, from {reader.input_len} frames of {place}",
+        f"issued:  {utc(reader.issued(inputs.issue))}, from {reader.input_len} frames of {described_place(reader)}",
         f"valid:   {', '.join(valid)}",
         f"written: {request.out} (mean, std, epistemic, aleatoric and quantiles in "
         f"{units_or_words(reader.frames.attrs['units'])})",

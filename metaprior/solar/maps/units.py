@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from metaprior.checks import check_positive
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Times, Values
 from metaprior.solar.value_units import IRRADIANCE
@@ -93,8 +94,7 @@ class ClearSkyIndex:
     highest: float = 1.2
 
     def __post_init__(self) -> None:
-        if not self.highest > 0:
-            raise ValueError(f"highest must be positive, got {self.highest}")
+        check_positive("highest", self.highest)
 
     def __str__(self) -> str:
         return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metaprior.checks import check_integer
 from metaprior.solar.maps.archives.archive import Times, Values
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.units import Place, Units, has_coordinates
@@ -25,8 +26,7 @@ class Window(NamedTuple):
 
 def gapless_starts(times: Times, cadence: np.timedelta64, length: int) -> NDArray[np.int64]:
     """Return the positions from which ``length`` frames follow each other at the cadence."""
-    if length < 1:
-        raise ValueError(f"length of a window must be at least 1 frame, got {length}")
+    check_integer("length of a window", length, 1)
     if len(times) < length:
         return np.empty(0, np.int64)
     follows = np.diff(times) == cadence

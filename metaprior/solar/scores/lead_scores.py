@@ -126,14 +126,14 @@ class LeadTimeScores:
         sums = self._stacked()  # (T, L + 1, K)
         scored = (sums[..., 0] > 0).sum(0).tolist()
         total = lead_sums.measures(sums.sum(0), self._columns)
-        low, high = self._limits(sums, seed)
+        resampled = torch.tensordot(draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
+        limits = {name: percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
         rows = []
         for number, lead in enumerate(self._leads):
             row: Row = {"lead": lead, "tasks": scored[number], "values": int(sums[:, number, 0].sum())}
             for name, values in total.items():
-                bounds = (low[name][number], high[name][number]) if scored[number] > 1 else (torch.nan, torch.nan)
-                row |= {name: float(values[number])}
-                row |= {f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
+                low, high = limits[name][:, number].tolist() if scored[number] > 1 else (torch.nan, torch.nan)
+                row |= {name: float(values[number]), f"{name}_low": low, f"{name}_high": high}
             rows.append(row)
         plain: list[Row] = finite_or_none(rows)
         return plain
@@ -237,12 +237,6 @@ class LeadTimeScores:
         if name not in found:
             raise ValueError(f"measure must be one of {', '.join(found)}, got {name!r}")
         return found[name]
-
-    def _limits(self, sums: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return lower and upper limits of each measure, computed from the sums of each resample."""
-        resampled = torch.tensordot(draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
-        ends = {name: percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
-        return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
 
     def _pit_counts(self, lead: Lead) -> Tensor:
         sums = self._stacked()[:, self._number(lead)].sum(0)

@@ -17,6 +17,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from metaprior.checks import check_integer
 from metaprior.noise import Noise
 from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
 from metaprior.solar.simulator.sky import Clock, clear_sky_index
@@ -65,10 +66,8 @@ class Simulator:
         region: Region | None = None,
         daylight_only: bool = True,
     ) -> None:
-        if days < 1:
-            raise ValueError(f"days must be at least 1, got {days}")
-        if size < 4:
-            raise ValueError(f"size must be at least 4 pixels, got {size}")
+        check_integer("days", days, 1)
+        check_integer("size", size, 4)
         self.region = region or Region()
         self.days, self.size, self.seed, self.cadence = days, size, seed, cadence
         self._start, self._interval = _start_of(start), _interval_of(cadence)
@@ -135,8 +134,8 @@ class Simulator:
         whether or not the record has frames there. The record itself is one more such sample. A continuation depends
         on the seed, the frame and its own number, not on the number of continuations.
         """
-        if continuations < 1 or steps < 1:
-            raise ValueError(f"continuations and steps must be at least 1, got {continuations} and {steps}")
+        check_integer("continuations", continuations, 1)
+        check_integer("steps", steps, 1)
         state = self.state_at(time_index)
         noise = Noise(seed).fork("simulated futures").at(task=state.step)
         ceiling = self._clear_sky(state.step + 1 + np.arange(steps))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_not_negative
 from metaprior.noise import Noise
 from metaprior.solar.simulator.octaves import OCTAVES, band, filtered
 
@@ -58,8 +59,7 @@ class Region:
         if not -60 <= self.latitude <= 60:
             raise ValueError(f"latitude must be -60 to 60 (days need a morning and an afternoon), got {self.latitude}")
         for name in ("wind_spread", "wind_regime", "cloudiness_spread", "cloudiness_regime", "depth", "fog"):
-            if numbers[name] < 0:
-                raise ValueError(f"{name} of a region must be 0 or more, got {numbers[name]}")
+            check_not_negative(f"{name} of a region", numbers[name])
 
 
 class Maps(NamedTuple):

@@ -135,7 +135,7 @@ def test_without_pysteps_the_message_says_what_to_install(monkeypatch: pytest.Mo
 def test_windows_that_cannot_be_forecast_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(windows, frames, rows, columns\), got shape \(3, 4, 4\)"):
         baselines.persistence(torch.zeros(3, 4, 4), 1)
-    with pytest.raises(ValueError, match="target_len must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="target_len must be an integer of at least 1, got 0"):
         baselines.persistence(torch.zeros(1, 3, 4, 4), 0)
     with pytest.raises(ValueError, match="the last input frames has 1 NaN"):
         baselines.persistence(torch.tensor(torch.nan).reshape(1, 1, 1, 1), 1)

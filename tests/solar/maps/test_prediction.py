@@ -143,7 +143,7 @@ def test_a_forecast_is_the_same_by_label_whichever_way_the_file_lies(
 def test_support_windows_are_the_most_recent_ones_that_were_over(frames: xr.DataArray) -> None:
     def starts(part: xr.DataArray) -> list[int]:
         reader = WindowReader(part, 2, 2, ClearSkyIndex())
-        return [window.start for window in support_windows(reader, np.datetime64(NOON), 3, 5.0, (0, 0))]
+        return [window.start for window in support_windows(reader, np.datetime64(NOON), 3, 5.0)]
 
     times = frames["time"].values
     last = [str(times[start + 3].astype("datetime64[m]")) for start in starts(frames)]

@@ -98,5 +98,5 @@ def test_frames_that_are_all_the_same_cannot_be_scaled(low: float, high: float) 
 
 @pytest.mark.parametrize("highest", [0.0, -1.0, float("nan")])
 def test_the_highest_index_is_positive(highest: float) -> None:
-    with pytest.raises(ValueError, match=f"highest must be positive, got {highest}"):
+    with pytest.raises(ValueError, match=f"highest must be a positive number, got {highest}"):
         replace(ClearSkyIndex(), highest=highest)

@@ -48,7 +48,7 @@ def test_a_gap_is_found_wherever_it_is() -> None:
 
 
 def test_a_window_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be at least 1 frame, got 0"):
+    with pytest.raises(ValueError, match="must be an integer of at least 1, got 0"):
         gapless_starts(at(0, 1), STEP, 0)
 
 
@@ -101,7 +101,7 @@ def test_no_day_is_lost_but_those_of_the_gaps(count: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"gap": 0}, "gap must be at least 1 day, or windows of two parts could be adjacent; got 0"),
+        ({"gap": 0}, "gap must be an integer of at least 1, got 0"),
         ({"shares": (0.5, 0.0)}, r"shares must be positive, got \(0\.5, 0\.0\)"),
         ({}, r"3 parts with 1 days between need at least 5 days, got 4 \(2024-03-04 to 2024-03-07\)"),
     ],

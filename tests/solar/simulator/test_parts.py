@@ -170,7 +170,7 @@ def test_seasons_are_opposite_in_the_south() -> None:
     [
         ({"latitude": 75.0}, "latitude must be -60 to 60"),
         ({"wind": (np.inf, 0.0)}, r"wind \(eastward\) of a region must be a finite number, got inf"),
-        ({"fog": -1.0}, "fog of a region must be 0 or more, got -1.0"),
+        ({"fog": -1.0}, "fog of a region must be a number of at least 0, got -1.0"),
     ],
 )
 def test_regions_that_cannot_be(numbers: dict[str, float], message: str) -> None:

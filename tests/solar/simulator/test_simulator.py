@@ -113,8 +113,8 @@ def test_a_cadence_changes_what_is_seen_and_not_the_weather() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"days": 0}, "days must be at least 1, got 0"),
-        ({"size": 2}, "size must be at least 4 pixels, got 2"),
+        ({"days": 0}, "days must be an integer of at least 1, got 0"),
+        ({"size": 2}, "size must be an integer of at least 4, got 2"),
         ({"cadence": "7min"}, "cadence must divide a day, such as 15min or 1h, got '7min'"),
         ({"cadence": "often"}, "cadence must be a time such as 30min, got 'often'"),
     ],
@@ -150,5 +150,5 @@ def test_frames_that_are_not_there() -> None:
         simulator.state_at(-1)
     with pytest.raises(ValueError, match="there is no frame at 2025-03-01T00:00"):
         simulator.index_of(np.datetime64("2025-03-01T00:00"))
-    with pytest.raises(ValueError, match="continuations and steps must be at least 1, got 0 and 4"):
+    with pytest.raises(ValueError, match="continuations must be an integer of at least 1, got 0"):
         simulator.futures(0, continuations=0)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from metaprior.solar.maps.archives.archive import Archive, Positions, Values, frames_per_block
@@ -157,18 +156,11 @@ def _holes(values: Values, finite: Range, archive: Archive, position: int) -> st
 
 
 def _highest_sun(archive: Archive, positions: Positions) -> float:
-    """Return the highest elevation over frames and a coarse grid, up to the first lit frames."""
-    latitude, longitude = (_coarse(archive.coords[name].values) for name in ("latitude", "longitude"))
+    """Return the highest elevation over frames and at most 16 x 16 pixels, up to the first lit frames."""
+    axes = [archive.coords[name].values for name in ("latitude", "longitude")]
+    coarse = [values[np.unique(np.linspace(0, len(values) - 1, 16).astype(int))] for values in axes]
     highest = -90.0
     for start in range(0, len(positions), 1000):
-        heights = elevation(archive.times[positions[start : start + 1000]], latitude, longitude)
-        highest = max(highest, float(heights.max()))
-        if highest > NIGHT_ELEVATION:
-            break
+        if highest <= NIGHT_ELEVATION:
+            highest = max(highest, float(elevation(archive.times[positions[start : start + 1000]], *coarse).max()))
     return highest
-
-
-def _coarse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return at most 16 of the values, the first and the last among them."""
-    chosen: NDArray[np.float64] = values[np.unique(np.linspace(0, len(values) - 1, 16).astype(int))]
-    return chosen
