@@ -114,5 +114,5 @@ def test_bad_arguments_are_refused() -> None:
         FewShotClasses(images, labels.float(), k_query=2)
     with pytest.raises(TypeError, match=r"got torch.int64 of shape \(42, 1\)"):
         FewShotClasses(images, labels[:, None], k_query=2)
-    with pytest.raises(ValueError, match=r"turns need square images .* got the shape \(42, 1\)"):
+    with pytest.raises(ValueError, match=r"images must be square .* got the shape \(42, 1\)"):
         FewShotClasses(images, labels, k_query=2, turns=True)
