@@ -25,6 +25,12 @@ def check_integer(name: str, value: object, least: int) -> None:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
+def check_counts(**counts: object) -> None:
+    """Raise ValueError unless every value is an integer of at least 1."""
+    for name, count in counts.items():
+        check_integer(name, count, 1)
+
+
 def check_positive(name: str, value: float) -> None:
     """Raise ValueError unless a value is finite and above zero."""
     if not (math.isfinite(value) and value > 0):

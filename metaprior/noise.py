@@ -46,3 +46,13 @@ class Noise:
     def _digest(self, purpose: str) -> int:
         key = f"{purpose}/{self.seed}/{self.task}/{self.step}/{self.sample}".encode()
         return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
+
+
+def task_generator(source: str, seed: int, index: int) -> torch.Generator:
+    """Return the random generator of one task, a function of the source's name, the seed and the index alone."""
+    return Noise(seed).fork(source).at(task=index).generator()
+
+
+def uniform(low: float, high: float, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Return numbers drawn uniformly between low and high."""
+    return low + (high - low) * torch.rand(shape, generator=generator)

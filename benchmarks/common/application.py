@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from benchmarks.common.data_folder import data_folder
 from benchmarks.common.omniglot import omniglot
 from benchmarks.wheel.tasks import WheelTasks
+from metaprior.checks import check_counts
 from metaprior.runs.sources import TASKS, Purpose, TaskSettings, TaskSource
 from metaprior.tasks import FewShotClasses, Tasks
-from metaprior.tasks.generated import check_counts
 
 if TYPE_CHECKING:
     import typer

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.tasks.generated import check_counts, check_index, divided, generator_of, uniform
-from metaprior.tasks.task import Task
+from metaprior.checks import check_counts
+from metaprior.noise import task_generator, uniform
+from metaprior.tasks.task import Task, check_index
 
 ARMS = 5
 SAFE_ARM = 4
@@ -109,17 +110,17 @@ class WheelTasks:
     def __getitem__(self, index: int) -> Task:
         """Pulls of the wheel with this index, 0 to num_tasks - 1."""
         check_index(index, self.num_tasks)
-        generator = generator_of("wheel", self.seed, index)
+        generator = task_generator("wheel", self.seed, index)
         delta = self._delta(generator)
         points = contexts(self.k_shot + self.k_query, generator)
         actions = torch.randint(ARMS, (len(points),), generator=generator)
         y = to_target(observed_rewards(points, actions, delta, generator))[:, None]
-        return divided(encode(points, actions), y, self.k_shot, f"wheel {index} (delta {delta:.3f})")
+        return Task.split(encode(points, actions), y, self.k_shot, f"wheel {index} (delta {delta:.3f})")
 
     def delta(self, index: int) -> float:
         """The delta of the wheel with this index."""
         check_index(index, self.num_tasks)
-        return self._delta(generator_of("wheel", self.seed, index))
+        return self._delta(task_generator("wheel", self.seed, index))
 
     def _delta(self, generator: torch.Generator) -> float:
         """The first number that a task draws."""

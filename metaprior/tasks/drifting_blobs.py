@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.tasks.generated import check_counts, check_index, divided, generator_of, uniform
-from metaprior.tasks.task import Task
+from metaprior.checks import check_counts
+from metaprior.noise import task_generator, uniform
+from metaprior.tasks.task import Task, check_index
 
 BLOBS = 3
 DEPTHS = (0.5, 1.5)
@@ -72,15 +73,15 @@ class DriftingBlobs:
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
         check_index(index)
-        generator = generator_of("drifting blobs", self.seed, index)
+        generator = task_generator("drifting blobs", self.seed, index)
         frames = self._sequences(self._weather(generator), generator)
         x, y = frames.split([self.input_len, self.target_len], 1)
-        return divided(x.contiguous(), y.contiguous(), self.k_shot, f"drifting blobs {index}")
+        return Task.split(x.contiguous(), y.contiguous(), self.k_shot, f"drifting blobs {index}")
 
     def weather(self, index: int) -> Weather:
         """Return the parameters of the task with this index."""
         check_index(index)
-        return self._weather(generator_of("drifting blobs", self.seed, index))
+        return self._weather(task_generator("drifting blobs", self.seed, index))
 
     def _weather(self, generator: torch.Generator) -> Weather:
         """Draw the parameters; they are the first numbers that a task draws."""

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-from metaprior.tasks.generated import check_counts, check_index, generator_of
-from metaprior.tasks.task import Examples, Task
+from metaprior.checks import check_counts
+from metaprior.noise import task_generator
+from metaprior.tasks.task import Examples, Task, check_index
 
 NAMED_AT_MOST = 5
 
@@ -53,7 +54,7 @@ class FewShotClasses:
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
         check_index(index)
-        generator = generator_of("few-shot classes", self.seed, index)
+        generator = task_generator("few-shot classes", self.seed, index)
         classes = torch.randperm(self.num_classes, generator=generator)[: self.ways].tolist()
         examples = [self._examples_of(number, generator) for number in classes]
         x = torch.stack(examples, 1)  # (k_shot + k_query, ways, ...)

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_counts
 from metaprior.noise import Noise
-from metaprior.tasks.generated import check_counts, check_index, divided
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, check_index
 
 
 class PairDataset(Protocol):
@@ -75,7 +75,7 @@ class GroupedTasks:
         order = torch.randperm(len(rows), generator=generator)[: self.k_shot + self.k_query].tolist()
         pairs = [self._pair(rows[place]) for place in order]
         x, y = (_stacked(values, group) for values in zip(*pairs, strict=True))
-        return divided(x, y, self.k_shot, str(group))
+        return Task.split(x, y, self.k_shot, str(group))
 
     def _pair(self, row: int) -> tuple[Tensor, Tensor]:
         pair = self.dataset[row]

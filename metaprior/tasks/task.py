@@ -32,6 +32,11 @@ class Task(NamedTuple):
     query: Examples
     name: str = "task"
 
+    @classmethod
+    def split(cls, x: Tensor, y: Tensor, k_shot: int, name: str) -> "Task":
+        """Return a task with the first ``k_shot`` examples as support and all others as query."""
+        return cls(Examples(x[:k_shot], y[:k_shot]), Examples(x[k_shot:], y[k_shot:]), name)
+
 
 def as_examples(value: object, name: str) -> Examples:
     """Return inputs and targets as ``Examples``; raise TypeError unless they are a pair."""
@@ -88,6 +93,13 @@ def length_of(tasks: Tasks) -> int | None:
     if count < 1:
         raise ValueError("there are no tasks: the collection is empty")
     return count
+
+
+def check_index(index: int, count: int | None = None) -> None:
+    """Raise IndexError if there is no task with this index; ``count`` is None for an endless source."""
+    if index < 0 or (count is not None and index >= count):
+        allowed = "0, 1, 2, ..." if count is None else f"0 to {count - 1}"
+        raise IndexError(f"there is no task {index}; indices are {allowed}")
 
 
 def task_at(tasks: Tasks, position: int, seed: int) -> Task:

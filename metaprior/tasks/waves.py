@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.tasks.generated import check_counts, check_index, check_noise, divided, generator_of, uniform
-from metaprior.tasks.task import Task
+from metaprior.checks import check_counts, check_not_negative
+from metaprior.noise import task_generator, uniform
+from metaprior.tasks.task import Task, check_index
 
 INPUTS = (-5.0, 5.0)
 AMPLITUDES, PHASES = (0.1, 5.0), (0.0, torch.pi)
@@ -33,16 +34,16 @@ class Sinusoids:
 
     def __post_init__(self) -> None:
         check_counts(k_shot=self.k_shot, k_query=self.k_query)
-        check_noise(self.noise)
+        check_not_negative("noise", self.noise)
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
         check_index(index)
-        generator = generator_of("sinusoids", self.seed, index)
+        generator = task_generator("sinusoids", self.seed, index)
         amplitude, phase = _sine(generator)
         x = uniform(*INPUTS, (self.k_shot + self.k_query, 1), generator)
         y = amplitude * torch.sin(x + phase) + self.noise * torch.randn(x.shape, generator=generator)
-        return divided(x, y, self.k_shot, f"sinusoid {index}")
+        return Task.split(x, y, self.k_shot, f"sinusoid {index}")
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,12 @@ class SineOrLine:
 
     def __post_init__(self) -> None:
         check_counts(k_shot=self.k_shot, k_query=self.k_query)
-        check_noise(self.noise)
+        check_not_negative("noise", self.noise)
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more; its name says which of the two it is."""
         check_index(index)
-        generator = generator_of("sine or line", self.seed, index)
+        generator = task_generator("sine or line", self.seed, index)
         is_sine = float(torch.rand((), generator=generator)) < 0.5
         x = uniform(*INPUTS, (self.k_shot + self.k_query, 1), generator)
         if is_sine:
@@ -75,4 +76,4 @@ class SineOrLine:
         else:
             clean = uniform(*SLOPES, (1,), generator) * x + uniform(*INTERCEPTS, (1,), generator)
         y = clean + self.noise * torch.randn(x.shape, generator=generator)
-        return divided(x, y, self.k_shot, f"{'sine' if is_sine else 'line'} {index}")
+        return Task.split(x, y, self.k_shot, f"{'sine' if is_sine else 'line'} {index}")

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 import typer
 
+from metaprior.noise import task_generator
 from metaprior.runs.config import Choice
 from metaprior.runs.sources import TASKS, FirstTasks, LearnedRun, Purpose, TaskSettings, TaskSource
 from metaprior.tasks import Examples, Task, Tasks
-from metaprior.tasks.generated import generator_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Lines:
     seed: int
 
     def __getitem__(self, index: int) -> Task:
-        generator = generator_of("toy", self.seed, index)
+        generator = task_generator("toy", self.seed, index)
         x = torch.rand(2 * self.k_shot, 1, generator=generator)
         y = self.height + torch.randn(1, generator=generator) * x
         half = self.k_shot

@@ -106,5 +106,5 @@ def test_a_task_needs_examples(make: type, name: str) -> None:
 @pytest.mark.parametrize("make", [Sinusoids, SineOrLine])
 @pytest.mark.parametrize("noise", [-0.1, float("nan"), float("inf")])
 def test_noise_is_a_standard_deviation(make: type, noise: float) -> None:
-    with pytest.raises(ValueError, match="noise is a standard deviation and must be finite and not negative"):
+    with pytest.raises(ValueError, match="noise must be a number of at least 0"):
         make(noise=noise)

@@ -12,14 +12,15 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
+from metaprior.checks import check_counts
+from metaprior.noise import task_generator
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Values
 from metaprior.solar.maps.daylight import MIN_ELEVATION, UnusableWindow, read_in_daylight
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days
 from metaprior.solar.maps.units import ScaledValues, Units, has_coordinates
 from metaprior.solar.maps.windows import Window, WindowReader
-from metaprior.tasks.generated import check_counts, check_index, generator_of
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, check_index
 
 By = Literal["time", "place", "period", "place+period"]
 
@@ -147,7 +148,7 @@ class MetaSolarPredictionDataset:
     def _draw(self, index: int) -> list[WindowValues]:
         """Draw support windows, then query windows, of the first random place and period that have enough."""
         check_index(index, self.tasks_per_epoch)
-        generator = generator_of("solar tasks", self.seed, index)
+        generator = task_generator("solar tasks", self.seed, index)
         for attempt in range(ATTEMPTS):
             if attempt == 1:
                 self._check_enough_daylight()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from metaprior.checks import check_counts
 from metaprior.noise import Noise
 from metaprior.runs.config import Choice
 from metaprior.runs.sources import TaskSettings
-from metaprior.tasks.generated import check_counts
 from metaprior.tasks.task import Examples, Task
 
 if TYPE_CHECKING:
