@@ -16,7 +16,7 @@ import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.task import Tasks
 from metaprior.tasks.waves import Sinusoids
@@ -93,7 +93,7 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> mp.
         lr=lr,
         learn_lr="per_tensor",
         kl_weight=settings.kl_weight,
-        adapt=NOISE,
+        adapt=NOISE_RHO,
         damped=nets,
     )
     return mp.MetaLearner(

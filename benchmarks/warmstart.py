@@ -20,7 +20,7 @@ from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import Fitted, first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.evaluation import Evaluation
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.task import Tasks
 from metaprior.tasks.waves import Sinusoids
@@ -193,7 +193,7 @@ def pooled_learner(problem: Problem) -> mp.MetaLearner:
 
 def tuned_learner(pooled: mp.MetaLearner, tuning: Choice) -> mp.MetaLearner:
     """Return the pooled network with given step sizes of all weights and of the noise scale."""
-    inner = mp.InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE)
+    inner = mp.InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE_RHO)
     learner = mp.MetaLearner(
         pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0, standardize=False
     )
@@ -215,7 +215,7 @@ def paced_learner(learner: mp.MetaLearner, pace: Choice) -> mp.MetaLearner:
 
 def _place_of_noise(learner: mp.MetaLearner) -> int:
     """Return the index of the noise scale's step size; those of means, scales and plain parameters follow in order."""
-    return 2 * len(learner.network.layout.names) + learner.problem(1).adapted_names.index(NOISE)
+    return 2 * len(learner.network.layout.names) + learner.problem(1).adapted_names.index(NOISE_RHO)
 
 
 def choose(

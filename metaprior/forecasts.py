@@ -1,10 +1,12 @@
-r"""What is predicted: the outputs of S weight samples turned into one distribution per target.
+r"""Predictive distributions from the outputs of S weight samples.
 
-Every forecast is an equal mixture over weight samples $\phi_1..\phi_S$, and its variance splits by the law of total
-variance: $\mathrm{Var}[y] = \mathrm{Var}_\phi[E[y|\phi]] + E_\phi[\mathrm{Var}[y|\phi]]$, the **epistemic** part (the
-weights are uncertain; shrinks with data) and the **aleatoric** part (the data are noisy; does not). Both are given as
-standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. For real-valued targets the epistemic variance has
-S - 1 in its denominator; for labels it has S, which makes the total exactly p(1 - p).
+Every forecast is an equally weighted mixture over weight samples $\phi_1..\phi_S$. By the law of total variance
+
+$$\mathrm{Var}[y] = \mathrm{Var}_\phi[E[y|\phi]] + E_\phi[\mathrm{Var}[y|\phi]],$$
+
+an **epistemic** part (the weights are uncertain; it shrinks with data) and an **aleatoric** part (the data are noisy;
+it does not). Both are given as standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. For real-valued
+targets the epistemic variance has S - 1 in its denominator; for labels it has S, which makes the total p(1 - p).
 """
 
 import math
@@ -25,7 +27,7 @@ QUANTILE_TOLERANCE = 1e-7
 
 
 class Forecast(Protocol):
-    """The summary that every likelihood's forecast offers; shapes are those of the targets."""
+    """What every likelihood's forecast offers; shapes are those of the targets."""
 
     @property
     def mean(self) -> Tensor:
@@ -44,47 +46,47 @@ class Forecast(Protocol):
         """Standard deviation because the data are noisy."""
 
     def quantile(self, level: float) -> Tensor:
-        """Quantile at ``level`` in (0, 1)."""
+        """Return the quantile at ``level`` in (0, 1)."""
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        """Log predictive density (mass) of each observation, shape (N,)."""
+        """Return the log predictive density (mass) of each observation, shape (N,)."""
 
     def squeezed(self) -> Self:
-        """Without a trailing axis of length one, for targets that had none."""
+        """Return the forecast without a trailing axis of length one, for targets that had none."""
 
 
 def _check_samples(samples: Tensor) -> None:
     if len(samples) < 2:
-        raise ValueError(f"a forecast needs at least 2 weight samples to tell their spread, got {len(samples)}")
+        raise ValueError(f"a forecast needs at least 2 weight samples for their spread, got {len(samples)}")
 
 
 def _targets(values: ArrayLike, expected: torch.Size, like: Tensor) -> Tensor:
-    """Targets as a finite tensor beside ``like``, of exactly the predictions' shape."""
+    """Return targets as a finite tensor on the device of ``like``, in exactly the predictions' shape."""
     tensor = as_tensor(values, "y", device=like.device)
     check_shape(tensor, expected)
     return tensor
 
 
 def check_shape(targets: Tensor, expected: torch.Size) -> None:
-    """Raise unless targets have the predictions' shape; broadcasting would compare each target with all predictions."""
+    """Raise unless targets have the predictions' shape: broadcasting would compare each with all predictions."""
     if targets.shape != expected:
         raise ValueError(f"the targets have shape {tuple(targets.shape)}, but the predictions have {tuple(expected)}")
 
 
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise ValueError(f"a quantile's level has to lie strictly between 0 and 1, got {level}")
+        raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
 
 
 def _log_mean_over_samples(log_density: Tensor) -> Tensor:
-    """Elementwise (S, N, ...) to (N,): summed over an observation's outputs, then averaged over weight samples."""
+    """Return (N,) from elementwise (S, N, ...): summed over an observation's outputs, averaged over weight samples."""
     per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)
     return torch.logsumexp(per_sample, 0) - math.log(len(per_sample))
 
 
 @dataclass(frozen=True)
 class GaussianForecast:
-    """Mixture of S Gaussians per target. ``means`` has shape (S, N, ...), ``scales`` the same or ones to broadcast."""
+    """A mixture of S Gaussians per target; ``means`` have shape (S, N, ...), ``scales`` one that broadcasts."""
 
     means: Tensor
     scales: Tensor
@@ -125,27 +127,27 @@ class GaussianForecast:
         return found.reshape(self.mean.shape).to(self.means.dtype)
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Central interval that holds the target with probability ``level``."""
+        """Return the central interval that holds the target with probability ``level``."""
         _check_level(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$, an observation's density being the product over its outputs."""
+        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$; an observation's density is the product over its outputs."""
         y = _targets(targets, self.mean.shape, self.means)
         return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y))
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
-        """The forecast of ``loc + scale * target``, in the type of ``loc``."""
+        """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
         return GaussianForecast(torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale)
 
     def squeezed(self) -> "GaussianForecast":
-        """Without the trailing axis of length one."""
+        """Return the forecast without the trailing axis of length one."""
         return GaussianForecast(self.means.squeeze(-1), self.scales.squeeze(-1))
 
 
 @dataclass(frozen=True)
 class _LabelForecast(ABC):
-    """Shared by the two kinds of labels; ``logits`` are the network's outputs, one set for each weight sample."""
+    """A forecast of labels; ``logits`` are the network's outputs, one set for each weight sample."""
 
     logits: Tensor
 
@@ -178,7 +180,7 @@ class _LabelForecast(ABC):
         return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
     def quantile(self, level: float) -> Tensor:
-        """Quantile of the *probability* over weight samples (that of a 0/1 outcome would say nothing)."""
+        """Return the quantile of the *probability* over weight samples (that of a 0/1 outcome is 0 or 1)."""
         _check_level(level)
         return self.samples.quantile(level, dim=0)
 
@@ -213,20 +215,20 @@ class CategoricalForecast(_LabelForecast):
 
     @cached_property
     def mutual_information(self) -> Tensor:
-        """What knowing the weights would tell about the class, in nats: epistemic uncertainty."""
+        """Mutual information of weights and class in nats: epistemic uncertainty."""
         return self.entropy - _entropy(self.samples, 2).mean(0)
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$."""
         labels = _targets(targets, self.labels.shape, self.logits).long()
         classes = self.logits.shape[2]
         if labels.min() < 0 or labels.max() >= classes:
-            raise ValueError(f"labels run from {labels.min()} to {labels.max()}, but the classes are 0..{classes - 1}")
+            raise ValueError(f"labels must be 0..{classes - 1}, got {labels.min()} to {labels.max()}")
         index = labels.expand(len(self.logits), *labels.shape).unsqueeze(2)
         return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2))
 
     def squeezed(self) -> "CategoricalForecast":
-        """Labels have no trailing axis to lose."""
+        """Return the forecast itself: labels have no trailing axis."""
         return self
 
 
@@ -255,14 +257,14 @@ class BernoulliForecast(_LabelForecast):
 
     @cached_property
     def mutual_information(self) -> Tensor:
-        """What knowing the weights would tell about the label, in nats: epistemic uncertainty."""
+        """Mutual information of weights and label in nats: epistemic uncertainty."""
         return self.entropy - _entropy(torch.stack([1 - self.samples, self.samples], -1), -1).mean(0)
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""$\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$."""
         ones = _targets(targets, self.mean.shape, self.logits) > 0.5
         return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)))
 
     def squeezed(self) -> "BernoulliForecast":
-        """Without the trailing axis of length one."""
+        """Return the forecast without the trailing axis of length one."""
         return BernoulliForecast(self.logits.squeeze(-1))

@@ -1,4 +1,4 @@
-"""Random numbers as an argument: named by what they are for, never stored, replayed by asking again."""
+"""Random numbers as an argument: identified by their purpose, never stored, and replayed from their index."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ class Noise:
     """Standard normal noise, a pure function of (seed, task, step, sample).
 
     The same four numbers give the same noise on the same kind of device and the same release of torch, in any order
-    and in any process, and no other random generator is touched. Different ones give independent streams. (On the CPU
+    and in any process, and no other random generator is used. Different numbers give independent streams. (On the CPU
     torch seeds its generator with 32 bits, so any two indices coincide with probability 2**-32.)
     """
 
@@ -22,25 +22,25 @@ class Noise:
     sample: int = 0
 
     def at(self, *, task: int | None = None, step: int | None = None, sample: int | None = None) -> "Noise":
-        """The noise at another index; what is not named stays."""
+        """Return the noise at another index; what is not given stays."""
         given = {"task": task, "step": step, "sample": sample}
         return replace(self, **{name: index for name, index in given.items() if index is not None})
 
     def fork(self, purpose: str) -> "Noise":
-        """An unrelated stream for another purpose (shuffling, held-out samples), derived from this one."""
+        """Return an independent stream for another purpose (shuffling, held-out samples), derived from this one."""
         return replace(self, seed=self._digest(purpose) >> 1)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """A fresh torch generator for this index."""
+        """Return a new torch generator for this index."""
         return torch.Generator(device).manual_seed(self._digest("noise") & 0xFFFF_FFFF)
 
     def normal(self, like: Tensor) -> Tensor:
-        """Noise of the shape, type and device of ``like``."""
+        """Return noise of the shape, type and device of ``like``."""
         generator = self.generator(like.device)
         return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
 
     def normals(self, like: Tensor, samples: range) -> Tensor:
-        """Noise for several samples, stacked: row i is ``self.at(sample=samples[i]).normal(like)``."""
+        """Return noise for several samples, stacked: row i is ``self.at(sample=samples[i]).normal(like)``."""
         return torch.stack([self.at(sample=sample).normal(like) for sample in samples])
 
     def _digest(self, purpose: str) -> int:

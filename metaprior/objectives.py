@@ -1,4 +1,4 @@
-"""The formulas that are minimised. ``docs/conventions.md`` fixes what is summed, what is averaged and what N is."""
+"""The free energy, whole and by minibatch. ``docs/conventions.md`` defines what is summed and what is averaged."""
 
 from dataclasses import dataclass
 
@@ -6,37 +6,37 @@ import torch
 from torch import Tensor
 
 NOISE_LR_FACTOR = 5.0
-"""The likelihood's own parameters, a few numbers that every observation informs, take larger steps."""
+"""Factor of the learning rate of the likelihood's own parameters, a few numbers that every observation informs."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """An objective with its parts visible; all on the per-observation scale."""
+    """The two terms of an objective, per observation."""
 
     nll: Tensor
     kl: Tensor
 
     @property
     def total(self) -> Tensor:
-        """What is minimised."""
+        """The objective."""
         return self.nll + self.kl
 
     def __add__(self, other: "Terms") -> "Terms":
         return Terms(self.nll + other.nll, self.kl + other.kl)
 
     def scaled(self, factor: float) -> "Terms":
-        """Both terms multiplied by a number."""
+        """Return both terms multiplied by a number."""
         return Terms(self.nll * factor, self.kl * factor)
 
     def detached(self) -> "Terms":
-        """The numbers without the graph."""
+        """Return the terms without their graph."""
         return Terms(self.nll.detach(), self.kl.detach())
 
 
 def free_energy(nll: Tensor, kl: Tensor, *, num_observations: int, temperature: float = 1.0) -> Terms:
-    r"""Free energy $\frac1N\big(\frac1T E_q[-\log p(D|w)] + KL(q\|p)\big)$ per observation (Blundell et al. 2015, 1).
+    r"""Return the free energy $\frac1N\big(\frac1T E_q[-\log p(D|w)] + KL(q\|p)\big)$ (Blundell et al. 2015, 1).
 
-    ``nll`` is summed over all N observations, ``kl`` over all weights; posterior temperature T < 1 sharpens ("cold").
+    ``nll`` is summed over all N observations, ``kl`` over all weights; a temperature T < 1 gives a "cold" posterior.
     """
     return Terms(nll=nll / (temperature * num_observations), kl=kl / num_observations)
 
@@ -44,25 +44,25 @@ def free_energy(nll: Tensor, kl: Tensor, *, num_observations: int, temperature: 
 def minibatch_free_energy(
     nll: Tensor, kl: Tensor, *, num_observations: int, num_batches: int, kl_share: float, temperature: float = 1.0
 ) -> Terms:
-    r"""The part $F_i = \frac{M}{N}\big(\frac1T E_q[-\log p(D_i|w)] + \pi_i\,KL(q\|p)\big)$ of minibatch $i$ of $M$.
+    r"""Return $F_i = \frac{M}{N}\big(\frac1T E_q[-\log p(D_i|w)] + \pi_i\,KL(q\|p)\big)$ of minibatch $i$ of $M$.
 
     ``nll`` is summed over the minibatch, ``kl_share`` is $\pi_i$. Because the shares sum to one, the **mean of F_i over
-    an epoch is the free energy of all data**, exactly, whatever the batch size and however small the last batch
-    (Blundell et al. 2015, equation 9, times M/N).
+    an epoch is the free energy of all data**, exactly, for any size of the batches and of the last one (Blundell et al.
+    2015, equation 9, times M/N).
     """
     whole = free_energy(nll, kl * kl_share, num_observations=num_observations, temperature=temperature)
     return whole.scaled(num_batches)
 
 
 def uniform_shares(num_batches: int) -> list[float]:
-    r"""$\pi_i = 1/M$ (Graves 2011)."""
+    r"""Return $\pi_i = 1/M$ (Graves 2011)."""
     return [1 / num_batches] * num_batches
 
 
 def geometric_shares(num_batches: int) -> list[float]:
-    r"""$\pi_i = 2^{M-i} / (2^M - 1)$, $i = 1..M$: the prior leads at an epoch's start, the data at its end.
+    r"""Return $\pi_i = 2^{M-i} / (2^M - 1)$, $i = 1..M$: the prior dominates at an epoch's start, the data at its end.
 
-    (Blundell et al. 2015, section 3.4.) Written as $2^{-i}/(1 - 2^{-M})$, which does not overflow.
+    (Blundell et al. 2015, section 3.4.) Computed as $2^{-i}/(1 - 2^{-M})$, which does not overflow.
     """
     powers = torch.arange(1, num_batches + 1, dtype=torch.float64).neg().exp2()
     return (powers / (1 - 2.0**-num_batches)).tolist()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, models
 from metaprior.errors import CheckpointError
-from metaprior.likelihoods import LIKELIHOODS, NOISE, Likelihood
+from metaprior.likelihoods import LIKELIHOODS, NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
@@ -77,7 +77,7 @@ def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tens
         **_shapes(network.constants, "constant."),
     }
     stored = {name: value for name, value in tensors.items() if name.startswith(("plain.", "constant."))}
-    expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE}"})}
+    expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE_RHO}"})}
     differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]
     thawed = [name for name in given if f"constant.{name.removeprefix('plain.')}" in expected]
     if thawed:

@@ -1,7 +1,7 @@
-"""Measures of a forecast against what happened.
+"""Measures of a forecast against targets.
 
-The two ``Reliability`` classes gather over many forecasts (``add``, then look): they keep counts, never the forecasts,
-so their memory does not grow.
+The two ``Reliability`` classes collect over many forecasts. They store counts, never forecasts, so their memory does
+not grow.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ COMPONENTS_AT_ONCE = 2**14
 
 
 def mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
-    """Mean over all targets of the squared error."""
+    """Return the mean over all targets of the squared error."""
     check_shape(targets, prediction.shape)
     return float((prediction - targets).double().square().mean())
 
 
 def root_mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
-    """Square root of the mean over all targets of the squared error."""
+    """Return the square root of the mean over all targets of the squared error."""
     check_shape(targets, prediction.shape)
     return float((prediction - targets).double().square().mean().sqrt())
 
 
 def r_squared(prediction: Tensor, targets: Tensor) -> float:
-    """1 - (squared error) / (squared deviation from each output's mean), both summed over all targets."""
+    """Return 1 - (squared error) / (squared deviation from each output's mean), both summed over all targets."""
     check_shape(targets, prediction.shape)
     prediction, targets = prediction.double(), targets.double()
     deviation = (targets - targets.mean(0)).square().sum()
@@ -40,7 +40,7 @@ def r_squared(prediction: Tensor, targets: Tensor) -> float:
 
 
 def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float:
-    """Share of targets inside the central interval that should hold ``level`` of them."""
+    """Return the share of targets inside the central interval that should hold ``level`` of them."""
     check_shape(targets, forecast.mean.shape)
     low, high = forecast.interval(level)
     return float(((targets >= low) & (targets <= high)).double().mean())
@@ -64,23 +64,23 @@ def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
 
 
 def confidence(forecast: CategoricalForecast | BernoulliForecast) -> Tensor:
-    """Probability of the most probable class, in the labels' shape."""
+    """Return the probability of the most probable class, in the labels' shape."""
     return forecast.probabilities.amax(1 if isinstance(forecast, CategoricalForecast) else -1)
 
 
 def error_rate(forecast: CategoricalForecast | BernoulliForecast, labels: Tensor) -> float:
-    """Share of labels whose most probable class is wrong."""
+    """Return the share of labels whose most probable class is wrong."""
     check_shape(labels, forecast.labels.shape)
     return float((forecast.labels != labels).double().mean())
 
 
 def standard_error(values: Tensor) -> float:
-    """Standard error of the mean of a vector; of a single value it is not known (NaN)."""
+    """Return the standard error of the mean of a vector; NaN for a single value."""
     return float(values.std() / len(values) ** 0.5) if len(values) > 1 else torch.nan
 
 
 class ConfidenceBin(TypedDict):
-    """One bar of a reliability diagram; confidence and accuracy of an empty one are not known (NaN)."""
+    """One bar of a reliability diagram; confidence and accuracy of an empty bin are NaN."""
 
     low: float
     high: float
@@ -90,7 +90,7 @@ class ConfidenceBin(TypedDict):
 
 
 class Reliability:
-    r"""Confidence against accuracy of class forecasts, gathered over many of them.
+    r"""Confidence against accuracy of class forecasts, collected over many of them.
 
     $\mathrm{ECE} = \sum_b \frac{n_b}{n}\,|\mathrm{accuracy}_b - \mathrm{confidence}_b|$ over equal-width bins of
     confidence, $low \le c < high$ (Guo et al. 2017). A confidence of exactly 1 has a bin of its own, as in
@@ -99,7 +99,7 @@ class Reliability:
 
     def __init__(self, bins: int = 15) -> None:
         if bins < 1:
-            raise ValueError(f"bins has to be at least 1, got {bins}")
+            raise ValueError(f"bins must be at least 1, got {bins}")
         self.bins = bins
         self._sums = torch.zeros(3, bins + 1, dtype=torch.float64)  # confidence, right answers, count
 
@@ -115,9 +115,9 @@ class Reliability:
         self._sums.index_add_(1, index, values.cpu())
 
     def merge(self, other: Self) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another instance."""
         if other.bins != self.bins:
-            raise ValueError(f"bins have to be the same, got {self.bins} and {other.bins}")
+            raise ValueError(f"bins must be the same, got {self.bins} and {other.bins}")
         self._sums += other._sums
 
     @property
@@ -127,13 +127,13 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error; without any label it is not known (NaN)."""
+        """Expected calibration error; NaN without any label."""
         sure, right, count = self._sums
         return float((right - sure).abs().sum() / count.sum())
 
     @property
     def rows(self) -> list[ConfidenceBin]:
-        """The bins in order; the one of confidence exactly 1 comes last, and only when something is in it."""
+        """The bins in order; that of confidence exactly 1 comes last, unless it is empty."""
         rows = []
         for number, (sure, right, count) in enumerate(self._sums.T.tolist()):
             if number == self.bins and not count:
@@ -149,7 +149,7 @@ class Reliability:
 
 
 class IntervalRow(TypedDict):
-    """Of ``count`` targets the share ``observed`` lay in the central interval that should hold ``level`` of them."""
+    """The share ``observed`` of ``count`` targets in the central interval that should hold ``level`` of them."""
 
     level: float
     observed: float
@@ -157,17 +157,17 @@ class IntervalRow(TypedDict):
 
 
 class IntervalReliability:
-    r"""Share of targets inside central intervals, at several levels at once, gathered over many forecasts.
+    r"""Share of targets inside central intervals, at several levels, collected over many forecasts.
 
-    A target lies in the central interval of level $l$ when $|F(y) - \frac12| \le \frac{l}{2}$: its probability
-    integral transform (Dawid 1984) is enough, no quantile has to be searched.
+    A target lies in the central interval of level $l$ if $|F(y) - \frac12| \le \frac{l}{2}$: its probability integral
+    transform (Dawid 1984) is enough, without quantiles.
     """
 
     LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
     def __init__(self, levels: Sequence[float] = LEVELS) -> None:
         if not levels or not all(0 < level < 1 for level in levels):
-            raise ValueError(f"levels have to lie strictly between 0 and 1, got {tuple(levels)}")
+            raise ValueError(f"levels must lie strictly between 0 and 1, got {tuple(levels)}")
         self.levels = tuple(levels)
         self.count = 0
         self._inside = [0] * len(self.levels)
@@ -180,19 +180,19 @@ class IntervalReliability:
         self.count += off_centre.numel()
 
     def merge(self, other: Self) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another instance."""
         if other.levels != self.levels:
-            raise ValueError(f"levels have to be the same, got {self.levels} and {other.levels}")
+            raise ValueError(f"levels must be the same, got {self.levels} and {other.levels}")
         self.count += other.count
         self._inside = [mine + theirs for mine, theirs in zip(self._inside, other._inside, strict=True)]
 
     def coverage(self, level: float) -> float:
-        """Share of targets inside the central interval of one of the ``levels``."""
+        """Return the share of targets inside the central interval of one of the ``levels``."""
         if level not in self.levels:
-            raise ValueError(f"level {level} was not counted; there are {self.levels}")
+            raise ValueError(f"level must be one of {self.levels}, got {level}")
         return self._inside[self.levels.index(level)] / self.count if self.count else torch.nan
 
     @property
     def rows(self) -> list[IntervalRow]:
-        """One for each level."""
+        """One row for each level."""
         return [IntervalRow(level=level, observed=self.coverage(level), count=self.count) for level in self.levels]

@@ -106,10 +106,10 @@ class WeightDistribution(Parameters):
 
 
 def kl_divergence(q: WeightDistribution, p: WeightDistribution) -> Tensor:
-    r"""$KL(q\|p) = \sum_j \log\frac{\sigma_{p,j}}{\sigma_{q,j}}
+    r"""Return $KL(q\|p) = \sum_j \log\frac{\sigma_{p,j}}{\sigma_{q,j}}
     + \frac{\sigma_{q,j}^2 + (\mu_{q,j}-\mu_{p,j})^2}{2\sigma_{p,j}^2} - \frac12$, **summed** over weights.
 
-    Plain parameters are point values without a distribution and do not enter.
+    Plain parameters have no distribution and do not enter.
     """
     sigma_q, sigma_p = q.sigma, p.sigma
     return (torch.log(sigma_p / sigma_q) + (sigma_q**2 + (q.mu - p.mu) ** 2) / (2 * sigma_p**2) - 0.5).sum()
@@ -117,14 +117,14 @@ def kl_divergence(q: WeightDistribution, p: WeightDistribution) -> Tensor:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each named tensor sits in the flat vector phi."""
+    """The place of each named tensor in the flat vector phi."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
     @property
     def sizes(self) -> list[int]:
-        """Number of entries of each tensor."""
+        """Numbers of entries of the tensors."""
         return [prod(shape) for shape in self.shapes]
 
     @property
@@ -133,10 +133,10 @@ class Layout:
         return sum(self.sizes)
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of a flat vector (D,) by name and in their own shapes."""
+        """Return views of a flat vector (D,) by name, in the tensors' shapes."""
         pieces = flat.split(self.sizes)
         return {name: piece.view(shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)}
 
     def flatten(self, named: Mapping[str, Tensor]) -> Tensor:
-        """The inverse of ``split``."""
+        """Return the flat vector of named tensors, the inverse of ``split``."""
         return torch.cat([named[name].reshape(-1) for name in self.names])

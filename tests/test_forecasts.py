@@ -129,7 +129,7 @@ def test_targets_may_be_numpy_arrays_and_are_checked(gaussian: GaussianForecast)
     categorical = CategoricalForecast(torch.randn(2, N, 3))
     labels = np.array([0, 1, 2, 0, 1], dtype=np.uint8)
     torch.testing.assert_close(categorical.log_prob(labels), categorical.log_prob(torch.as_tensor(labels).long()))
-    with pytest.raises(ValueError, match=r"labels run from 0 to 3, but the classes are 0\.\.2"):
+    with pytest.raises(ValueError, match=r"labels must be 0\.\.2, got 0 to 3"):
         categorical.log_prob(np.array([0, 1, 2, 0, 3]))
     with pytest.raises(ValueError, match="NaN"):
         gaussian.log_prob(np.full(N, np.nan))

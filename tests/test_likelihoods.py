@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal
 
 import metaprior as mp
-from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.metagrad import InnerLoop, mixed, unrolled
 from metaprior.weights import inverse_softplus
 from tests.metagrad.problems import assert_same, make_case, solved
@@ -28,7 +28,7 @@ SCALES = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
     ("likelihood", "parameters"),
     [
         (mp.Gaussian(noise=(0.5, 1.0, 2.0)), {}),
-        (mp.Gaussian(per_channel=True), {NOISE: inverse_softplus(SCALES)}),
+        (mp.Gaussian(per_channel=True), {NOISE_RHO: inverse_softplus(SCALES)}),
     ],
 )
 def test_gaussian_sums_over_everything_behind_the_first_axis(
@@ -105,14 +105,14 @@ def test_fixed_noise_is_given_in_the_targets_units() -> None:
 
 def test_learned_noise_has_one_scale_or_one_a_channel() -> None:
     targets = doubles(N, C, 4)
-    assert mp.Gaussian().initial_parameters(targets)[NOISE].shape == ()
-    assert mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE].shape == (C,)
+    assert mp.Gaussian().initial_parameters(targets)[NOISE_RHO].shape == ()
+    assert mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE_RHO].shape == (C,)
     assert mp.Gaussian(noise=1.0).initial_parameters(targets) == {}
 
 
 def test_learned_noise_starts_at_the_spread_of_the_targets() -> None:
     targets = 100 * doubles(5000, 2) * torch.tensor([1.0, 3.0], dtype=torch.float64)
-    rho = mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE]
+    rho = mp.Gaussian(per_channel=True).initial_parameters(targets)[NOISE_RHO]
     torch.testing.assert_close(torch.nn.functional.softplus(rho), targets.std(0), rtol=0.05, atol=0)
 
 
@@ -123,9 +123,9 @@ def test_learned_noise_starts_at_the_spread_of_the_targets() -> None:
         (mp.Gaussian(), doubles(N, 1), (N,), "but the targets have shape"),
         (mp.Gaussian(noise=(1.0, 2.0)), doubles(N, C), (N, C), "noise has 2 entries, but the targets have 3 channels"),
         (mp.HeteroscedasticGaussian(), doubles(N), (N, 3), "even number of channels"),
-        (mp.Categorical(), torch.tensor([0, 3]), (2, 3), "labels run from 0 to 3, but the network has 3 logits"),
-        (mp.Categorical(), torch.zeros(2, 1, dtype=torch.long), (2, 3), "labels need shape"),
-        (mp.Bernoulli(), torch.tensor([0, 2]), (2, 1), "labels have to be 0 or 1"),
+        (mp.Categorical(), torch.tensor([0, 3]), (2, 3), "labels must be 0..2, one for each logit, got 0 to 3"),
+        (mp.Categorical(), torch.zeros(2, 1, dtype=torch.long), (2, 3), "labels must have shape"),
+        (mp.Bernoulli(), torch.tensor([0, 2]), (2, 1), "labels must be 0 or 1"),
     ],
 )
 def test_unfitting_targets_are_refused(
@@ -203,7 +203,7 @@ def test_exact_engines_agree_on_the_crps(inner: InnerLoop) -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
 def test_a_weight_is_positive(weight: float) -> None:
-    with pytest.raises(ValueError, match=f"weight has to be positive, got {weight}"):
+    with pytest.raises(ValueError, match=f"weight must be a positive number, got {weight}"):
         mp.CRPSGaussian(weight=weight)
-    with pytest.raises(ValueError, match="min_scale has to be positive"):
+    with pytest.raises(ValueError, match="min_scale must be a positive number"):
         mp.CRPSGaussian(min_scale=0.0)

@@ -16,7 +16,7 @@ from torch import Tensor
 from metaprior.checks import check_integer, check_positive, check_share
 from metaprior.errors import TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
-from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import NOISE_LR_FACTOR, Terms, minibatch_free_energy
@@ -101,8 +101,8 @@ class SharedParameters:
         self, values: Mapping[str, Tensor], moments: Mapping[str, Tensor] | None = None, steps: int = 0
     ) -> None:
         self.values = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
-        noise = [value for name, value in self.values.items() if name == NOISE]
-        others = [value for name, value in self.values.items() if name != NOISE]
+        noise = [value for name, value in self.values.items() if name == NOISE_RHO]
+        others = [value for name, value in self.values.items() if name != NOISE_RHO]
         groups: list[dict[str, Any]] = [
             {"params": parameters, "factor": factor}
             for parameters, factor in ((others, 1.0), (noise, NOISE_LR_FACTOR))

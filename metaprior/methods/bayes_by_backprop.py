@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from metaprior import checkpoint, checks, history, saved_posterior
 from metaprior.checks import ArrayLike
 from metaprior.evaluation import Evaluation, evaluate
-from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.methods.free_energy_descent import Data, Model, Plan, descend
 from metaprior.methods.method import Method
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
@@ -178,9 +178,9 @@ class BayesByBackprop(Method):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < float("inf"):
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
-        if NOISE in {*self.network.layout.names, *self.network.plain_names}:
+        if NOISE_RHO in {*self.network.layout.names, *self.network.plain_names}:
             raise ValueError(
-                f"the module has a parameter called {NOISE!r}, which is the name of the noise scale; rename it"
+                f"the module has a parameter called {NOISE_RHO!r}, which is the name of the noise scale; rename it"
             )
 
     def _targets(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Tensor:

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from metaprior.checks import check_integer, check_positive, check_share
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
-from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.objectives import (
@@ -196,8 +196,8 @@ def descend(
 
 def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
     """Return Adam; the likelihood's own parameters, which every observation informs, take larger steps."""
-    noise = [value for name, value in q.plain.items() if name == NOISE]
-    weights = [q.mu, q.rho, *(value for name, value in q.plain.items() if name != NOISE)]
+    noise = [value for name, value in q.plain.items() if name == NOISE_RHO]
+    weights = [q.mu, q.rho, *(value for name, value in q.plain.items() if name != NOISE_RHO)]
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": noise, "lr": NOISE_LR_FACTOR * lr}]
     return torch.optim.Adam(groups, lr=lr, fused=q.mu.device.type in ("cpu", "cuda"))
 

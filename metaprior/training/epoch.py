@@ -1,4 +1,4 @@
-"""Several steps in a row, with the progress bar of the seeds and a summary."""
+"""Several steps in a row, with a progress bar and a summary."""
 
 import math
 import resource
@@ -30,12 +30,12 @@ class Summary:
     bad_tasks: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    """Tasks in each sum."""
+    """Number of tasks in each sum."""
     failures: list[str] = field(default_factory=list)
-    """What was wrong with the first few bad tasks, in words."""
+    """Descriptions of the first few bad tasks."""
 
     def add(self, report: StepReport) -> None:
-        """Take a step into account."""
+        """Add the report of a step."""
         self.phase, self.steps, self.tasks = report.phase.name, self.steps + 1, self.tasks + report.tasks
         self.bad_tasks += len(report.failures)
         self.failures += map(str, report.failures[: FAILURES_TOLD - len(self.failures)])
@@ -46,12 +46,12 @@ class Summary:
 
     @property
     def means(self) -> dict[str, float]:
-        """Loss, its terms and gradient norms, each over the steps that had one; empty when no task was finite."""
+        """Mean loss, terms and gradient norms, each over the steps that had one; empty if no task was finite."""
         return {name: value / self.counts[name] for name, value in self.sums.items()}
 
     @property
     def loss(self) -> float:
-        """Mean outer loss; NaN when no task was finite."""
+        """Mean outer loss; NaN if no task was finite."""
         return self.means.get("loss", math.nan)
 
     def record(self, epoch: int) -> EpochRecord:
@@ -83,13 +83,13 @@ def _norms(report: StepReport) -> dict[str, float]:
 
 
 def peak_memory() -> float:
-    """Largest memory of this process so far, in bytes."""
+    """Return the largest memory of this process so far, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary:
-    """Up to ``count`` steps."""
+    """Take up to ``count`` steps, and return their summary."""
     summary, start = Summary(), trainer.progress.step
     stop = min(start + count, trainer.settings.steps)
     label = "Warm start" if start < trainer.settings.warm_start else "Meta-Training"
@@ -110,7 +110,7 @@ def refuse_nothing_learned(summary: Summary) -> None:
 
 
 def warn_of_bad_tasks(history: Sequence[Summary]) -> None:
-    """Warn of tasks that nothing was learned from, and name the first."""
+    """Warn of tasks without a finite gradient, and name the first."""
     bad = sum(summary.bad_tasks for summary in history)
     if bad:
         first = next(summary.failures[0] for summary in history if summary.failures)
@@ -125,9 +125,9 @@ def warn_of_bad_tasks(history: Sequence[Summary]) -> None:
 def step_bar(
     trainer: Trainer, steps: range, label: str, *, progress: bool, shown: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[Callable[[Summary], None]]:
-    """The bar of these steps, some of which may have been taken; what it gives is to be told the summary after each.
+    """Show a progress bar for ``steps``, and give a function to be called with the summary after each of them.
 
-    ``shown`` is what it says beside loss and memory (the last validation, say).
+    Some of the steps may have been taken before. ``shown`` is displayed beside loss and memory (the last validation).
     """
     size = trainer.settings.meta_batch
     done = (trainer.progress.step - steps.start) * size

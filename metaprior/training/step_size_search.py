@@ -1,4 +1,4 @@
-"""A first step size that works: tried out on tasks, so that training does not hang on the number in a configuration."""
+"""The search for a first step size by trying candidates on tasks, so that training does not depend on ``inner.lr``."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ from metaprior.weights import WeightDistribution
 
 LOWEST, HIGHEST = 1e-9, 10.0
 FACTOR = 10.0
-"""From candidate to candidate; the best one's neighbours at the root of this factor are tried too."""
+"""Ratio of neighbouring candidates; the best one's neighbours at the root of this ratio are tried too."""
 HALFWAY = math.log(FACTOR) / 2
 WORSE_IN_A_ROW = 2
-"""Candidates are tried from the shortest step on, until so many in a row are worse than standing still."""
+"""Candidates are tried from the shortest step on, until so many in a row are worse than no adaptation."""
 SAME = 1e-4
-"""Share of the loss by which losses have to differ: the shortest steps change nothing but its rounding."""
+"""Share of the loss by which losses must differ: the shortest steps change nothing but its rounding."""
 
 Value = TypeVar("Value")
 Places = list[int] | EllipsisType
@@ -39,15 +39,22 @@ def searched_step_sizes(
     share: float,
     balanced: bool = False,
 ) -> WeightDistribution:
-    """Theta with a common step size out of ``inner.lr`` times powers of 10 (and the best one's neighbours halfway): the
-    smallest of those that win at least a ``share`` of what the best one wins over no adaptation.
+    """Return theta with a step size that works on these tasks.
+
+    Candidates are ``inner.lr`` times powers of 10, and the best one's neighbours halfway. The result is the smallest
+    candidate whose gain over no adaptation is at least a ``share`` of the best one's; where none gains anything, the
+    least harmful one, of equals the nearest to ``inner.lr``. Candidates at which a task is not finite are left out.
 
     Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is searched
-    first, for itself, with weights at rest: it is no weight, and the size that suits it may be a thousand times
-    another. ``balanced``: the weights' step sizes differ from the common one as ``_Search.balance`` says. Step sizes at
-    which a task is not finite are out. Where none wins anything, the least harmful is taken, of equals the one next to
-    ``inner.lr``. Tasks whose data are not finite say nothing about step sizes and are left out. On several ranks
-    ``tasks`` are the rank's own, ``noise`` that of its first one, and all find the same.
+    first, without moving the weights: the size that suits it may be a thousand times another.
+
+    Args:
+        problem: the problem, with learned step sizes.
+        theta: where the inner loop starts.
+        tasks: this rank's tasks; those whose data are not finite are left out. All ranks find the same step sizes.
+        noise: the noise of this rank's first task.
+        share: the share of the best candidate's gain that is enough.
+        balanced: divide the weights' step sizes by the size of their gradients (see ``_Search.balance``).
     """
     trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if damage(task) is None]
     if not current_team().any(bool(trials)):
@@ -70,7 +77,7 @@ class _Search(NamedTuple):
     share: float
 
     def best(self, theta: WeightDistribution, places: Places, offsets: Tensor | float = 0.0) -> WeightDistribution:
-        """Theta with a good step size at some places of ``theta.log_lr``, to which their ``offsets`` are added."""
+        """Return theta with a good step size, plus ``offsets``, at some places of ``theta.log_lr``."""
 
         def stepping(log_lr: float) -> WeightDistribution:
             return _with_step_size(theta, places, log_lr + offsets)
@@ -94,16 +101,16 @@ class _Search(NamedTuple):
         return stepping(min(log_lr for log_lr, loss in losses.items() if loss <= enough))
 
     def _loss(self, theta: WeightDistribution) -> float:
-        """Mean over all ranks' tasks, the same on every rank."""
+        """Return the mean over all ranks' tasks, the same on every rank."""
         losses = self._each(lambda task, noise: _task_loss(self.problem, theta, task, noise))
         return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
     def balance(self, theta: WeightDistribution, noise: Noise) -> Tensor:
-        r"""For every place of ``theta.log_lr`` the logarithm of $\bar g / g$, with $g$ the root mean square of a
-        tensor's gradient in the first inner step on some tasks, and $\bar g$ their geometric mean.
+        r"""Return $\log(\bar g / g)$ for every place of ``theta.log_lr``.
 
-        A step of SGD then moves all tensors by about the same, as a step of Adam does. A tensor without a gradient has
-        nothing to balance: its logarithm is zero. Tasks whose gradient is not finite say nothing and are left out.
+        $g$ is the root mean square of a tensor's gradient in the first inner step on these tasks, and $\bar g$ the
+        geometric mean over tensors. A step of SGD then moves all tensors by about the same, as a step of Adam does. It
+        is zero for a tensor without a gradient. Tasks whose gradient is not finite are left out.
         """
         problem = self.problem
         found = self._each(lambda task, _: _mean_squares(problem, theta, task, noise).cpu())  # sent to other devices
@@ -117,13 +124,13 @@ class _Search(NamedTuple):
         return torch.where(present, logs - logs[counted].mean(), 0.0)
 
     def _each(self, function: Callable[[Task, Noise], Value]) -> list[Value]:
-        """Of every task of every rank."""
+        """Return the function's values for every task of every rank."""
         _, parts = current_team().attempt(lambda: [function(*trial) for trial in self.trials], lambda part: part)
         return [value for part in parts for value in part]
 
 
 def _places_of_likelihood(problem: Problem) -> list[int]:
-    """Where the step sizes of the likelihood's adapted parameters are; nowhere, if all tensors share one."""
+    """Return the places of the step sizes of the likelihood's adapted parameters; none if all tensors share one."""
     if problem.inner.learn_lr != "per_tensor":
         return []
     first = 2 * len(problem.network.layout.names)
@@ -132,10 +139,10 @@ def _places_of_likelihood(problem: Problem) -> list[int]:
 
 
 def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:
-    """Of every adapted tensor's gradient by the data: means, scales, plain ones.
+    """Return the mean square of the data's gradient by every adapted tensor: means, scales, plain ones.
 
-    Scales count with their means' gradient. Their own is smaller by sigma or so, and steps that are as much longer
-    would let a small sigma vanish or explode within a task.
+    Scales have their means' gradient. Their own is smaller by about sigma, and steps that are as much longer would let
+    a small sigma vanish or explode within a task.
     """
     run = Adaptation(problem, theta, Task(task.support, task.support.first(0)), [noise])
     _, record = run.gradient(run.start(), 0)
@@ -152,7 +159,7 @@ def _candidates(start: float) -> list[float]:
 
 
 def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], standing_still: float) -> dict[float, float]:
-    """The finite losses, from the shortest step up to where it is clear that longer ones are too long."""
+    """Return the finite losses, from the shortest step up to where longer ones are clearly too long."""
     losses: dict[float, float] = {}
     worse = 0
     for log_lr in candidates:
@@ -166,7 +173,7 @@ def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], stand
 
 
 def _same(loss: float) -> float:
-    """Losses that differ by less are equal."""
+    """Return the difference below which losses count as equal."""
     return SAME * (1 + abs(loss))
 
 
@@ -184,7 +191,7 @@ def step_sizes_of(theta: WeightDistribution) -> Tensor:
 
 
 def _task_loss(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> float:
-    """The outer loss after adaptation; NaN if it left the finite numbers. No gradient is taken: the value decides."""
+    """Return the outer loss after adaptation; NaN if a number was not finite."""
     lambda_ = adapt(problem, theta, task.support, noise)
     if isinstance(lambda_, NonFinite):
         return math.nan

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import metaprior as mp
 from benchmarks.solar import plain_network as module_under_test
 from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
-from metaprior.likelihoods import NOISE, Likelihood
+from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.tasks.task import Examples, Task
 
 LEADS = 2
@@ -32,7 +32,7 @@ def unet(**changes: Any) -> mp.BayesianUNet:
 
 def network(likelihood: Likelihood | None = None, seed: int = 0) -> PlainNetwork:
     torch.manual_seed(seed)
-    noise = {NOISE: torch.tensor(-0.5, dtype=torch.float64)} if isinstance(likelihood, mp.Gaussian) else {}
+    noise = {NOISE_RHO: torch.tensor(-0.5, dtype=torch.float64)} if isinstance(likelihood, mp.Gaussian) else {}
     outputs = LEADS if noise else 2 * LEADS
     return PlainNetwork(nn.Conv2d(2, outputs, 3, padding=1).double(), likelihood or mp.CRPSGaussian(), noise)
 
@@ -41,7 +41,7 @@ def test_without_steps_it_is_the_same_network() -> None:
     plain = network(mp.Gaussian())
     tuned = plain.fine_tuned(SUPPORT, Tuning(0, 1e-3))
     assert torch.equal(tuned.outputs(SUPPORT.x), plain.outputs(SUPPORT.x))
-    assert torch.equal(tuned.noise[NOISE], plain.noise[NOISE])
+    assert torch.equal(tuned.noise[NOISE_RHO], plain.noise[NOISE_RHO])
 
 
 def adam_by_hand(plain: PlainNetwork, tuning: Tuning) -> tuple[dict[str, Tensor], Tensor]:
@@ -58,8 +58,8 @@ def adam_by_hand(plain: PlainNetwork, tuning: Tuning) -> tuple[dict[str, Tensor]
             second[name] = 0.999 * second[name] + 0.001 * leaf.grad**2
             mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
             values[name] = values[name] - tuning.lr * mean / (square.sqrt() + 1e-8)
-    return {name.removeprefix("w."): v for name, v in values.items() if name != NOISE}, values.get(
-        NOISE, torch.zeros(())
+    return {name.removeprefix("w."): v for name, v in values.items() if name != NOISE_RHO}, values.get(
+        NOISE_RHO, torch.zeros(())
     )
 
 
@@ -72,8 +72,8 @@ def test_fine_tuning_is_adam_on_all_weights_and_the_noise(likelihood: Likelihood
     for name, value in tuned.module.state_dict().items():
         torch.testing.assert_close(value, weights[name], rtol=1e-10, atol=1e-12)
     if plain.noise:
-        torch.testing.assert_close(tuned.noise[NOISE], noise, rtol=1e-10, atol=1e-12)
-        assert not tuned.noise[NOISE].requires_grad
+        torch.testing.assert_close(tuned.noise[NOISE_RHO], noise, rtol=1e-10, atol=1e-12)
+        assert not tuned.noise[NOISE_RHO].requires_grad
     for name, value in plain.module.state_dict().items():
         assert torch.equal(value, before[name]), "the network itself stays as it is"
 
@@ -95,7 +95,7 @@ def test_one_network_alone_has_no_spread_of_weights() -> None:
         found = module_under_test.forecast([plain], SUPPORT.x)
         assert not found.epistemic.any()
         torch.testing.assert_close(found.mean, plain.outputs(SUPPORT.x)[:, :LEADS])
-    torch.testing.assert_close(found.std, nn.functional.softplus(plain.noise[NOISE]).expand_as(found.std))
+    torch.testing.assert_close(found.std, nn.functional.softplus(plain.noise[NOISE_RHO]).expand_as(found.std))
 
 
 @pytest.mark.parametrize("random", ["head", "all"])
@@ -131,7 +131,7 @@ def test_frozen_parts_and_buffers_belong_to_what_was_learned(tmp_path: Any) -> N
     loaded = mp.MetaLearner.load(tmp_path, Shifted(0.1))
     x = task(5).query.x.float()
     torch.testing.assert_close(plain_network(loaded).outputs(x), learner.network.module(x))
-    assert plain_network(loaded).noise.keys() == {NOISE}
+    assert plain_network(loaded).noise.keys() == {NOISE_RHO}
 
 
 def test_only_gaussian_likelihoods_forecast_maps() -> None:

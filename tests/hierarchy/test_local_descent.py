@@ -11,7 +11,7 @@ import metaprior as mp
 from metaprior.errors import TrainingDiverged
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.local_descent import LocalDescent, LocalSteps, SharedParameters, Stack, Visit, new_record
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples
@@ -43,7 +43,7 @@ def stack(tasks: int = 1, size: int = 7) -> Stack:
 
 
 def shared() -> SharedParameters:
-    return SharedParameters({NOISE: torch.tensor(0.2, dtype=torch.float64)})
+    return SharedParameters({NOISE_RHO: torch.tensor(0.2, dtype=torch.float64)})
 
 
 def psi() -> HyperPosterior:
@@ -99,10 +99,10 @@ def watched(plan: LocalSteps) -> list[Tensor]:
     common, seen = shared(), list[Tensor]()
 
     def step(lr: float) -> None:
-        gradient = common.values[NOISE].grad
+        gradient = common.values[NOISE_RHO].grad
         assert gradient is not None
         seen.append(gradient.clone())
-        common.values[NOISE].grad = None
+        common.values[NOISE_RHO].grad = None
 
     common.step = step  # type: ignore[method-assign]
     lrs = [0.1] * plan.steps
@@ -164,11 +164,11 @@ def test_steps_in_two_visits_are_those_of_one(batch_size: int) -> None:
 def test_what_is_shared_stays_unless_it_is_to_be_learned() -> None:
     plan, common = LocalSteps(3, lr=0.05), shared()
     descent().visit(stack(), psi(), common, plan, steps=range(3))
-    assert float(common.detached()[NOISE]) == 0.2
-    assert common.values[NOISE].grad is None
+    assert float(common.detached()[NOISE_RHO]) == 0.2
+    assert common.values[NOISE_RHO].grad is None
     assert common.steps == 0
     descent().visit(stack(), psi(), common, plan, steps=range(3), shared_lr=[0.05] * 3)
-    assert float(common.detached()[NOISE]) != 0.2
+    assert float(common.detached()[NOISE_RHO]) != 0.2
     assert common.steps == 3
 
 
@@ -180,7 +180,7 @@ def test_shared_parameters_go_on_from_their_moments() -> None:
             common.step(0.1)
         return common
 
-    start = {"bias": numbers(3), NOISE: numbers(1)}
+    start = {"bias": numbers(3), NOISE_RHO: numbers(1)}
     whole = pushed(SharedParameters(start), [1.0, -0.5, 2.0])
     half = pushed(SharedParameters(start), [1.0, -0.5])
     again = pushed(SharedParameters(half.detached(), half.moments, half.steps), [2.0])
@@ -189,7 +189,7 @@ def test_shared_parameters_go_on_from_their_moments() -> None:
         assert torch.equal(again.values[name], whole.values[name])
     first = pushed(SharedParameters(start), [1.0])
     torch.testing.assert_close(first.values["bias"], start["bias"] - 0.1)
-    torch.testing.assert_close(first.values[NOISE], start[NOISE] - 0.5)  # five times the step
+    torch.testing.assert_close(first.values[NOISE_RHO], start[NOISE_RHO] - 0.5)  # five times the step
 
 
 def test_the_rate_falls_along_a_cosine_and_the_kl_warms_up() -> None:

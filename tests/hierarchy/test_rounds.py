@@ -5,7 +5,7 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.hierarchy.hyper_posterior import fit_psi
 from metaprior.hierarchy.local_descent import SharedParameters
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 
 SIZES = (2, 2, 2, 7)
 
@@ -46,17 +46,17 @@ def test_gradients_by_what_is_shared_add_up_to_that_of_all_data(
     hvi.fit(tasks(), epochs=1, local_steps=1, task_batch=task_batch, lr=1e-300, progress=False)
     expected = gradient_per_observation(net, hvi)
     times = len(SIZES) / min(task_batch, len(SIZES))
-    assert set(seen) == {"bias", NOISE}
+    assert set(seen) == {"bias", NOISE_RHO}
     for name, value in seen.items():
         torch.testing.assert_close(value, times * expected[name], rtol=1e-9, atol=1e-12)
 
 
 def gradient_per_observation(net: nn.Module, hvi: mp.HierarchicalVI) -> dict[str, Tensor]:
-    rho = hvi.prior_predictive().weights.plain[NOISE].clone().requires_grad_()
+    rho = hvi.prior_predictive().weights.plain[NOISE_RHO].clone().requires_grad_()
     x, y = (torch.cat(parts) for parts in zip(*tasks().values(), strict=True))
-    nll = mp.Gaussian().nll(net(x), y, {NOISE: rho}).sum() / sum(SIZES)
+    nll = mp.Gaussian().nll(net(x), y, {NOISE_RHO: rho}).sum() / sum(SIZES)
     bias, noise = torch.autograd.grad(nll, (net.get_parameter("bias"), rho))
-    return {"bias": bias, NOISE: noise}
+    return {"bias": bias, NOISE_RHO: noise}
 
 
 def test_an_epoch_visits_every_task_once_in_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,4 +111,4 @@ def test_what_is_shared_is_learned_from_all_tasks() -> None:
     hvi.fit(data, epochs=40, local_steps=3, lr=0.1, samples=2, progress=False)
     plain = hvi.prior_predictive().weights.plain
     assert float(plain["bias"]) == pytest.approx(2.0, rel=0.05)
-    assert float(torch.nn.functional.softplus(plain[NOISE])) == pytest.approx(0.3, rel=0.15)
+    assert float(torch.nn.functional.softplus(plain[NOISE_RHO])) == pytest.approx(0.3, rel=0.15)

@@ -108,7 +108,7 @@ def test_what_cannot_be_learned_from_is_named(data: TaskData, error: type[Except
 
 
 def test_labels_that_the_likelihood_refuses_are_named() -> None:
-    with pytest.raises(TypeError, match=r"^bad: class labels have to be integers"):
+    with pytest.raises(TypeError, match=r"^bad: class labels must be integers"):
         checked({"bad": pair()}, mp.Categorical(), outputs=3)
 
 

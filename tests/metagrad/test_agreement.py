@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from metaprior.hyperprior import NormalGammaHyperprior
-from metaprior.likelihoods import NOISE, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
+from metaprior.likelihoods import NOISE_RHO, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, MetaGradient, QueryLoss, finite_difference, unrolled
 from metaprior.metagrad.implicit import Implicit
 from metaprior.metagrad.problem import Problem
@@ -236,5 +236,5 @@ def test_finite_differences_come_close() -> None:
 
 
 def test_a_fixed_noise_has_no_gradient_and_a_learned_one_has() -> None:
-    assert NOISE not in case_and_reference("MLP tanh")[1].grads.plain
-    assert NOISE in case_and_reference("learned noise, not adapted")[1].grads.plain
+    assert NOISE_RHO not in case_and_reference("MLP tanh")[1].grads.plain
+    assert NOISE_RHO in case_and_reference("learned noise, not adapted")[1].grads.plain

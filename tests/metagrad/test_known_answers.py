@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metaprior.likelihoods import NOISE, Gaussian, HeteroscedasticGaussian
+from metaprior.likelihoods import NOISE_RHO, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, Problem, QueryLoss, adapt, first_order, truncated, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
@@ -255,7 +255,7 @@ def test_outer_terms_are_those_of_the_adapted_weights(engine: Engine) -> None:
         x, y = getattr(task, part)
         nll = [problem.likelihood.nll(problem.network(phi, q.plain, x), y, q.plain).sum() / 5 for phi in phis]
         torch.testing.assert_close(getattr(result.terms, f"nll_{part}"), sum(nll) / 2, rtol=1e-10, atol=0)
-    assert not torch.equal(q.plain[NOISE], theta.plain[NOISE]), "the noise scale is adapted"
+    assert not torch.equal(q.plain[NOISE_RHO], theta.plain[NOISE_RHO]), "the noise scale is adapted"
 
 
 @exact

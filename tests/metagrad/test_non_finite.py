@@ -127,9 +127,14 @@ GOOD = torch.zeros(4, 2, dtype=torch.float64)
         (Gaussian(noise=1.0), examples(GOOD, torch.full((4, 3), math.nan)), ValueError, "x has 12 NaN"),
         (Gaussian(noise=1.0), examples(GOOD, torch.ones(4, 3).long()), TypeError, "x holds integers"),
         (Gaussian(noise=1.0), examples(GOOD[:0], torch.ones(0, 3).double()), ValueError, "x is empty"),
-        (Categorical(), examples(torch.zeros(4)), TypeError, "class labels have to be integers"),
-        (Categorical(), examples(torch.tensor([0, 1, 2, 1])), ValueError, "labels run from 0 to 2"),
-        (Bernoulli(), examples(GOOD + 0.5), ValueError, "labels have to be 0 or 1"),
+        (Categorical(), examples(torch.zeros(4)), TypeError, "class labels must be integers"),
+        (
+            Categorical(),
+            examples(torch.tensor([0, 1, 2, 1])),
+            ValueError,
+            "labels must be 0..1, one for each logit, got 0 to 2",
+        ),
+        (Bernoulli(), examples(GOOD + 0.5), ValueError, "labels must be 0 or 1"),
         (Gaussian(noise=1.0), Examples([[1.0]], GOOD), TypeError, "torch tensor or a NumPy array, got list"),
     ],
 )

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from metaprior.likelihoods import NOISE, Gaussian
+from metaprior.likelihoods import NOISE_RHO, Gaussian
 from metaprior.metagrad import InnerLoop, NonFinite, Problem, adapt, checkpointed, mixed, plan, twice_reverse, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
@@ -69,7 +69,7 @@ def test_dropout_switched_on_after_the_problem_was_made(engine: Engine) -> None:
 @engines
 def test_theta_has_what_the_problem_needs_and_nothing_else(engine: Engine) -> None:
     problem, theta, task = given(learn_lr=True)
-    for name in ("0.bias", NOISE):
+    for name in ("0.bias", NOISE_RHO):
         less = theta.replace(plain={key: value for key, value in theta.plain.items() if key != name})
         with pytest.raises(ValueError, match=rf"theta.plain lacks \['{name}'\]"):
             engine(problem, less, task, Noise())
@@ -98,10 +98,10 @@ def test_order_of_names_in_theta_does_not_matter() -> None:
 def test_targets_are_never_broadcast_or_cut(engine: Engine) -> None:
     problem, theta, task = given()
     flat = task._replace(query=Examples(task.query.x, task.query.y[:, 0]))
-    with pytest.raises(ValueError, match=r"targets of shape \(3,\) do not belong to predictions of shape \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"targets must have the predictions' shape \(3, 1\), got \(3,\)"):
         engine(problem, theta, flat, Noise())
     longer = task._replace(support=Examples(task.support.x, task.support.y.repeat(2, 1)))
-    with pytest.raises(ValueError, match=r"targets of shape|4 inputs and 8 targets"):
+    with pytest.raises(ValueError, match=r"targets must have the predictions|4 inputs and 8 targets"):
         engine(problem, theta, longer, Noise())
 
 

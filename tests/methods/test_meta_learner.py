@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.metagrad import meta_gradient
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples
@@ -45,7 +45,7 @@ def as_weights(theta: by_hand.Theta) -> WeightDistribution:
     def number(*values: float) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)
 
-    plain = {NOISE: number(theta.noise)[0]}
+    plain = {NOISE_RHO: number(theta.noise)[0]}
     return WeightDistribution(number(theta.mu), number(theta.rho), plain, number(*theta[3:]))
 
 
@@ -99,7 +99,7 @@ def central_difference(function: Any, at: Sequence[float], step: float = 1e-5) -
 
 
 def as_list(grads: WeightDistribution) -> list[float]:
-    return [float(grads.mu), float(grads.rho), float(grads.plain[NOISE]), *grads.log_lr.tolist()]
+    return [float(grads.mu), float(grads.rho), float(grads.plain[NOISE_RHO]), *grads.log_lr.tolist()]
 
 
 def test_the_meta_gradient_is_the_derivative_of_what_is_written_by_hand() -> None:
@@ -129,7 +129,7 @@ def test_adapt_takes_the_steps_written_by_hand() -> None:
     for step in range(6):
         q = by_hand.inner_step(q, THETA, points(TASK.support), draws(noise.at(step=step), 2), 0.7)
     weights = learner.adapt(TASK.support, 6, seed=4).weights
-    assert [float(weights.mu), float(weights.rho), float(weights.plain[NOISE])] == pytest.approx(list(q), rel=1e-12)
+    assert [float(weights.mu), float(weights.rho), float(weights.plain[NOISE_RHO])] == pytest.approx(list(q), rel=1e-12)
     assert weights.log_lr is None
 
 

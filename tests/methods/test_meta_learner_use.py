@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.metagrad import mixed
 from metaprior.methods import first_look
 from metaprior.tasks.task import Examples, Task
@@ -60,7 +60,7 @@ def test_any_module_can_be_learned(tmp_path: Path) -> None:
     torch.manual_seed(0)
     learner = mp.MetaLearner(Gated(), mp.Gaussian(), stochastic="out|left.*", standardize=False).fit(lines(5), **QUICK)
     assert set(learner.network.layout.names) == {"out", "left.weight", "left.bias"}
-    assert {"right.weight", "right.bias", NOISE} == learner.theta_.plain.keys()
+    assert {"right.weight", "right.bias", NOISE_RHO} == learner.theta_.plain.keys()
     learner.save(tmp_path)
     with pytest.raises(mp.CheckpointError, match="a network of your own"):
         mp.MetaLearner.load(tmp_path)
@@ -253,7 +253,7 @@ def test_start_gives_leaves_to_learn() -> None:
     assert len(parameters) == 4
     assert all(p.is_leaf and p.requires_grad for p in parameters)
     targets = torch.cat([part.y for i in range(20) for part in trainer_module.task_at(lines(5), i, 0)[:2]])
-    scale = torch.nn.functional.softplus(learner.theta_.plain[NOISE].detach())
+    scale = torch.nn.functional.softplus(learner.theta_.plain[NOISE_RHO].detach())
     torch.testing.assert_close(scale, targets.square().mean().sqrt(), rtol=1e-12, atol=0)
     assert bool((learner.theta_.log_lr == math.log(0.01)).all())
 
@@ -264,7 +264,7 @@ def test_the_first_noise_scale_is_that_of_the_finite_targets(value: float) -> No
         def __getitem__(self, index: int) -> Task:
             return damaged(line(index), value=value) if index == 3 else line(index)
 
-    scale = torch.nn.functional.softplus(small_learner().start(OneDamaged()).theta_.plain[NOISE].detach())
+    scale = torch.nn.functional.softplus(small_learner().start(OneDamaged()).theta_.plain[NOISE_RHO].detach())
     good = torch.cat([part.y for i in range(20) for part in line(i)[:2]])
     bad = line(3).query.y[:1]
     expected = ((good.square().sum() - bad.square().sum()) / (len(good) - 1)).sqrt()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 import metaprior as mp
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.metagrad import meta_gradient, unrolled
 from metaprior.methods import own_loop
 from metaprior.noise import Noise
@@ -114,7 +114,7 @@ def test_a_points_scales_stay_points() -> None:
     assert learner.theta_.rho not in optimizer.state, "an optimiser passes over what has no gradient"
     assert bool((learner.theta_.mu != before.mu).all())
     assert not torch.equal(learner.theta_.log_lr, before.log_lr)
-    assert not torch.equal(learner.theta_.plain[NOISE], before.plain[NOISE])
+    assert not torch.equal(learner.theta_.plain[NOISE_RHO], before.plain[NOISE_RHO])
 
 
 def test_tasks_of_different_sizes_are_taken_one_by_one() -> None:

@@ -120,7 +120,7 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         ("tasks.k_shot=0", "tasks.k_shot must be an integer of at least 1, got 0"),
         ("meta.epochs=true", "meta.epochs must be a valid integer, got True"),
         ("meta.epochs='3'", "meta.epochs must be a valid integer, got '3'"),
-        ("likelihood.noise=-1.0", "likelihood.noise is a standard deviation and has to be positive"),
+        ("likelihood.noise=-1.0", "likelihood.noise, a standard deviation, must be positive"),
         ("meta.lr=2020-01-01", "meta.lr must be a valid number, got '2020-01-01'"),
         ("meta.outer_samples=0", "meta.outer_samples must be an integer of at least 1, got 0"),
     ],

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from metaprior.likelihoods import NOISE, Gaussian
+from metaprior.likelihoods import NOISE_RHO, Gaussian
 from metaprior.metagrad import InnerLoop
 from metaprior.training.optimizer import ThetaOptimizer, Unsharded, groups_of, movable_copy
 from metaprior.training.settings import MetaTraining
@@ -30,11 +30,11 @@ def gradients_like(theta: WeightDistribution, size: float = 1.0) -> WeightDistri
 def test_scales_are_a_group_of_their_own() -> None:
     groups = groups_of(make_problem(), make_theta())
     assert set(groups["means"]) == {"mu", "plain.0.weight", "plain.0.bias"}
-    assert set(groups["scales"]) == {"rho", f"plain.{NOISE}", "log_lr"}
+    assert set(groups["scales"]) == {"rho", f"plain.{NOISE_RHO}", "log_lr"}
 
 
 def test_a_points_scales_are_not_learned() -> None:
-    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE}", "log_lr"}
+    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE_RHO}", "log_lr"}
     bare = make_problem(
         InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
     )
@@ -77,7 +77,7 @@ def test_each_groups_norm_is_clipped(size: float) -> None:
     grads = gradients_like(theta, size)
     expected = {
         "means": torch.cat([grads.mu, *(grads.plain[n].flatten() for n in ("0.weight", "0.bias"))]).norm(),
-        "scales": torch.cat([grads.rho, grads.plain[NOISE].flatten(), grads.log_lr]).norm(),
+        "scales": torch.cat([grads.rho, grads.plain[NOISE_RHO].flatten(), grads.log_lr]).norm(),
     }
     optimizer, seen = make_optimizer(theta), {}
 
@@ -100,7 +100,7 @@ def test_a_group_without_a_learning_rate_is_left_alone_and_starts_afresh_later()
     assert set(norms) == {"scales"}
     before = make_theta().named()
     moved = {name for name, value in theta.named().items() if not torch.equal(value, before[name])}
-    assert moved == {"rho", f"plain.{NOISE}", "log_lr"}
+    assert moved == {"rho", f"plain.{NOISE_RHO}", "log_lr"}
     assert {name.rsplit("/", 1)[0] for name, _ in optimizer.moments()} == moved
     optimizer.descend(gradients_like(theta), RATES, clip=1e9)
     steps = {name.rsplit("/", 1)[0]: float(value) for name, value in optimizer.moments() if name.endswith("/step")}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.likelihoods import NOISE
+from metaprior.likelihoods import NOISE_RHO
 from metaprior.training.pooled import mean_of_pool, pooled_sums
 from tests.training.lines import damaged, line, lines, make_problem, network_module
 
@@ -23,14 +23,14 @@ def by_hand() -> tuple[Tensor, dict[str, Tensor]]:
     loss = nll.sum() / len(x)
     loss.backward()
     grads = {name: p.grad for name, p in module.named_parameters()}
-    return loss.detach(), {**grads, NOISE: rho.grad}
+    return loss.detach(), {**grads, NOISE_RHO: rho.grad}
 
 
 @pytest.mark.parametrize("micro_batch", [None, 1, 5, 100])
 def test_pooled_gradients_are_plain_ones(micro_batch: int | None) -> None:
     problem = replace(make_problem(), micro_batch=micro_batch)
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
-    theta = theta.replace(plain={**theta.plain, NOISE: torch.tensor(0.3, dtype=torch.float64)})
+    theta = theta.replace(plain={**theta.plain, NOISE_RHO: torch.tensor(0.3, dtype=torch.float64)})
     loss, grads = by_hand()
     batch = mean_of_pool(pooled_sums(problem, theta, TASKS), theta)
     torch.testing.assert_close(batch.loss, loss, rtol=1e-12, atol=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaprior.likelihoods import NOISE, Gaussian
+from metaprior.likelihoods import NOISE_RHO, Gaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, meta_batch, twice_reverse
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import Problem
@@ -28,8 +28,8 @@ from tests.training.lines import (
     network_module,
 )
 
-EVERYTHING = {"mu", "rho", "0.weight", "0.bias", NOISE, "log_lr"}
-SCALES = {"rho", NOISE, "log_lr"}
+EVERYTHING = {"mu", "rho", "0.weight", "0.bias", NOISE_RHO, "log_lr"}
+SCALES = {"rho", NOISE_RHO, "log_lr"}
 
 
 def step_with(trainer: Trainer) -> set[str]:
