@@ -47,7 +47,7 @@ def test_clear_sky_is_the_formula_and_zero_at_night() -> None:
         ([1.0], [np.nan], "longitude must lie within -360 and 360"),
     ],
 )
-def test_places_that_are_none_are_refused(latitude: list[float], longitude: list[float], message: str) -> None:
+def test_invalid_coordinates_are_refused(latitude: list[float], longitude: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         elevation(TIMES[:1], latitude, longitude)
 

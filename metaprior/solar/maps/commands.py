@@ -78,19 +78,8 @@ def predict(
     corner = integers("--place", place)
     if corner is not None and len(corner) != 2:
         raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
-    request = ForecastRequest(
-        run,
-        support,
-        inputs,
-        out,
-        samples=samples,
-        steps=steps,
-        place=None if corner is None else (corner[0], corner[1]),
-        at=at,
-        variable=variable,
-        on_bad=on_bad,
-        overwrite=overwrite,
-    )
+    patch = None if corner is None else (corner[0], corner[1])
+    request = ForecastRequest(run, support, inputs, out, samples, steps, patch, at, variable, on_bad, overwrite)
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run))
         run_forecast(request, typer.echo if team.first else lambda _: None)

@@ -52,7 +52,7 @@ class MetaSolarPredictionDataset:
     number of tasks; without it the source is endless.
 
     Args:
-        frames: What ``open_frames`` returns; only the windows that are asked for are read.
+        frames: What ``open_frames`` returns; only windows that are used are read.
         days: The days that contain all frames of all windows; None is all days of the archive.
         input_len: Number of input frames.
         target_len: Number of frames to forecast.
@@ -108,15 +108,11 @@ class MetaSolarPredictionDataset:
         computed = {"units": units, "reader": reader, "days": days, "_days": days, "_starts": inside}
         for name, value in computed.items():
             object.__setattr__(self, name, value)
-        self._check_enough_windows(len(starts))
-
-    def _check_enough_windows(self, in_all: int) -> None:
-        needed = self.k_shot + self.k_query
-        if len(self._starts) < needed:
+        if len(inside) < self.k_shot + self.k_query:
             raise ValueError(
-                f"a task needs {needed} windows (k_shot + k_query) of {self.reader.length} frames without a gap, got "
-                f"{len(self._starts)} within {self._days} ({in_all} on all days of the archive). Use more days, a "
-                "smaller input_len or target_len, or fewer examples"
+                f"a task needs {self.k_shot + self.k_query} windows (k_shot + k_query) of {reader.length} frames "
+                f"without a gap, got {len(inside)} within {days} ({len(starts)} on all days of the archive). Use more "
+                "days, a smaller input_len or target_len, or fewer examples"
             )
 
     def __len__(self) -> int:
@@ -169,7 +165,7 @@ class MetaSolarPredictionDataset:
     def _check_enough_daylight(self) -> None:
         """Raise if the sun is high in too few windows at any place: other places and periods would be no better.
 
-        Every patch contains one of the pixels that are its own size apart, so only these are looked at.
+        Every patch contains one of the pixels that are its own size apart, so only these are checked.
         """
         if not has_coordinates(self.frames):
             return

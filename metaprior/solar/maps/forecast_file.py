@@ -141,12 +141,12 @@ def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bo
     """Return the quantiles (Q, N, L, Y, X), computed a few pixels at a time."""
     means = forecast.means.detach().flatten(1)
     scales = forecast.scales.detach().expand_as(forecast.means).flatten(1)
-    found = torch.empty(len(levels), means.shape[1], dtype=torch.float64)
+    quantiles = torch.empty(len(levels), means.shape[1], dtype=torch.float64)
     starts = range(0, means.shape[1], PIXELS_AT_ONCE)
     for start in tqdm(starts, desc="quantiles", unit="part", disable=not progress, delay=1):
         part = slice(start, start + PIXELS_AT_ONCE)
-        found[:, part] = mixture.quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
-    return found.reshape(len(levels), *forecast.means.shape[1:]).numpy()
+        quantiles[:, part] = mixture.quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
+    return quantiles.reshape(len(levels), *forecast.means.shape[1:]).numpy()
 
 
 def _variable(name: str, values: NDArray[Any], like: xr.DataArray) -> xr.Variable:
@@ -157,7 +157,7 @@ def _variable(name: str, values: NDArray[Any], like: xr.DataArray) -> xr.Variabl
 def _described(name: str, like: xr.DataArray) -> dict[str, str]:
     """Return the CF attributes of a map; CF calls the spread of a forecast its ``standard_error``."""
     what = str(like.attrs.get("long_name", like.name or "value"))
-    said = {
+    long_names = {
         "mean": f"forecast mean of {what}",
         "std": f"standard deviation of the forecast of {what}",
         "epistemic": f"part of std because the network is uncertain, of {what}",
@@ -165,7 +165,7 @@ def _described(name: str, like: xr.DataArray) -> dict[str, str]:
         "quantiles": f"quantiles of the forecast of {what}",
         "observed": f"observed {what}",
     }
-    described = {"long_name": said[name], "units": str(like.attrs.get("units", "1"))}
+    described = {"long_name": long_names[name], "units": str(like.attrs.get("units", "1"))}
     standard = like.attrs.get("standard_name")
     if standard and name in ("mean", "std", "quantiles", "observed"):
         described["standard_name"] = f"{standard} standard_error" if name == "std" else str(standard)

@@ -94,7 +94,7 @@ class RunScores:
 def read_scores(run: RunFolder) -> RunScores:
     """Return the scores of a run's folder; raises RunFolderError if they are missing or damaged."""
     path = run.path / SCORES
-    remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run anew from its checkpoint"
+    remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run again from its checkpoint"
     if not path.exists() and not run.finished:
         raise RunFolderError(
             f"{run.path} has no scores yet: the run has not finished. Continue it with metaprior train --resume"

@@ -42,7 +42,7 @@ class WindowReader:
     The target frames may lie beyond the end of the archive, as long as only inputs are read.
 
     Args:
-        frames: What ``open_frames`` returns; only the windows that are asked for are read.
+        frames: What ``open_frames`` returns; only windows that are used are read.
         input_len: Number of input frames.
         target_len: Number of frames to forecast.
         units: How the network sees values.

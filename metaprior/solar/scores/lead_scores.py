@@ -17,13 +17,17 @@ import torch
 from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
+from metaprior.noise import Noise
 from metaprior.solar.scores import lead_sums
 from metaprior.solar.scores.scored_frame import ScoredFrame
-from metaprior.solar.scores.task_bootstrap import draws_of_tasks, percentiles
 from metaprior.text_table import Row, finite_or_none
 
 RATIOS = ("rmse", "mae", "crps", "width_50", "width_90", "spread")
 """Measures that are never negative and have a unit, so that a ratio of two of them is meaningful."""
+
+RESAMPLES = 1000
+LIMITS = (0.025, 0.975)
+"""Resamples of the bootstrap over tasks (Efron and Tibshirani 1993), and the percentiles that are its limits."""
 
 Lead = int | str
 """A lead time in minutes, or "all" for all of them together."""
@@ -126,8 +130,8 @@ class LeadTimeScores:
         sums = self._stacked()  # (T, L + 1, K)
         scored = (sums[..., 0] > 0).sum(0).tolist()
         total = lead_sums.measures(sums.sum(0), self._columns)
-        resampled = torch.tensordot(draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
-        limits = {name: percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
+        resampled = torch.tensordot(_draws_of_tasks(len(sums), seed), sums, 1)  # (RESAMPLES, L + 1, K)
+        limits = {name: _percentiles(values) for name, values in lead_sums.measures(resampled, self._columns).items()}
         rows = []
         for number, lead in enumerate(self._leads):
             row: Row = {"lead": lead, "tasks": scored[number], "values": int(sums[:, number, 0].sum())}
@@ -266,10 +270,10 @@ def compare(
     sums, against = one._stacked()[:, number], other._stacked()[:, number]  # (T, K) each
     if not torch.equal(sums[:, 0], against[:, 0]):
         raise ValueError("scores to compare must be of the same pixels. Give both the same daylight")
-    draws = draws_of_tasks(len(sums), seed)
+    draws = _draws_of_tasks(len(sums), seed)
     ratios = one._measure(draws @ sums, measure) / other._measure(draws @ against, measure)
     ratio = one._measure(sums.sum(0), measure) / other._measure(against.sum(0), measure)
-    low, high = percentiles(ratios).tolist() if len(sums) > 1 else (torch.nan, torch.nan)
+    low, high = _percentiles(ratios).tolist() if len(sums) > 1 else (torch.nan, torch.nan)
     plain: Row = finite_or_none({"ratio": float(ratio), "ratio_low": low, "ratio_high": high})
     return plain
 
@@ -288,3 +292,18 @@ def _references(names: Sequence[str]) -> list[str]:
 def _described(names: Sequence[str]) -> str:
     kind = "forecasts with spread" if "nll" in names else "point forecasts"
     return f"{kind} against {', '.join(_references(names)) or 'no reference'}"
+
+
+def _draws_of_tasks(tasks: int, seed: int) -> Tensor:
+    """Return how often each resample (row) drew each task, with replacement: (RESAMPLES, tasks)."""
+    generator = Noise(seed).fork("bootstrap over tasks").generator()
+    drawn = torch.randint(tasks, (RESAMPLES, tasks), generator=generator)
+    return torch.zeros(RESAMPLES, tasks, dtype=torch.float64).scatter_add_(
+        1, drawn, torch.ones(1).double().expand_as(drawn)
+    )
+
+
+def _percentiles(resampled: Tensor) -> Tensor:
+    """Return the LIMITS of each column over the resamples in which it is finite, (2, ...)."""
+    finite = resampled.where(resampled.isfinite(), torch.nan)
+    return finite.nanquantile(torch.tensor(LIMITS, dtype=finite.dtype), 0)

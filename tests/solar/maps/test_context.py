@@ -58,7 +58,7 @@ def test_persistence_of_the_clear_sky_index_is_smart_persistence_in_watts() -> N
     torch.testing.assert_close(held, found.references[SMART_PERSISTENCE], rtol=1e-5, atol=1e-3)
 
 
-def test_daylight_is_told_for_every_target_pixel() -> None:
+def test_daylight_has_a_value_for_every_target_pixel() -> None:
     found, blocks = context(coordinates=False)
     np.testing.assert_array_equal(found.daylight, blocks[:, 2:] > sun.DARK_SHARE * 1100)
     by_sun, _ = context()

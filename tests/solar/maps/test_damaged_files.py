@@ -78,7 +78,7 @@ def test_missing_scores_of_a_finished_run_are_not_taken_for_an_unfinished_run(fo
     assert str(error.value) == (
         f"{path} does not exist, although the run has finished; restore it from a copy. Without one: write "
         f'"finished": false into {folder / "run.json"} and give the command of metaprior train again with --resume, '
-        "which scores the run anew from its checkpoint"
+        "which scores the run again from its checkpoint"
     )
     (folder / "run.json").write_text(json.dumps({**about, "finished": False}))
     with pytest.raises(RunFolderError, match=r"the run has not finished\. Continue it with metaprior train --resume"):

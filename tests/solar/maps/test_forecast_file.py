@@ -208,7 +208,7 @@ def test_a_forecast_of_other_things_is_refused(tmp_path: Path) -> None:
         write_forecast(tmp_path / "a.nc", flat, issued=ISSUED, cadence="30min", like=frames())
 
 
-def test_names_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a\.tif: the file of a forecast must end in \.nc or \.zarr"):
         written(tmp_path / "a.tif")
     with pytest.raises(FileNotFoundError, match="no does not exist; make it first"):

@@ -116,7 +116,7 @@ def test_a_patch_has_its_own_coordinates(trained: Path, archive: Path, frames: x
         assert np.array_equal(forecast["longitude"], frames["longitude"][3:11])
 
 
-def test_a_forecast_is_the_same_by_label_whichever_way_the_file_lies(
+def test_a_forecast_does_not_depend_on_the_orientation_of_the_file(
     trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
 ) -> None:
     mirrored = tmp_path / "mirrored.nc"

@@ -183,7 +183,7 @@ def test_a_run_is_evaluated_as_by_one_process(solar_run: SolarRun, size: int) ->
     assert json.loads(alone)["rows"][0]["tasks"] == 3
 
 
-def test_ranks_that_find_another_prior_or_none_stop_at_once(solar_run: SolarRun, tmp_path: Path) -> None:
+def test_ranks_with_another_prior_or_none_stop_at_once(solar_run: SolarRun, tmp_path: Path) -> None:
     _, learner = learned(RunFolder(solar_run.folder))
     other = copied(solar_run.folder, tmp_path / "other")
     learner.theta_ = learner.theta_.replace(mu=learner.theta_.mu + 1e-3)

@@ -108,7 +108,7 @@ def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     assert rows[task.name, "all"]["rmse"] == pytest.approx(math.sqrt(np.square(errors).mean()), rel=1e-5)
 
 
-def test_a_task_without_finite_numbers_is_left_out_of_all_scores_and_said(
+def test_a_task_without_finite_numbers_is_left_out_of_all_scores_and_listed(
     solar_run: SolarRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, learner = learned(RunFolder(solar_run.folder))
@@ -151,7 +151,7 @@ def test_examples_are_a_file_that_xarray_reads_and_come_back(solar_run: SolarRun
             assert np.array_equal(getattr(one, layer), getattr(other, layer)), layer
 
 
-def test_a_killed_run_goes_on_to_the_last_bit(
+def test_a_resumed_run_is_bitwise_identical(
     solar_run: SolarRun, june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finish, "draw", lambda *_: [])
@@ -184,7 +184,7 @@ def test_other_frames_are_refused(solar_run: SolarRun, june: Path, tmp_path: Pat
         ("model.stochastic=nowhere", "nowhere"),
     ],
 )
-def test_what_is_refused_leaves_no_folder_and_the_corrected_command_runs(
+def test_an_invalid_configuration_leaves_no_folder(
     june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -196,7 +196,7 @@ def test_what_is_refused_leaves_no_folder_and_the_corrected_command_runs(
 
 
 @pytest.mark.parametrize("purpose", ["val", "test", "pooled"])
-def test_tasks_of_later_are_looked_at_before_anything_is_written(
+def test_all_sources_of_tasks_are_checked_before_anything_is_written(
     june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purpose: str
 ) -> None:
     wanted = request(tmp_path / "run", june)
@@ -219,7 +219,7 @@ BARS = (frame_values, source, record)
 
 @pytest.mark.parametrize("quiet", [True, False])
 @pytest.mark.parametrize("kind", ["frames", "simulated"])
-def test_quiet_means_no_bar_of_opening_simulating_or_scaling(
+def test_quiet_disables_all_progress_bars(
     june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, quiet: bool
 ) -> None:
     disabled: dict[str, bool] = {}

@@ -151,7 +151,7 @@ def test_a_clear_sky_index_needs_coordinates_and_irradiance(archive: Path, tmp_p
         ({"train_before": "2026-02-10", "test_from": "2026-02-10"}, "at least a day after train_before"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SolarTasks(**changes)
 

@@ -22,7 +22,7 @@ def values() -> np.ndarray:
 
 
 @pytest.mark.parametrize("units", [ScaledValues(-20.0, 1300.0), ClearSkyIndex(), ClearSkyIndex(highest=2.0)])
-def test_decoding_is_the_way_back(units: Units) -> None:
+def test_decoding_inverts_encoding(units: Units) -> None:
     loc, scale = units.decoding(NOON, HERE)
     back = loc.astype(np.float64) + scale.astype(np.float64) * units.encode(values(), NOON, HERE)  # type: ignore[arg-type]
     np.testing.assert_allclose(back, values(), rtol=3e-7, atol=1e-4)  # float32 in between, of up to 1300 W/m2

@@ -47,7 +47,7 @@ def test_a_gap_is_found_wherever_it_is() -> None:
         assert gapless_starts(at(*numbers), STEP, length).tolist() == expected
 
 
-def test_a_window_of_nothing_is_refused() -> None:
+def test_a_window_has_at_least_one_frame() -> None:
     with pytest.raises(ValueError, match="must be an integer of at least 1, got 0"):
         gapless_starts(at(0, 1), STEP, 0)
 

@@ -173,6 +173,6 @@ def test_seasons_are_opposite_in_the_south() -> None:
         ({"fog": -1.0}, "fog of a region must be a number of at least 0, got -1.0"),
     ],
 )
-def test_regions_that_cannot_be(numbers: dict[str, float], message: str) -> None:
+def test_invalid_regions_are_refused(numbers: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Region(**numbers)  # type: ignore[arg-type]

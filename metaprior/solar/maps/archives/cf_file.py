@@ -152,7 +152,7 @@ def _warn_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine
     shape, dims = " x ".join(str(chunks[dim]) for dim in data.dims), ", ".join(map(str, data.dims))
     warnings.warn(
         f"{path}: {data.name} is stored in chunks of {shape} values ({dims}), {size / 2**20:,.1f} MiB each: "
-        f"{'; '.join(costs)}. Store it anew in chunks of few frames: {advice}",
+        f"{'; '.join(costs)}. Store it again in chunks of few frames: {advice}",
         stacklevel=5,
     )
 

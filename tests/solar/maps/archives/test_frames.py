@@ -112,7 +112,7 @@ def test_other_types_become_float32_when_read(dtype: str, tmp_path: Path) -> Non
     np.testing.assert_array_equal(frames.values, values.astype(np.float32))
 
 
-def test_what_a_netcdf_says_of_itself_is_kept(tmp_path: Path) -> None:
+def test_attributes_of_a_netcdf_file_are_kept(tmp_path: Path) -> None:
     dataset(ramp(3), standard_name="surface_downwelling_shortwave_flux_in_air").to_netcdf(tmp_path / "a.nc")
     frames = open_frames(tmp_path / "a.nc")
     assert frames.name == "ghi"
@@ -180,7 +180,7 @@ def test_a_grid_without_places_keeps_its_own_axes(tmp_path: Path) -> None:
     assert "latitude" not in frames.coords
 
 
-def test_places_for_every_pixel_are_not_used_and_the_user_is_told(tmp_path: Path) -> None:
+def test_coordinates_of_every_pixel_are_ignored_with_a_warning(tmp_path: Path) -> None:
     curved = dataset(ramp(3)).rename(lat="y", lon="x").drop_vars(["y", "x"])
     curved = curved.assign_coords(lat=(("y", "x"), np.full((3, 4), 50.0)), lon=(("y", "x"), np.full((3, 4), 8.0)))
     curved.to_netcdf(tmp_path / "a.nc")
@@ -204,7 +204,7 @@ def test_one_of_several_variables_is_chosen_by_name(tmp_path: Path) -> None:
         np.testing.assert_array_equal(open_frames(path, variable="twice").values, 2 * ramp(3))
 
 
-def test_a_missing_half_hour_is_a_gap_that_the_user_is_told_of(tmp_path: Path) -> None:
+def test_missing_times_are_gaps_with_a_warning(tmp_path: Path) -> None:
     times = np.delete(half_hours(12), [2, 6, 7, 8])
     path = write_folder(tmp_path / "a", ramp(8), times)
     with pytest.warns(

@@ -54,7 +54,7 @@ def test_no_block_is_larger_than_the_limit_or_one_frame(
     assert opened(write(tmp_path / f"a.{kind}", COUNT, 2, 2), monkeypatch, limit=limit)[0] == blocks
 
 
-def test_a_file_with_chunks_that_are_longer_than_a_block_is_named_with_a_way_to_mend_it(
+def test_chunks_longer_than_a_block_warn_with_a_command_that_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.nc", COUNT, 8, 2)
@@ -68,7 +68,7 @@ def test_a_file_with_chunks_that_are_longer_than_a_block_is_named_with_a_way_to_
     assert "not bounded" not in told, "a chunk is small: only time is lost"
 
 
-def test_a_file_whose_single_chunk_is_larger_than_a_block_is_said_to_have_no_bound(
+def test_a_chunk_larger_than_a_block_warns_that_memory_is_not_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.zarr", COUNT, 8, 8)

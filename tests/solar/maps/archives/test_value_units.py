@@ -10,7 +10,7 @@ from tests.solar.maps.archives.test_frames import dataset, ramp, write
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
-def test_files_that_cannot_say_units_take_what_is_said(kind: str, tmp_path: Path) -> None:
+def test_files_without_units_take_those_of_the_user(kind: str, tmp_path: Path) -> None:
     path = write(kind, tmp_path, ramp(3))
     frames = open_frames(path, value_units="K", long_name="cloud top temperature")
     assert (frames.attrs["units"], frames.attrs["long_name"]) == ("K", "cloud top temperature")
@@ -32,7 +32,7 @@ def test_other_units_than_the_files_are_refused_with_both(tmp_path: Path) -> Non
     assert open_frames(path, value_units="W/m^2").attrs["units"] == "W m-2"  # the same in another spelling
 
 
-def test_irradiance_that_is_said_has_one_spelling_and_is_checked(tmp_path: Path) -> None:
+def test_irradiance_of_the_user_has_one_spelling_and_is_checked(tmp_path: Path) -> None:
     path = write("folder", tmp_path, ramp(3))
     assert open_frames(path, value_units="W/m2").attrs["units"] == "W m-2"
     impossible = write("npz", tmp_path, 1e6 * ramp(3))
