@@ -11,13 +11,11 @@ from typer.testing import CliRunner
 
 from metaprior import applications
 from metaprior.cli import app
-from metaprior.runs import finish
 from metaprior.runs.folder import RunFolderError
 from metaprior.runs.program import Request, train
 from metaprior.runs.reading import ConfigError, read_config
 from metaprior.runs.sources import TASKS
-from tests.runs.test_resume import PowerFailure, at_step, fail
-from tests.runs.tiny import TEXT, assert_same_run
+from tests.runs.tiny import TEXT, PowerFailure, assert_same_run, at_step, fail
 
 TOY = TEXT.replace('kind = "sinusoids"\nk_shot = 3\nk_query = 2', 'kind = "toy"\nk_shot = 4')
 
@@ -25,7 +23,6 @@ TOY = TEXT.replace('kind = "sinusoids"\nk_shot = 3\nk_query = 2', 'kind = "toy"\
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(applications, "MODULES", [*applications.MODULES, "tests.runs.toy_application"])
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
     yield
     TASKS.remove("toy")
     del sys.modules["tests.runs.toy_application"]

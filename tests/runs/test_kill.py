@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from metaprior.runs import finish
 from tests.runs.killed import MOMENTS
 from tests.runs.tiny import assert_readable, assert_same_run, run
 
@@ -18,13 +17,6 @@ REPOSITORY = Path(__file__).parents[2]
 NEVER = -1
 WRITES = 55
 """Files that an undisturbed run writes, about."""
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
-    run(tmp_path / "undisturbed")
-    return tmp_path / "undisturbed"
 
 
 def start(folder: Path, call: int = NEVER, moment: str = MOMENTS[0], delay: float | None = None) -> int:

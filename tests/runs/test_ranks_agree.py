@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from metaprior.runs import finish, opening
+from metaprior.runs import opening
 from metaprior.runs.program import train
 from metaprior.runs.sources import GeneratedTasks
 from metaprior.tasks import Sinusoids
@@ -17,11 +17,6 @@ from metaprior.team.agreement import Disagreement
 from metaprior.training.trainer import StepReport, Trainer
 from tests.runs.tiny import assert_same_run, request
 from tests.team.fake import outcomes, together
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
 
 
 def run_of(folder: Path, *changes: Callable[[int], str]) -> list[object]:

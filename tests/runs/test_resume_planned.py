@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from metaprior.metagrad import planner
-from metaprior.runs import finish
+from metaprior.metagrad import memory, planner
 from metaprior.runs.build import choices_of
 from metaprior.runs.checkpoints import way_of_checkpoint
-from tests.runs.test_resume import PowerFailure, at_step, fail
-from tests.runs.tiny import assert_same_run, request, run
+from tests.runs.tiny import PowerFailure, assert_same_run, at_step, fail, request, run
 
 PLENTY = 1e12
 ANOTHER_WAY = "note: gradients are now computed another way"
@@ -20,8 +18,8 @@ ANOTHER_WAY = "note: gradients are now computed another way"
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny network counts as a large one, and its process as empty."""
     monkeypatch.setattr(planner, "SMALL", 10)
-    monkeypatch.setattr(planner, "in_use", lambda: 0.0)
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
+    for module in (memory, planner):
+        monkeypatch.setattr(module, "in_use", lambda: 0.0)
 
 
 @pytest.fixture
@@ -31,7 +29,7 @@ def little(tmp_path: Path) -> float:
 
 
 def free(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
-    monkeypatch.setattr(planner, "available", lambda: amount)
+    monkeypatch.setattr(memory, "available", lambda: amount)
 
 
 def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

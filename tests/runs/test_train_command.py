@@ -83,7 +83,6 @@ def test_too_many_bad_tasks_are_exit_code_1_and_a_message(tmp_path: Path) -> Non
 def test_a_refused_configuration_leaves_no_folder_and_the_corrected_one_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str
 ) -> None:
-    monkeypatch.setattr(finish, "draw", lambda *_: [])
     (tmp_path / "tiny.toml").write_text(TEXT)
     command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), *SHORT]
     result = CliRunner().invoke(cli.app, [*command, "--set", change])

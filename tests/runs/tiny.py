@@ -1,15 +1,18 @@
-"""A run of a second, and what two runs have to have in common."""
+"""A run of a second, what may happen to it, and what two runs have to have in common."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from metaprior import checkpoint
 from metaprior.runs.checkpoints import KIND, CheckpointName
 from metaprior.runs.program import Request, train
 from metaprior.runs.reading import read_config
+from metaprior.training.trainer import StepReport, Trainer
 
 TEXT = """
 [model]
@@ -63,6 +66,27 @@ def run(folder: Path, *changes: str, resume: bool = False, resume_from: Checkpoi
     return said
 
 
+class PowerFailure(BaseException):
+    pass
+
+
+def fail() -> None:
+    raise PowerFailure
+
+
+def at_step(monkeypatch: pytest.MonkeyPatch, number: int, what: Callable[[], None]) -> None:
+    """Let something happen before the step with this number (from 0), once."""
+    real, happened = Trainer.step, list[bool]()
+
+    def step(self: Trainer) -> StepReport:
+        if self.progress.step == number and not happened:
+            happened.append(True)
+            what()
+        return real(self)
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
 def without_seconds(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_seconds(entry) for key, entry in value.items() if key != "seconds"}
@@ -74,7 +98,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    """Equal to the last bit, in everything but the time it took."""
+    """Bitwise identical, in everything but the time it took."""
     for name, kind in (("checkpoints/last", KIND), ("checkpoints/best", KIND), ("prior", "MetaLearner")):
         tensors, description = checkpoint.read(one / name, kind)
         others, other_description = checkpoint.read(other / name, kind)

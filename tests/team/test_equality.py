@@ -14,8 +14,7 @@ from metaprior.runs import finish
 from metaprior.runs.checkpoints import KIND
 from metaprior.training import trainer as trainer_module
 from metaprior.training.optimizer import ALIGNED, SMALLEST
-from tests.runs.test_resume import PowerFailure, at_step, fail
-from tests.runs.tiny import metrics, run, without_seconds
+from tests.runs.tiny import PowerFailure, at_step, fail, metrics, run, without_seconds
 from tests.team import cases
 from tests.team.cases import ALL_BAD, CASES, fitted, learned
 from tests.team.torchrun import torchrun

@@ -28,8 +28,7 @@ from metaprior.solar.maps.reporting import report_run
 from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, score_run
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task
-from tests.runs.test_resume import PowerFailure, at_step, fail
-from tests.runs.tiny import assert_same_run
+from tests.runs.tiny import PowerFailure, assert_same_run, at_step, fail
 from tests.solar.maps.conftest import SolarRun
 from tests.solar.maps.tiny_run import NIGHTS, TEXT, request, run
 
