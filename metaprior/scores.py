@@ -4,8 +4,7 @@ The two ``Reliability`` classes collect over many forecasts. They store counts, 
 not grow.
 """
 
-from collections.abc import Sequence
-from typing import Self, TypedDict
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,32 +17,9 @@ COMPONENTS_AT_ONCE = 2**14
 
 
 def mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
-    """Return the mean over all targets of the squared error."""
+    """Return the mean of the squared error over all targets."""
     check_shape(targets, prediction.shape)
     return float((prediction - targets).double().square().mean())
-
-
-def root_mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
-    """Return the square root of the mean over all targets of the squared error."""
-    check_shape(targets, prediction.shape)
-    return float((prediction - targets).double().square().mean().sqrt())
-
-
-def r_squared(prediction: Tensor, targets: Tensor) -> float:
-    """Return 1 - (squared error) / (squared deviation from each output's mean), both summed over all targets."""
-    check_shape(targets, prediction.shape)
-    prediction, targets = prediction.double(), targets.double()
-    deviation = (targets - targets.mean(0)).square().sum()
-    if deviation == 0:
-        raise ValueError("R^2 is not defined for constant targets: they have no variance to explain")
-    return float(1 - (targets - prediction).square().sum() / deviation)
-
-
-def coverage(forecast: GaussianForecast, targets: Tensor, level: float) -> float:
-    """Return the share of targets inside the central interval that should hold ``level`` of them."""
-    check_shape(targets, forecast.mean.shape)
-    low, high = forecast.interval(level)
-    return float(((targets >= low) & (targets <= high)).double().mean())
 
 
 def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
@@ -77,16 +53,6 @@ def error_rate(forecast: CategoricalForecast | BernoulliForecast, labels: Tensor
 def standard_error(values: Tensor) -> float:
     """Return the standard error of the mean of a vector; NaN for a single value."""
     return float(values.std() / len(values) ** 0.5) if len(values) > 1 else torch.nan
-
-
-class ConfidenceBin(TypedDict):
-    """One bar of a reliability diagram; confidence and accuracy of an empty bin are NaN."""
-
-    low: float
-    high: float
-    confidence: float
-    accuracy: float
-    count: int
 
 
 class Reliability:
@@ -132,28 +98,18 @@ class Reliability:
         return float((right - sure).abs().sum() / count.sum())
 
     @property
-    def rows(self) -> list[ConfidenceBin]:
-        """The bins in order; that of confidence exactly 1 comes last, unless it is empty."""
+    def rows(self) -> list[dict[str, float]]:
+        """The bins in order: ``low``, ``high``, mean ``confidence``, ``accuracy`` (both NaN if empty) and ``count``.
+
+        The bin of confidence exactly 1 comes last, and only when something is in it.
+        """
         rows = []
         for number, (sure, right, count) in enumerate(self._sums.T.tolist()):
-            if number == self.bins and not count:
-                continue
-            high = min((number + 1) / self.bins, 1.0)
-            known = count or torch.nan
-            rows.append(
-                ConfidenceBin(
-                    low=number / self.bins, high=high, confidence=sure / known, accuracy=right / known, count=int(count)
-                )
-            )
+            if number < self.bins or count:
+                ends = {"low": number / self.bins, "high": min((number + 1) / self.bins, 1.0)}
+                known = count or torch.nan
+                rows.append({**ends, "confidence": sure / known, "accuracy": right / known, "count": int(count)})
         return rows
-
-
-class IntervalRow(TypedDict):
-    """The share ``observed`` of ``count`` targets in the central interval that should hold ``level`` of them."""
-
-    level: float
-    observed: float
-    count: int
 
 
 class IntervalReliability:
@@ -165,34 +121,29 @@ class IntervalReliability:
 
     LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 
-    def __init__(self, levels: Sequence[float] = LEVELS) -> None:
-        if not levels or not all(0 < level < 1 for level in levels):
-            raise ValueError(f"levels must lie strictly between 0 and 1, got {tuple(levels)}")
-        self.levels = tuple(levels)
+    def __init__(self) -> None:
         self.count = 0
-        self._inside = [0] * len(self.levels)
+        self._inside = [0] * len(self.LEVELS)
 
     def add(self, forecast: GaussianForecast, targets: Tensor) -> None:
         """Count the targets of one more forecast."""
         off_centre = (forecast.cdf(targets).double() - 0.5).abs()
-        for number, level in enumerate(self.levels):
+        for number, level in enumerate(self.LEVELS):
             self._inside[number] += int((off_centre <= level / 2).sum())
         self.count += off_centre.numel()
 
     def merge(self, other: Self) -> None:
-        """Add the counts of another instance."""
-        if other.levels != self.levels:
-            raise ValueError(f"levels must be the same, got {self.levels} and {other.levels}")
+        """Count what another one has counted."""
         self.count += other.count
         self._inside = [mine + theirs for mine, theirs in zip(self._inside, other._inside, strict=True)]
 
     def coverage(self, level: float) -> float:
-        """Return the share of targets inside the central interval of one of the ``levels``."""
-        if level not in self.levels:
-            raise ValueError(f"level must be one of {self.levels}, got {level}")
-        return self._inside[self.levels.index(level)] / self.count if self.count else torch.nan
+        """Return the share of targets inside the central interval of one of the LEVELS; NaN without any target."""
+        if level not in self.LEVELS:
+            raise ValueError(f"level must be one of {self.LEVELS}, got {level}")
+        return self._inside[self.LEVELS.index(level)] / self.count if self.count else torch.nan
 
     @property
-    def rows(self) -> list[IntervalRow]:
-        """One row for each level."""
-        return [IntervalRow(level=level, observed=self.coverage(level), count=self.count) for level in self.levels]
+    def rows(self) -> list[dict[str, float]]:
+        """For each level, the ``observed`` share of the ``count`` targets inside the central interval of that level."""
+        return [{"level": level, "observed": self.coverage(level), "count": self.count} for level in self.LEVELS]

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from metaprior.report.canvas import BLUE, INK, PENS, RED, new_figure, save, tidy
 from metaprior.report.curves import draw_intervals, interval_curves
-from metaprior.scores import ConfidenceBin, IntervalReliability, Reliability
+from metaprior.scores import IntervalReliability, Reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Bin = dict[str, float]
 GAPS = ((1, RED, "///", "gap: too confident"), (-1, BLUE, "\\\\\\", "gap: not confident enough"))
 """Sign of confidence minus accuracy, colour, hatching and label of a gap."""
 
@@ -68,21 +69,17 @@ def _confidence_figure(counts: Reliability) -> "Figure":
     return figure
 
 
-def _drawn_bins(counts: Reliability) -> list[ConfidenceBin]:
+def _drawn_bins(counts: Reliability) -> list[Bin]:
     """Return the bins that are not empty; the bin of confidence exactly 1, which has no width, joins the one below."""
-    *below, last = rows = counts.rows
+    *others, last = (row for row in counts.rows if row["count"])
     if last["low"] < 1:
-        return [row for row in rows if row["count"]]
-    other, count = below[-1], below[-1]["count"] + last["count"]
-    part = last["count"] / count
-    joined = last.copy()
-    joined["low"], joined["count"] = other["low"], count
-    if other["count"]:
-        joined["confidence"] = part * last["confidence"] + (1 - part) * other["confidence"]
-        joined["accuracy"] = part * last["accuracy"] + (1 - part) * other["accuracy"]
-    return [*(row for row in below[:-1] if row["count"]), joined]
+        return [*others, last]
+    joined = [others.pop(), last] if others and others[-1]["high"] == 1 else [last]
+    total = sum(row["count"] for row in joined)
+    means = {name: sum(row[name] * row["count"] for row in joined) / total for name in ("confidence", "accuracy")}
+    return [*others, {"low": 1 - 1 / counts.bins, "high": 1.0, "count": total, **means}]
 
 
-def _draw_bars(axes: "Axes", bins: Sequence[ConfidenceBin], heights: Sequence[float], **style: Any) -> None:
+def _draw_bars(axes: "Axes", bins: Sequence[Bin], heights: Sequence[float], **style: Any) -> None:
     lefts, widths = [row["low"] for row in bins], [row["high"] - row["low"] for row in bins]
     axes.bar(lefts, heights, widths, align="edge", **{"edgecolor": "white", **style})

@@ -64,3 +64,10 @@ def summary_entries(history: Sequence[Any], prefix: str = "history") -> Entries:
         for one in history
     ]
     return {f"{prefix}/{name}": entry for name, entry in columns(rows).items()}
+
+
+def r_squared(prediction: Tensor, targets: Tensor) -> float:
+    """Return 1 - (squared error) / (squared deviation from each output's mean), both summed over all targets."""
+    prediction, targets = prediction.double(), targets.double()
+    deviation = (targets - targets.mean(0)).square().sum()
+    return float(1 - (targets - prediction).square().sum() / deviation)

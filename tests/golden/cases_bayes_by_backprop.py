@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.scores import r_squared
-from tests.golden.adapters import forecast_entries, mlp, posterior_entries
+from tests.golden.adapters import forecast_entries, mlp, posterior_entries, r_squared
 from tests.golden.data import labels_of, wave
 from tests.golden.digest import Entries
 from tests.golden.registry import case

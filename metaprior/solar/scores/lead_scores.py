@@ -4,7 +4,7 @@ r"""Scores of forecast maps by lead time, accumulated over tasks.
 
 Only sums are kept, about fifty numbers for each task and lead time. Errors are pooled: a measure is that of all pixels
 of all tasks together. Confidence limits state how much it depends on which tasks were drawn: 2.5 and 97.5 percentiles
-of a bootstrap that draws whole tasks, because the pixels of a task are not independent.
+of a bootstrap (Efron and Tibshirani 1993) that draws whole tasks, because the pixels of a task are not independent.
 
 ``docs/solar/scores.md`` defines every measure.
 """
@@ -19,7 +19,6 @@ from torch import Tensor
 from metaprior.forecasts import GaussianForecast
 from metaprior.noise import Noise
 from metaprior.solar.scores import lead_sums
-from metaprior.solar.scores.scored_frame import ScoredFrame
 from metaprior.text_table import Row, finite_or_none
 
 RATIOS = ("rmse", "mae", "crps", "width_50", "width_90", "spread")
@@ -80,11 +79,10 @@ class LeadTimeScores:
         sums = torch.zeros(len(self.lead_minutes), len(names), dtype=torch.float64)
         with torch.no_grad():  # one frame at a time, so that memory does not grow with the windows
             for window, (lead, minutes) in product(range(len(targets)), enumerate(self.lead_minutes)):
-                light = None if daylight is None else daylight[window, lead].cpu()
+                at, where = (window, lead), f"of task {task!r}, window {window}, {minutes} minutes ahead"
+                light = None if daylight is None or bool(daylight[at].all()) else daylight[at].cpu()
                 if light is None or bool(light.any()):
-                    where = f"of task {task!r}, window {window}, {minutes} minutes ahead"
-                    frame = ScoredFrame(targets[window, lead], light, where)
-                    added = frame.sums(forecast, references, (window, lead), self.value_range)
+                    added = lead_sums.frame_sums(forecast, targets, references, light, at, self.value_range, where)
                     sums[lead] += torch.tensor(added, dtype=torch.float64)
         self._columns = self._columns or names
         order = [names.index(name) for name in self._columns]
@@ -205,7 +203,9 @@ class LeadTimeScores:
         if set(content) != expected:
             raise ValueError(f"scores must have the keys {sorted(expected)}, got {sorted(content)}")
         scores = cls(content["lead_minutes"], value_range=content["value_range"])
-        scores._columns = _checked(tuple(content["columns"]))
+        scores._columns = names = tuple(content["columns"])
+        if names and names != lead_sums.columns(_references(names), spread="nll" in names):
+            raise ValueError(f"columns of sums must be those of this version of metaprior, got {', '.join(names)}")
         shape = (len(scores.lead_minutes), len(scores._columns))
         for task, numbers in content["sums"].items():
             sums = torch.tensor(numbers, dtype=torch.float64)
@@ -278,11 +278,18 @@ def compare(
     return plain
 
 
-def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns of a file if this version writes them: none, or those of some references."""
-    if names and names != lead_sums.columns(_references(names), spread="nll" in names):
-        raise ValueError(f"columns of sums must be those of this version of metaprior, got {', '.join(names)}")
-    return names
+def _draws_of_tasks(tasks: int, seed: int) -> Tensor:
+    """Return how often each resample (row) drew each task, with replacement: (RESAMPLES, tasks)."""
+    generator = Noise(seed).fork("bootstrap over tasks").generator()
+    drawn = torch.randint(tasks, (RESAMPLES, tasks), generator=generator)
+    ones = torch.ones(RESAMPLES, tasks, dtype=torch.float64)
+    return torch.zeros_like(ones).scatter_add_(1, drawn, ones)
+
+
+def _percentiles(resampled: Tensor) -> Tensor:
+    """Return the LIMITS of each column over the resamples in which it is finite, (2, ...)."""
+    finite = resampled.where(resampled.isfinite(), torch.nan)
+    return finite.nanquantile(torch.tensor(LIMITS, dtype=finite.dtype), 0)
 
 
 def _references(names: Sequence[str]) -> list[str]:
@@ -292,18 +299,3 @@ def _references(names: Sequence[str]) -> list[str]:
 def _described(names: Sequence[str]) -> str:
     kind = "forecasts with spread" if "nll" in names else "point forecasts"
     return f"{kind} against {', '.join(_references(names)) or 'no reference'}"
-
-
-def _draws_of_tasks(tasks: int, seed: int) -> Tensor:
-    """Return how often each resample (row) drew each task, with replacement: (RESAMPLES, tasks)."""
-    generator = Noise(seed).fork("bootstrap over tasks").generator()
-    drawn = torch.randint(tasks, (RESAMPLES, tasks), generator=generator)
-    return torch.zeros(RESAMPLES, tasks, dtype=torch.float64).scatter_add_(
-        1, drawn, torch.ones(1).double().expand_as(drawn)
-    )
-
-
-def _percentiles(resampled: Tensor) -> Tensor:
-    """Return the LIMITS of each column over the resamples in which it is finite, (2, ...)."""
-    finite = resampled.where(resampled.isfinite(), torch.nan)
-    return finite.nanquantile(torch.tensor(LIMITS, dtype=finite.dtype), 0)

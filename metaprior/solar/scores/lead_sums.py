@@ -6,10 +6,14 @@ that of all their pixels together, and only sums are kept.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from metaprior import mixture
+from metaprior.checks import refuse_non_finite
+from metaprior.forecasts import GaussianForecast
 
 PIT_BINS = 40
 """Equal bins of the probability integral transform: 0.025 wide, so that the ends of all LEVELS are edges."""
@@ -20,6 +24,14 @@ LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 POINT_COLUMNS = ("values", "error", "absolute", "squared", "crps", "frames", "ssim")
 SPREAD_COLUMNS = ("nll", "width_50", "width_90", "variance", *(f"pit_{number}" for number in range(PIT_BINS)))
 REFERENCE = "squared of "
+
+MASK = "leave such pixels out with daylight=..., or repair them: nothing is replaced silently"
+
+COMPONENTS_AT_ONCE = 2**15
+"""Components of mixtures that are processed together: four quantiles of each are 1 MiB, which fits a core's cache."""
+
+SMALLEST_SSIM_FRAME = 11
+"""Pixels along each side: the width of the window of structural similarity (Wang et al. 2004)."""
 
 
 def columns(references: Sequence[str], *, spread: bool) -> tuple[str, ...]:
@@ -38,22 +50,15 @@ def measures(sums: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
             of_reference = (column[name] / values).sqrt()
             found[f"skill_{name.removeprefix(REFERENCE)}"] = 1 - rmse / of_reference
     found |= {"ssim": column["ssim"] / column["frames"], "crps": column["crps"] / values}
-    return found | (_spread_measures(column, rmse) if "nll" in column else {})
-
-
-def _spread_measures(column: dict[str, Tensor], rmse: Tensor) -> dict[str, Tensor]:
-    values = column["values"]
-    counts = torch.stack([column[f"pit_{number}"] for number in range(PIT_BINS)], -1)
-    spread = (column["variance"] / values).sqrt()
-    return {
-        "nll": column["nll"] / values,
-        "coverage_50": inside(counts, 0.5) / values,
-        "width_50": column["width_50"] / values,
-        "coverage_90": inside(counts, 0.9) / values,
-        "width_90": column["width_90"] / values,
-        "spread": spread,
-        "spread_error": spread / rmse,
-    }
+    if "nll" in column:
+        counts = torch.stack([column[f"pit_{number}"] for number in range(PIT_BINS)], -1)
+        found["nll"] = column["nll"] / values
+        for level in (50, 90):
+            found[f"coverage_{level}"] = inside(counts, level / 100) / values
+            found[f"width_{level}"] = column[f"width_{level}"] / values
+        spread = (column["variance"] / values).sqrt()
+        found |= {"spread": spread, "spread_error": spread / rmse}
+    return found
 
 
 def inside(counts: Tensor, level: float) -> Tensor:
@@ -62,3 +67,73 @@ def inside(counts: Tensor, level: float) -> Tensor:
     if not math.isclose(outside, (1 - level) / 2 * PIT_BINS, abs_tol=1e-9):
         raise ValueError(f"level must be one of {LEVELS}, at whose ends bins have edges, got {level}")
     return counts[..., outside : PIT_BINS - outside].sum(-1)
+
+
+def frame_sums(
+    forecast: GaussianForecast | Tensor,
+    targets: Tensor,
+    references: Mapping[str, Tensor],
+    light: Tensor | None,
+    at: tuple[int, int],
+    value_range: float,
+    where: str,
+) -> list[float]:
+    """Return all columns of the frame ``at`` a window and a lead time, in double precision.
+
+    Args:
+        forecast: The forecast of all frames, (S, N, L, H, W) or a point forecast (N, L, H, W).
+        targets: What happened, (N, L, H, W).
+        references: Point forecasts (N, L, H, W) by name.
+        light: The pixels (H, W) of this frame that are scored; None is all of them.
+        at: Window and lead time.
+        value_range: The range of the data, for structural similarity.
+        where: The frame in words, for errors.
+    """
+
+    def pixels(values: Tensor, name: str) -> Tensor:
+        flat = values.flatten(-2).to("cpu", torch.float64)
+        chosen = flat if light is None else flat[..., light.flatten()]
+        refuse_non_finite(chosen, f"{name} {where}", MASK)
+        return chosen
+
+    observed, spread = pixels(targets[at], "targets"), []
+    if isinstance(forecast, GaussianForecast):
+        means = pixels(forecast.means[:, *at], "forecast")
+        scales = pixels(forecast.scales.expand_as(forecast.means)[:, *at], "forecast's scales")
+        if not bool((scales > 0).all()):
+            raise ValueError(f"forecast's scales {where} must be positive, got {float(scales.min())}")
+        predicted = means.mean(0)
+        crps, *spread = _mixture_sums(means, scales, observed)
+    else:
+        predicted = pixels(forecast[at], "forecast")
+        crps = float((predicted - observed).abs().sum())
+    error = predicted - observed
+    errors = [len(error), float(error.sum()), float(error.abs().sum()), float(error.square().sum())]
+    against = [pixels(one[at], f"reference {name!r}") - observed for name, one in references.items()]
+    shape, similarity = targets.shape[-2:], [0, 0.0]  # of frames with masked pixels or smaller than the window
+    if light is None and min(shape) >= SMALLEST_SSIM_FRAME:
+        similarity = [1, _structural_similarity(predicted.reshape(shape), observed.reshape(shape), value_range)]
+    return [*errors, crps, *similarity, *(float(one.square().sum()) for one in against), *spread]
+
+
+def _structural_similarity(predicted: Tensor, observed: Tensor, value_range: float) -> float:
+    # Imported on use, because it takes as long as importing torch, and 100 MiB.
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    # In single precision: torch's convolution in double precision takes 300 MiB for a frame of 256 x 256.
+    one, other = (values[None, None].float() for values in (predicted, observed))
+    return float(structural_similarity_index_measure(one, other, data_range=value_range))  # type: ignore[arg-type]
+
+
+def _mixture_sums(means: Tensor, scales: Tensor, observed: Tensor) -> list[float]:
+    """Return the sums of ``crps`` and SPREAD_COLUMNS of mixtures (S, M) at pixels (M,), computed in parts."""
+    total = torch.zeros(1 + len(SPREAD_COLUMNS), dtype=torch.float64)
+    size = max(1, COMPONENTS_AT_ONCE // len(means))
+    for part in zip(means.split(size, 1), scales.split(size, 1), observed.split(size), strict=True):
+        ends = mixture.quantiles(*part[:2], [0.25, 0.75, 0.05, 0.95]).sum(1)
+        pit = mixture.cumulative(*part)
+        bins = (pit * PIT_BINS).long().clamp(max=PIT_BINS - 1)  # a transform of exactly 1 belongs to the last bin
+        sums = [mixture.crps(*part).sum(), -mixture.log_density(*part).sum(), ends[1] - ends[0], ends[3] - ends[2]]
+        sums.append(mixture.variance(*part[:2]).sum())
+        total += torch.cat([torch.stack(sums), torch.bincount(bins, minlength=PIT_BINS).double()])
+    return total.tolist()
