@@ -7,7 +7,6 @@ field are independent of each other, and one field of noise gives all of them.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,28 +15,14 @@ from torch import Tensor
 SLOPE = -4 / 3
 
 
-class Octave(NamedTuple):
-    """Wavelengths in pixels, and the time in hours after which correlation has fallen to 1 / e."""
-
-    shortest: float
-    longest: float
-    hours: float
-
-
-OCTAVES = (
-    Octave(48.0, math.inf, 12.0),
-    Octave(24.0, 48.0, 6.0),
-    Octave(12.0, 24.0, 3.0),
-    Octave(6.0, 12.0, 1.5),
-)
+OCTAVES = ((48.0, math.inf, 12.0), (24.0, 48.0, 6.0), (12.0, 24.0, 3.0), (6.0, 12.0, 1.5))
+"""Shortest and longest wavelength in pixels, and the hours after which correlation has fallen to 1 / e."""
 
 
 def band(torus: int, shortest: float, longest: float) -> Tensor:
     """Return the filter H (torus, torus // 2 + 1) that scales these wavelengths of white noise to variance 1."""
-    down = torch.fft.fftfreq(torus, dtype=torch.float64)[:, None]
-    wavenumber = torch.hypot(
-        down, torch.fft.fftfreq(torus, dtype=torch.float64)
-    )  # cycles per pixel, on the whole plane
+    frequencies = torch.fft.fftfreq(torus, dtype=torch.float64)
+    wavenumber = torch.hypot(frequencies[:, None], frequencies)  # cycles per pixel, on the whole plane
     inside = (wavenumber * shortest <= 1) & (wavenumber * longest > 1) & (wavenumber > 0)
     amplitude = torch.where(inside, wavenumber.clamp_min(1 / torus) ** SLOPE, 0.0)
     amplitude /= amplitude.square().mean().sqrt()

@@ -7,9 +7,9 @@ the one before.
 
 import math
 import re
-from collections.abc import Iterator
 from datetime import date
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -72,8 +72,11 @@ class Simulator:
         self.days, self.size, self.seed, self.cadence = days, size, seed, cadence
         self._start, self._interval = _start_of(start), _interval_of(cadence)
         self.steps_per_day = int(DAY / self._interval)
-        self.torus = _torus_of(size)
-        self.latitude, self.longitude = _grid(self.region, size)
+        self.torus = math.ceil((size + MARGIN) / 16) * 16  # Fourier transforms of multiples of 16 are fast
+        offset = np.arange(size, dtype=np.float64) - (size - 1) / 2
+        self.latitude: Floats = self.region.latitude + RESOLUTION * offset
+        per_pixel = RESOLUTION / math.cos(math.radians(self.region.latitude))  # pixels are square in the middle
+        self.longitude: Floats = self.region.longitude + per_pixel * offset
         noise = Noise(seed)
         self._weather = noise.fork("simulated weather")
         self.maps = draw_maps(self.region, self.torus, noise.fork("simulated region"))
@@ -87,10 +90,11 @@ class Simulator:
     def frames(self, *, progress: bool = True) -> xr.DataArray:
         """Return the record: global horizontal irradiance in W/m2, (time, y, x), as ``open_frames`` returns frames."""
         values = np.empty((len(self._steps), self.size, self.size), np.float32)
+        # Day by day, because the clear sky of a whole record would take several times its memory.
+        edges = np.searchsorted(self._steps, np.arange(self.days + 1) * self.steps_per_day)
         with tqdm(total=len(values), desc="simulating", unit="frame", disable=not progress) as bar:
-            for day in self._days():
-                clear = self._clear_sky(self._steps[day])
-                for index, ceiling in enumerate(clear, start=day.start):
+            for first, after in pairwise(edges.tolist()):
+                for index, ceiling in enumerate(self._clear_sky(self._steps[first:after]), start=first):
                     values[index] = self.clear_sky_index(self.state_at(index))[0] * ceiling
                     bar.update()
         return self._labelled(values)
@@ -122,8 +126,7 @@ class Simulator:
     def clear_sky_index(self, state: State) -> NDArray[np.float32]:
         """Return irradiance over that of a clear sky, in (0, 1], also by night: (C, size, size)."""
         index = clear_sky_index(state, self.region, self.maps, self._clock(state.step), self.size)
-        values: NDArray[np.float32] = index.numpy()
-        return values
+        return np.asarray(index)
 
     def futures(
         self, time_index: int, *, continuations: int = 100, steps: int = 4, seed: int = 0
@@ -142,16 +145,12 @@ class Simulator:
         values = np.empty((continuations, steps, self.size, self.size), np.float32)
         for first in range(0, continuations, CONTINUATIONS_AT_ONCE):
             samples = range(first, min(first + CONTINUATIONS_AT_ONCE, continuations))
-            for number, later in enumerate(self._continued(state, steps, noise, samples)):
+            octaves = state.octaves.expand(len(samples), *state.octaves.shape[1:])
+            later = State(state.step, octaves, state.regime.expand(len(samples), -1))
+            for number in range(steps):
+                later = self.advance(later, draw(noise.at(step=later.step), self.torus, samples))
                 values[samples.start : samples.stop, number] = self.clear_sky_index(later) * ceiling[number]
         return values
-
-    def _continued(self, state: State, steps: int, noise: Noise, samples: range) -> Iterator[State]:
-        copies = (len(samples), *state.octaves.shape[1:])
-        state = State(state.step, state.octaves.expand(copies), state.regime.expand(len(samples), -1))
-        for _ in range(steps):
-            state = self.advance(state, draw(noise.at(step=state.step), self.torus, samples))
-            yield state
 
     def _state(self, step: int) -> State:
         """Return the state of a step, computed from the latest kept state before it; states of midnights are kept."""
@@ -184,12 +183,6 @@ class Simulator:
     def _clear_sky(self, steps: NDArray[np.int64]) -> Floats:
         return clear_sky(self._times(steps), self.latitude, self.longitude)
 
-    def _days(self) -> Iterator[slice]:
-        """Iterate over the frames of each day: the clear sky of a whole record would take several times its memory."""
-        edges = np.searchsorted(self._steps, np.arange(self.days + 1) * self.steps_per_day)
-        for first, after in pairwise(edges.tolist()):
-            yield slice(first, after)
-
     def _labelled(self, values: NDArray[np.float32]) -> xr.DataArray:
         coordinates = {
             "time": ("time", self.times, {"standard_name": "time", "axis": "T"}),
@@ -208,22 +201,9 @@ class Simulator:
         return xr.DataArray(values, coordinates, ("time", "y", "x"), "ghi", about)
 
 
-def simulate(
-    *,
-    days: int = 60,
-    size: int = 96,
-    seed: int = 0,
-    start: str = "2025-03-01",
-    cadence: str = "30min",
-    region: Region | None = None,
-    daylight_only: bool = True,
-    progress: bool = True,
-) -> xr.DataArray:
-    """Return the record of a ``Simulator`` with these arguments: irradiance in W/m2, (time, y, x), float32."""
-    simulator = Simulator(
-        days=days, size=size, seed=seed, start=start, cadence=cadence, region=region, daylight_only=daylight_only
-    )
-    return simulator.frames(progress=progress)
+def simulate(*, progress: bool = True, **settings: Any) -> xr.DataArray:
+    """Return ``Simulator(**settings).frames()``: irradiance in W/m2, (time, y, x), float32."""
+    return Simulator(**settings).frames(progress=progress)
 
 
 def _start_of(start: str) -> pd.Timestamp:
@@ -246,16 +226,3 @@ def _interval_of(cadence: str) -> pd.Timedelta:
     if not (interval > pd.Timedelta(0) and DAY % interval == pd.Timedelta(0)):
         raise ValueError(f"cadence must divide a day, such as 15min or 1h, got {cadence!r}")
     return interval
-
-
-def _torus_of(size: int) -> int:
-    """Return the pixels along each side of the torus: a multiple of 16, for which Fourier transforms are fast."""
-    return math.ceil((size + MARGIN) / 16) * 16
-
-
-def _grid(region: Region, size: int) -> tuple[Floats, Floats]:
-    """Return latitudes from south to north and longitudes from west to east; pixels are square in the middle."""
-    offset = np.arange(size, dtype=np.float64) - (size - 1) / 2
-    latitude: Floats = region.latitude + RESOLUTION * offset
-    longitude: Floats = region.longitude + RESOLUTION / math.cos(math.radians(region.latitude)) * offset
-    return latitude, longitude

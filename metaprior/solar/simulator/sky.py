@@ -35,6 +35,11 @@ class Clock(NamedTuple):
     hour: float
     season: float
 
+    @property
+    def summer(self) -> float:
+        """0 in midwinter to 1 in midsummer."""
+        return 0.5 * (1 - self.season)
+
 
 def transmission(optical_depth: Tensor) -> Tensor:
     """Return the share of light that a cloud transmits, 1 / (1 + (1 - g) tau / 2)."""
@@ -51,8 +56,10 @@ def clear_sky_index(state: State, region: Region, maps: Maps, clock: Clock, show
 
 def threshold(state: State, region: Region, maps: Maps, clock: Clock) -> Tensor:
     """Return b, how far clouds reach below the mean of the texture in its standard deviations: (C, Y, X)."""
+    middle, width = AFTERNOON
     place = maps.cloudiness + clock.season * maps.cloudiness_season
-    on_ridges = region.orography * _summer(clock) * _afternoon(clock.hour) * maps.ridge
+    afternoon = math.exp(-0.5 * ((clock.hour - middle) / width) ** 2)
+    on_ridges = region.orography * clock.summer * afternoon * maps.ridge
     return place + on_ridges + region.cloudiness_regime * state.regime[:, CLOUDINESS, None, None]
 
 
@@ -61,15 +68,5 @@ def fog_depth(state: State, region: Region, maps: Maps, clock: Clock) -> Tensor:
     regime = state.regime[:, FOG]
     middle, later, width = BURN_OFF
     left = torch.sigmoid((middle + later * regime - clock.hour) / width)
-    strength = region.fog * (1 - 0.5 * _summer(clock)) * (1 + regime).clamp_min(0) * left
+    strength = region.fog * (1 - 0.5 * clock.summer) * (1 + regime).clamp_min(0) * left
     return strength[:, None, None] * maps.valley
-
-
-def _summer(clock: Clock) -> float:
-    """Return 0 in midwinter to 1 in midsummer."""
-    return 0.5 * (1 - clock.season)
-
-
-def _afternoon(hour: float) -> float:
-    middle, width = AFTERNOON
-    return math.exp(-0.5 * ((hour - middle) / width) ** 2)

@@ -20,20 +20,8 @@ from metaprior.noise import Noise
 from metaprior.solar.simulator.octaves import OCTAVES, advected, band, filtered
 from metaprior.solar.simulator.region import PIXEL_METRES, Maps, Region
 
-
-class RegimeVariable(NamedTuple):
-    """A number that is the same in the whole region and changes over days, with its time of decorrelation."""
-
-    name: str
-    hours: float
-
-
-REGIME = (
-    RegimeVariable("northward wind", 36.0),
-    RegimeVariable("eastward wind", 36.0),
-    RegimeVariable("cloudiness", 48.0),
-    RegimeVariable("fog", 48.0),
-)
+REGIME_HOURS = (36.0, 36.0, 48.0, 48.0)
+"""Times of decorrelation of the regime: northward wind, eastward wind, cloudiness and fog of the whole region."""
 WIND, CLOUDINESS, FOG = slice(0, 2), 2, 3
 
 
@@ -59,8 +47,8 @@ class Innovations(NamedTuple):
 
 def draw(noise: Noise, torus: int, samples: range) -> Innovations:
     """Return the innovations of these samples of the noise, each from its own stream."""
-    normals = noise.normals(torch.empty(torus * torus + len(REGIME)), samples)
-    texture, regime = normals.split([torus * torus, len(REGIME)], 1)
+    normals = noise.normals(torch.empty(torus * torus + len(REGIME_HOURS)), samples)
+    texture, regime = normals.split([torus * torus, len(REGIME_HOURS)], 1)
     return Innovations(texture.reshape(-1, torus, torus), regime)
 
 
@@ -69,12 +57,12 @@ class Dynamics:
 
     def __init__(self, region: Region, maps: Maps, hours: float) -> None:
         torus = maps.ridge.shape[-1]
-        self._filters = torch.stack([band(torus, octave.shortest, octave.longest) for octave in OCTAVES])
+        self._filters = torch.stack([band(torus, shortest, longest) for shortest, longest, _ in OCTAVES])
         self._maps = maps
         self._wind_regime = region.wind_regime
         self._pixels = hours * 3600 / PIXEL_METRES  # crossed in one step at 1 m/s
-        self._keep = torch.tensor([math.exp(-hours / octave.hours) for octave in OCTAVES])[:, None, None]
-        self._regime_keep = torch.tensor([math.exp(-hours / variable.hours) for variable in REGIME])
+        self._keep = torch.tensor([math.exp(-hours / life) for _, _, life in OCTAVES])[:, None, None]
+        self._regime_keep = torch.tensor([math.exp(-hours / life) for life in REGIME_HOURS])
 
     def first(self, innovations: Innovations) -> State:
         """Return a state of the stationary distribution, at step 0."""

@@ -28,8 +28,16 @@ def write_frames(frames: xr.DataArray, path: str | os.PathLike[str], *, overwrit
         raise ValueError(f"frames must have the dimensions ('time', 'y', 'x'), got {frames.dims}")
     check_path(path, overwrite=overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
+    chunks = (min(FRAMES_A_CHUNK, len(frames)), *frames.shape[1:])
     with written_when_complete(path) as temporary:
-        _write(frames, temporary)
+        if path.suffix == ".nc":
+            packed = {"chunksizes": chunks, "zlib": True, "complevel": 1}
+            _dataset(frames, packed).to_netcdf(temporary, engine="netcdf4")
+        elif path.suffix == ".zarr":
+            # Version 2, because many programs do not read version 3 yet.
+            _dataset(frames, {"chunks": chunks}).to_zarr(temporary, zarr_format=2, consolidated=True)
+        else:
+            _write_folder(frames, temporary)
 
 
 def check_path(path: Path, *, overwrite: bool) -> None:
@@ -38,35 +46,15 @@ def check_path(path: Path, *, overwrite: bool) -> None:
         raise ValueError(
             f"{path}: the path of frames must end in .nc or .zarr, or be a folder without suffix, got {path.suffix}"
         )
-    if not path.exists():
-        return
-    if not overwrite:
+    if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists. Give another path, or overwrite=True (--overwrite) to replace it")
-    if path.is_dir() and not _holds_frames(path):
-        raise ValueError(
-            f"{path} must be a folder of frames to be replaced, and it holds other files. Give another path"
-        )
-
-
-def _holds_frames(folder: Path) -> bool:
-    if folder.suffix == ".zarr":
-        return any((folder / name).exists() for name in (".zgroup", "zarr.json"))
-    return all(FRAME_NAME.fullmatch(entry.name) for entry in folder.iterdir())
-
-
-def _write(frames: xr.DataArray, path: Path) -> None:
-    if path.suffix == ".nc":
-        chunks = {"chunksizes": _chunks(frames), "zlib": True, "complevel": 1}
-        _dataset(frames, chunks).to_netcdf(path, engine="netcdf4")
-    elif path.suffix == ".zarr":
-        # Version 2, because many programs do not read version 3 yet.
-        _dataset(frames, {"chunks": _chunks(frames)}).to_zarr(path, zarr_format=2, consolidated=True)
-    else:
-        _write_folder(frames, path)
-
-
-def _chunks(frames: xr.DataArray) -> tuple[int, ...]:
-    return (min(FRAMES_A_CHUNK, len(frames)), *frames.shape[1:])
+    if path.is_dir():
+        names = [entry.name for entry in path.iterdir()]
+        zarr = path.suffix == ".zarr"
+        if not ({".zgroup", "zarr.json"} & set(names) if zarr else all(map(FRAME_NAME.fullmatch, names))):
+            raise ValueError(
+                f"{path} must be a folder of frames to be replaced, and it holds other files. Give another path"
+            )
 
 
 def _dataset(frames: xr.DataArray, encoding: dict[str, object]) -> xr.Dataset:

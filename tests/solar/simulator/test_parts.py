@@ -18,7 +18,7 @@ TORUS = 64
 
 
 def filters() -> torch.Tensor:
-    return torch.stack([band(TORUS, octave.shortest, octave.longest) for octave in OCTAVES])
+    return torch.stack([band(TORUS, shortest, longest) for shortest, longest, _ in OCTAVES])
 
 
 def test_octaves_share_no_wavenumber_and_have_variance_one() -> None:
@@ -59,7 +59,7 @@ def test_without_wind_and_innovations_octaves_fade_at_their_own_rates() -> None:
     state = State(7, torch.ones(1, 4, TORUS, TORUS), torch.ones(1, 4))
     later = dynamics.advance(state, 0.0, Innovations(torch.zeros(1, TORUS, TORUS), torch.zeros(1, 4)))
     assert later.step == 8
-    rates = [math.exp(-0.5 / octave.hours) for octave in OCTAVES]
+    rates = [math.exp(-0.5 / hours) for _, _, hours in OCTAVES]
     torch.testing.assert_close(later.octaves[0, :, 3, 3], torch.tensor(rates))
     torch.testing.assert_close(later.regime, torch.exp(torch.tensor([[-0.5 / 36, -0.5 / 36, -0.5 / 48, -0.5 / 48]])))
 
@@ -71,7 +71,7 @@ def test_innovations_keep_the_variance() -> None:
     state = State(0, torch.zeros(64, 4, TORUS, TORUS), torch.zeros(64, 4))
     for step in range(3):
         state = dynamics.advance(state, 0.0, draw(Noise(3).at(step=step), TORUS, range(64)))
-    expected = torch.tensor([1 - math.exp(-2 * 18 / octave.hours) for octave in OCTAVES])
+    expected = torch.tensor([1 - math.exp(-2 * 18 / hours) for _, _, hours in OCTAVES])
     torch.testing.assert_close(state.octaves.var((0, 2, 3)), expected, rtol=0.15, atol=0)
     regime = torch.tensor([1 - math.exp(-2 * 18 / hours) for hours in (36, 36, 48, 48)])
     torch.testing.assert_close(state.regime.var(0), regime, rtol=0.5, atol=0)
