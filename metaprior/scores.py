@@ -133,7 +133,7 @@ class IntervalReliability:
         self.count += off_centre.numel()
 
     def merge(self, other: Self) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another instance."""
         self.count += other.count
         self._inside = [mine + theirs for mine, theirs in zip(self._inside, other._inside, strict=True)]
 
