@@ -1,9 +1,9 @@
 """Saving and loading: tensors in safetensors, everything else in readable JSON, no pickle.
 
-A checkpoint is a folder with ``checkpoint.json`` and the tensor file that it names. The tensor file's name carries the
-SHA-256 of its content; it is written and synced first, and ``checkpoint.json``, which has a SHA-256 of its own content,
-is then replaced in one atomic step. So a crash at any moment leaves the old checkpoint or the new one, whole, and a
-damaged or altered file is noticed on loading.
+A checkpoint is a folder with ``checkpoint.json`` and the tensor file that it names. The tensor file's name contains the
+SHA-256 of its content. It is written and synced first; ``checkpoint.json``, which has a SHA-256 of its own content, is
+then replaced in one atomic step. A crash at any moment therefore leaves the old checkpoint or the new one, and loading
+raises for a damaged or altered file.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from metaprior.errors import CheckpointError
 
 FORMAT = "metaprior-checkpoint"
 FORMAT_VERSION, WITHOUT_OWN_DIGEST = 2, 1
-"""What is written, and an earlier version that is still read."""
+"""The version that is written, and an earlier one that is still read."""
 DESCRIPTION = "checkpoint.json"
 OWN_DIGEST = "description_sha256"
 LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
@@ -39,9 +39,14 @@ def write(
     *,
     beside: Iterable[str] = (),
 ) -> None:
-    """Write a checkpoint, replacing an earlier one in the same folder only when the new one is complete.
+    """Write a checkpoint; an earlier one in the same folder is replaced only when the new one is complete.
 
-    A folder that holds anything else is left alone; files called as in ``beside`` may be there.
+    Args:
+        folder: a new or empty folder, or one with a checkpoint; any other raises.
+        kind: the kind of thing that is saved.
+        tensors: tensors by name.
+        description: everything else, as JSON.
+        beside: names of other files that the folder may hold.
     """
     folder = Path(folder)
     refuse_foreign(folder, beside)
@@ -53,16 +58,17 @@ def write(
     text = json.dumps({**whole, OWN_DIGEST: _digest(whole)}, indent=2, allow_nan=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        _replace(folder / name, content)
-        _replace(folder / DESCRIPTION, text.encode())
+        write_file(folder / name, content)
+        write_file(folder / DESCRIPTION, text.encode())
     finally:
         _remove_leftovers(folder)
 
 
 def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()) -> None:
-    """Make ``target`` the same checkpoint as ``source``, in the same steps; tensors are shared, not copied.
+    """Make ``target`` the same checkpoint as ``source``, as safely as ``write`` does.
 
-    Files of a checkpoint are never changed, only replaced, so the two are independent from then on.
+    The tensor file is linked, not copied. Files of a checkpoint are replaced and never changed, so the two folders are
+    independent afterwards.
     """
     source, target = Path(source), Path(target)
     refuse_foreign(target, beside)
@@ -71,21 +77,17 @@ def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *,
     target.mkdir(parents=True, exist_ok=True)
     try:
         if not (target / name).exists():
-            _link(source / name, target / name)
-        _replace(target / DESCRIPTION, text)
+            try:
+                os.link(source / name, target / name)
+            except OSError:  # a file system without links
+                write_file(target / name, (source / name).read_bytes())
+        write_file(target / DESCRIPTION, text)
     finally:
         _remove_leftovers(target)
 
 
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without links, or no more of them
-        _replace(target, source.read_bytes())
-
-
 def _remove_leftovers(folder: Path) -> None:
-    """The earlier checkpoint's tensors, or those of a write that was interrupted or failed."""
+    """Remove the tensors of an earlier checkpoint, and of a write that was interrupted or failed."""
     try:
         needed = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["tensors"]
     except FileNotFoundError:
@@ -96,12 +98,36 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that at any moment, also in a crash, there is the old one or the new one, whole."""
-    _replace(Path(path), content)
+    """Write a file so that a crash at any moment leaves the old content or the new one."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync a folder: a new name survives a power failure only when its folder is on the disk, too."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
-    """Raise if the folder holds something that is not a checkpoint of this package (or a file ``beside`` it)."""
+    """Raise if the folder holds files that are neither a checkpoint of this package nor named in ``beside``."""
     if not folder.exists():
         return
     if (folder / DESCRIPTION).exists():
@@ -117,7 +143,7 @@ def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
 
 
 def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description of a checkpoint of this kind, both checked to be whole."""
+    """Return tensors and description of a checkpoint of this kind, both verified by their SHA-256."""
     folder = Path(folder)
     description = read_description(folder, kind)
     path = folder / str(description["tensors"])
@@ -138,7 +164,7 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
 
 
 def read_description(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """The description of a checkpoint of this kind, checked to be whole; its tensors are not looked at."""
+    """Return the verified description of a checkpoint of this kind, without reading its tensors."""
     description = _read_description(Path(folder) / DESCRIPTION)
     if description["kind"] != kind:
         raise CheckpointError(f"{folder} holds a {description['kind']}, not a {kind}")
@@ -152,7 +178,7 @@ def kind_of(folder: str | os.PathLike[str]) -> str:
 
 @contextmanager
 def readable(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what goes wrong while a description is taken apart into a ``CheckpointError`` that names the folder."""
+    """Turn errors while a description is interpreted into a ``CheckpointError`` that names the folder."""
     try:
         yield
     except KeyError as error:
@@ -162,7 +188,7 @@ def readable(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def describe(thing: object, known: Iterable[type]) -> dict[str, Any]:
-    """A frozen dataclass (a likelihood, a prior) as JSON: its name and its fields."""
+    """Return a frozen dataclass (a likelihood, a prior) as JSON: its name and its fields."""
     if type(thing) not in known or not is_dataclass(thing) or isinstance(thing, type):
         names = ", ".join(cls.__name__ for cls in known)
         raise CheckpointError(
@@ -173,7 +199,7 @@ def describe(thing: object, known: Iterable[type]) -> dict[str, Any]:
 
 
 def restore(description: Mapping[str, Any], known: Iterable[type]) -> Any:
-    """The object that ``describe`` described."""
+    """Return the object that ``describe`` described."""
     classes = {cls.__name__: cls for cls in known}
     fields = dict(description)
     name = fields.pop("name", None)
@@ -209,34 +235,6 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 
 def _digest(description: Mapping[str, Any]) -> str:
-    """Of all but itself, however the JSON is laid out."""
+    """Return the SHA-256 of all entries but the digest itself, independent of the layout of the JSON."""
     content = {key: value for key, value in description.items() if key != OWN_DIGEST}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write and sync a temporary file beside ``path``, then move it there in one step."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new name is safe from a power failure only when its folder is on the disk, too."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A posterior as the content of a checkpoint, and back. Whatever does not fit is a ``CheckpointError``."""
+"""A posterior as the content of a checkpoint, and back; a module that does not fit raises ``CheckpointError``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ Shapes = dict[str, list[int]]
 
 
 def content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description; ``likelihood`` is the one in the user's units."""
+    """Return tensors and description; ``likelihood`` is the one in the user's units."""
     weights, network = posterior.weights, posterior.network
     tensors = {**weights.named(), **posterior.target_scale._asdict()}
     tensors |= {f"constant.{name}": value for name, value in network.constants.items()}
@@ -36,7 +36,7 @@ def content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Ten
 def rebuild(
     tensors: Mapping[str, Tensor], description: Mapping[str, Any], module: nn.Module | None
 ) -> tuple[Posterior, Likelihood]:
-    """The posterior, and the likelihood in the user's units. Networks of this package need no ``module``."""
+    """Return the posterior, and the likelihood in the user's units. Networks of this package need no ``module``."""
     if module is None:
         module = _rebuilt_module(tensors, description)
     network = BayesianNetwork(module, description["stochastic"])

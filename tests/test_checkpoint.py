@@ -38,14 +38,14 @@ def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_behind(saved: 
 
 
 def test_an_interrupted_write_leaves_the_old_checkpoint_whole(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = checkpoint._replace
+    real = checkpoint.write_file
 
     def crash_before_the_description(path: Path, content: bytes) -> None:
         if path.name == checkpoint.DESCRIPTION:
             raise KeyboardInterrupt
         real(path, content)
 
-    monkeypatch.setattr(checkpoint, "_replace", crash_before_the_description)
+    monkeypatch.setattr(checkpoint, "write_file", crash_before_the_description)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": "second"})
     tensors, description = checkpoint.read(saved, "Kind")
@@ -55,8 +55,8 @@ def test_an_interrupted_write_leaves_the_old_checkpoint_whole(saved: Path, monke
 
 def test_tensors_are_complete_before_the_description_names_them(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    real = checkpoint._replace
-    monkeypatch.setattr(checkpoint, "_replace", lambda path, content: (written.append(path.name), real(path, content)))
+    real = checkpoint.write_file
+    monkeypatch.setattr(checkpoint, "write_file", lambda path, content: (written.append(path.name), real(path, content)))
     checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {})
     assert written[0].startswith("tensors-")
     assert written[1] == checkpoint.DESCRIPTION
@@ -71,7 +71,7 @@ def test_a_file_is_replaced_only_when_its_content_is_complete(tmp_path: Path, mo
 
     monkeypatch.setattr(checkpoint.os, "fsync", crash)
     with pytest.raises(OSError, match="disk full"):
-        checkpoint._replace(path, b"new")
+        checkpoint.write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 

@@ -1,6 +1,6 @@
 """A tiny run in a process of its own: ``python -m tests.runs.killed FOLDER CALL MOMENT``.
 
-It kills itself at the given call of ``checkpoint._replace`` (-1: never), at one of the ``MOMENTS``.
+It kills itself at the given call of ``checkpoint.write_file`` (-1: never), at one of the ``MOMENTS``.
 """
 
 import os
@@ -16,7 +16,7 @@ MOMENTS = ("half written", "before it is moved", "after it was moved")
 
 
 def kill_at(call: int, moment: str) -> None:
-    real, calls = checkpoint._replace, iter(range(10**9))
+    real, calls = checkpoint.write_file, iter(range(10**9))
 
     def replace(path: Path, content: bytes) -> None:
         if next(calls) != call:
@@ -29,7 +29,7 @@ def kill_at(call: int, moment: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return None
 
-    checkpoint._replace = replace
+    checkpoint.write_file = replace
 
 
 if __name__ == "__main__":
