@@ -26,7 +26,7 @@ FLOORS = [
     {"team"},
     {"priors", "hyperprior", "likelihoods", "models", "network", "numpy_forecast", "scores"},
     {"posterior", "metagrad"},
-    {"saved_posterior", "evaluation", "training"},
+    {"saved_posterior", "evaluation", "stack_descent", "training"},
     {"hierarchy"},
     {"methods"},
     {"report"},

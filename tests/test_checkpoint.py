@@ -56,7 +56,9 @@ def test_an_interrupted_write_leaves_the_old_checkpoint_whole(saved: Path, monke
 def test_tensors_are_complete_before_the_description_names_them(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     real = checkpoint.write_file
-    monkeypatch.setattr(checkpoint, "write_file", lambda path, content: (written.append(path.name), real(path, content)))
+    monkeypatch.setattr(
+        checkpoint, "write_file", lambda path, content: (written.append(path.name), real(path, content))
+    )
     checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {})
     assert written[0].startswith("tensors-")
     assert written[1] == checkpoint.DESCRIPTION

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from metaprior import checkpoint, history, models, saved_posterior
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
-from metaprior.hierarchy.local_descent import SharedParameters
 from metaprior.hierarchy.model import HierarchicalModel, Hyperprior
 from metaprior.hierarchy.state import FitPlan, State
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.posterior import Posterior
+from metaprior.stack_descent import SharedParameters
 from metaprior.weights import WeightDistribution
 
 KIND = "HierarchicalVI"

@@ -56,7 +56,7 @@ class HyperPosterior(NamedTuple):
         r"""Return $T = E[\sigma^{-2}]$, the precision with which the prior holds a posterior."""
         return torch.exp(2 * (self.log_scale_std**2 - self.log_scale))
 
-    def kl_from(self, q: WeightDistribution) -> Tensor:
+    def kl_from(self, q: WeightDistribution, phi: Tensor | None = None) -> Tensor:
         r"""Return $E_{q(\theta)} KL(q_\lambda \| p(\cdot|\theta))$, summed over the last axis (q may be a stack):
 
         $$\sum_j r_j - \log\sigma_{q,j}

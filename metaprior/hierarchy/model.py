@@ -8,7 +8,6 @@ from torch import Tensor
 
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
-from metaprior.hierarchy.local_descent import LocalDescent, SharedParameters
 from metaprior.hierarchy.state import State
 from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.hyperprior import GaussianHyperprior
@@ -16,8 +15,8 @@ from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
-from metaprior.posterior import sample_groups
 from metaprior.scaling import TargetScale
+from metaprior.stack_descent import FreeEnergy, SharedParameters
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution, inverse_softplus
 
@@ -64,9 +63,14 @@ class HierarchicalModel:
         sums, first = PosteriorSums.empty(start.mu), start.mu if fixed else None
         return State(psi, sums, shared, scale, scalar_targets=tasks.scalar_targets, start=first)
 
-    def descent(self, state: State, noise: Noise) -> LocalDescent:
-        """Return the program that takes steps on posteriors, in the network's units."""
-        return LocalDescent(self.network, self.likelihood.in_units_of(state.target_scale.scale), noise)
+    def energy(self, state: State, data: Examples | None = None) -> FreeEnergy:
+        """Return the free energy in the network's units; ``data`` are like those that will be stacked."""
+        likelihood = self.likelihood.in_units_of(state.target_scale.scale)
+        if data is None:
+            return FreeEnergy(self.network, likelihood)
+        weights = WeightDistribution(state.psi.mean, state.psi.mean, state.shared.detached())
+        numbers = self.network.numbers_per_observation(weights, data.x)
+        return FreeEnergy(self.network, likelihood, numbers_per_observation=numbers)
 
     def start(self, state: State) -> WeightDistribution:
         """Return where a new posterior starts: the prior's centre or, for a fixed theta, the module's first weights.
@@ -95,13 +99,12 @@ class HierarchicalModel:
 
     def nll(self, state: State, q: WeightDistribution, data: Examples, noise: Noise, samples: int) -> float:
         """Return E_q[-log p(D | phi)] of all data of a task, in the network's units."""
-        descent, total = self.descent(state, noise), 0.0
-        numbers = len(data.x) * self.network.numbers_per_observation(q, data.x)
+        energy, total = self.energy(state, data), 0.0
         with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in sample_groups(samples, max(len(q.mu), numbers)):
+            for group in energy.sample_groups(samples, len(q.mu), len(data.x)):
                 phis = q.sample(noise.normals(q.mu, group)).unsqueeze(0)
                 pair = Examples(data.x.unsqueeze(0), data.y.unsqueeze(0))
-                total += float(descent.nll(phis, pair, q.plain)) * len(group) / samples
+                total += float(energy.nll(phis, pair, q.plain)) * len(group) / samples
         return total
 
 

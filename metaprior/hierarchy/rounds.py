@@ -9,12 +9,12 @@ from itertools import groupby
 import torch
 
 from metaprior.hierarchy.hyper_posterior import fit_psi
-from metaprior.hierarchy.local_descent import LocalDescent, Stack, new_record
 from metaprior.hierarchy.state import FitPlan, State
 from metaprior.hierarchy.store import Entry, PosteriorStore
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.noise import Noise
+from metaprior.stack_descent import FreeEnergy, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
 
@@ -28,12 +28,11 @@ class Rounds:
 
     store: PosteriorStore
     data_of: Callable[[Entry], Examples]
-    descent: LocalDescent
+    energy: FreeEnergy
     hyperprior: GaussianHyperprior | WeightDistribution
     """Where theta is fixed, psi stays as it is."""
     start: Callable[[], WeightDistribution]
     """Returns where a new posterior starts."""
-    numbers_per_observation: int
 
     @cached_property
     def live(self) -> list[int]:
@@ -62,7 +61,7 @@ class Rounds:
         chosen = [live[place] for place in order[part * plan.task_batch : (part + 1) * plan.task_batch]]
         steps = range(epoch * plan.local_steps, (epoch + 1) * plan.local_steps)
         for stack in self._stacks(chosen, plan):
-            self._visit(stack, state, plan, steps)
+            self._visit(stack, state, plan, steps, noise)
         state.rounds += 1
         state.finished = state.rounds == self.in_all(state)
         if isinstance(self.hyperprior, GaussianHyperprior):
@@ -80,31 +79,22 @@ class Rounds:
             number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries), observations=self._observations
         )
 
-    def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range) -> None:
+    def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range, noise: Noise) -> None:
         local, live = plan.local(), self.live
         # Every stack takes a step of its own on the shared parameters: a stack of few tasks counts less.
-        most = min(plan.task_batch, len(live), self._at_once(plan))
-        visit = self.descent.visit(
-            stack,
-            state.psi,
-            state.shared,
-            local,
-            steps=steps,
-            weight=len(stack.indices) / most * stack.size * len(live) / self._observations,
-            shared_lr=[local.lr_at(step) for step in steps],
-        )
-        after = WeightDistribution(visit.records[:, 0], visit.records[:, 1])
+        most = min(plan.task_batch, len(live), self.energy.tasks_at_once(local))
+        weight = len(stack.indices) / most * stack.size * len(live) / self._observations
+        descent = StackDescent(self.energy, stack, state.psi, state.shared, local, noise)
+        visited = visit(descent, steps, shared_lr=True, weight=weight)
+        after = WeightDistribution(visited.records[:, 0], visited.records[:, 1])
         state.sums = state.sums.updated(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
-            terms = {"nll": float(visit.nll[place]), "kl": float(visit.kl[place])}
-            self.store.write(index, visit.records[place], steps=stack.steps_taken + len(steps), **terms)
-
-    def _at_once(self, plan: FitPlan) -> int:
-        return self.descent.tasks_at_once(plan.local(), self.numbers_per_observation)
+            terms = {"nll": float(visited.nll[place]), "kl": float(visited.kl[place])}
+            self.store.write(index, visited.records[place], steps=descent.steps_taken, **terms)
 
     def _stacks(self, chosen: Sequence[int], plan: FitPlan) -> Iterator[Stack]:
         """Iterate over stacks of tasks with equal shapes and equally many steps, in a fixed order."""
-        at_once = self._at_once(plan)
+        at_once = self.energy.tasks_at_once(plan.local())
 
         def kind(index: int) -> tuple[int, str]:
             return self.store.entries[index].steps, self.store.entries[index].shapes

@@ -7,9 +7,9 @@ from torch import Tensor
 from metaprior.checks import check_integer
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
-from metaprior.hierarchy.local_descent import LocalSteps, SharedParameters
 from metaprior.history import EpochRecord
 from metaprior.scaling import TargetScale
+from metaprior.stack_descent import DescentPlan, SharedParameters
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class FitPlan:
             check_integer(name, getattr(self, name), 1)
         self.local()  # checks the rest
 
-    def local(self) -> LocalSteps:
+    def local(self) -> DescentPlan:
         """Return the settings of all steps that one posterior takes."""
-        return LocalSteps(self.epochs * self.local_steps, self.batch_size, self.lr, self.samples, self.kl_warmup)
+        return DescentPlan(self.epochs * self.local_steps, self.batch_size, self.lr, self.samples, self.kl_warmup)
 
     def refuse_other(self, given: "FitPlan") -> None:
         """Raise ``CheckpointError`` unless a stopped fit is resumed with the settings it was started with."""

@@ -29,10 +29,12 @@ class CheckedTasks:
     """
 
     entries: list[Entry]
+    scalar_targets: bool
+    """Whether real-valued targets come without a channel axis."""
 
     def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
-        self._tasks, self._problem = _as_tasks(data), problem
-        self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
+        self._tasks, self._check = _as_tasks(data), checks.PairChecker(problem.network, problem.likelihood)
+        self._continuous, self.scalar_targets = problem.likelihood.continuous, False
         self._samples: list[str] = []
         self._moments: list[TargetMoments] = []
         numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
@@ -49,67 +51,41 @@ class CheckedTasks:
     def data_of(self, entry: Entry, scale: TargetScale) -> Examples:
         """Return a task's data in the network's units; raise if they changed since the constructor saw them."""
         number = self._numbers[entry.name]
-        data = self._converted(_all_examples(self._tasks[number]))
-        if _sample(self._rounded(data)) != self._samples[number]:
+        given = _all_examples(self._tasks[number])
+        data = Examples(*self._check(*given, entry.name, finite=False))
+        if _sample(data) != self._samples[number]:
             raise ValueError(
                 f"the data of {entry.name!r} changed during the training: a source must give the same task whenever "
                 "it is asked for the same index"
             )
-        if not self._problem.likelihood.continuous:
-            return self._rounded(data)
-        return self._rounded(Examples(data.x, scale.to_internal(checks.at_least_single(data.y))))
+        if not self._continuous:
+            return data
+        return Examples(data.x, scale.to_internal(_exact_targets(given, data)).to(data.y.dtype))
 
     def target_scale(self) -> TargetScale:
         """Return the scale that standardises the targets of all tasks together."""
-        like = checks.at_least_single(self._converted(_all_examples(self._tasks[0])).y)
-        return TargetScale.from_moments(TargetMoments.pooled(self._moments), like)
-
-    @property
-    def scalar_targets(self) -> bool:
-        """Return whether real-valued targets come without a channel axis."""
-        first = _all_examples(self._tasks[0])
-        return self._problem.likelihood.continuous and first.y.ndim < self._converted(first).y.ndim
+        return TargetScale.from_moments(TargetMoments.pooled(self._moments), self._like)
 
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
+        name = str(getattr(task, "name", f"task {number}"))
         try:
-            data = self._checked(task)
+            given = _all_examples(task)
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{getattr(task, 'name', f'task {number}')}: {error}") from error
-        if self._problem.likelihood.continuous:
-            self._moments.append(TargetMoments.of(data.y))
-        rounded = self._rounded(data)
-        self._samples.append(_sample(rounded))
-        return Entry(task.name, data.size, _shapes(rounded), fingerprint(rounded))
-
-    def _checked(self, task: Task) -> Examples:
-        """Check numbers, types and shapes; the network is run on the first task of every input shape."""
-        network, data = self._problem.network, _all_examples(task)
-        x = checks.inputs(data.x, dtype=network.dtype, device=network.device)
-        y = checks.as_tensor(data.y, "y", device=network.device)
-        checks.same_length(x, y)
-        if _kind(x) not in self._output_shapes:
-            self._output_shapes[_kind(x)] = network.check_forward(x)
-        checked = self._converted(Examples(x, y))
-        checks.refuse_non_finite(self._rounded(checked).y, f"y (converted to {network.dtype})")
-        return checked
-
-    def _converted(self, data: Examples) -> Examples:
-        """Return inputs in the network's type, and targets as the likelihood takes them, in their own precision."""
-        network = self._problem.network
-        x, y = data.x.to(network.device), data.y.to(network.device)
-        x = x.to(network.dtype) if x.is_floating_point() else x
-        return Examples(x, self._problem.likelihood.check_targets(y, self._output_shapes[_kind(x)]))
-
-    def _rounded(self, data: Examples) -> Examples:
-        """Return examples with floating-point targets in the network's type."""
-        y = data.y.to(self._problem.network.dtype) if data.y.is_floating_point() else data.y
-        return Examples(data.x, y)
+            raise type(error)(f"{name}: {error}") from error
+        data = Examples(*self._check(*given, name))
+        if self._continuous:
+            exact = _exact_targets(given, data)
+            self._moments.append(TargetMoments.of(exact))
+            if not number:
+                self._like, self.scalar_targets = exact, given.y.ndim < exact.ndim
+        self._samples.append(_sample(data))
+        return Entry(name, data.size, _shapes(data), fingerprint(data))
 
 
-def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
-    """Return whether inputs are real numbers, and the shape of one observation."""
-    return x.is_floating_point(), tuple(x.shape[1:])
+def _exact_targets(given: Examples, checked: Examples) -> Tensor:
+    """Return targets in the shape in which they were checked and in the precision in which they were given."""
+    return checks.at_least_single(given.y.to(checked.y.device)).reshape(checked.y.shape)
 
 
 def _as_tasks(data: TaskData) -> Sequence[Task]:

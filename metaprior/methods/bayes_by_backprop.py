@@ -15,13 +15,14 @@ from metaprior import checkpoint, checks, history, saved_posterior
 from metaprior.checks import ArrayLike
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.methods.free_energy_descent import Data, Model, Plan, descend
+from metaprior.methods.free_energy_descent import Plan, descend
 from metaprior.methods.method import Method
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
 from metaprior.scaling import TargetScale
+from metaprior.stack_descent import FreeEnergy
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
@@ -110,7 +111,7 @@ class BayesByBackprop(Method):
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
         checks.warn_of_scale(inputs)
         output_shape = network.check_forward(inputs)
-        data = Data(inputs, self._targets(inputs, y, output_shape))
+        data = Examples(inputs, self._targets(inputs, y, output_shape))
         scalar_targets = data.y.ndim > y.ndim
         data, held_out = self._divided(data, validation, output_shape, noise)
         standardised = self.standardize and self.likelihood.continuous
@@ -118,10 +119,10 @@ class BayesByBackprop(Method):
         data, held_out = self._internal(data, scale), held_out and self._internal(held_out, scale)
         start = network.initial(self.relative_sigma)
         prior, numbers = self._checked_prior(), network.numbers_per_observation(start, inputs)
-        model = Model(network, self.likelihood.in_units_of(scale.scale), prior, self.temperature, numbers)
+        energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
-        weights, self.history_ = descend(model, start, data, held_out, plan, noise)
-        self.posterior_ = Posterior(network, model.likelihood, weights, scale, inputs.ndim, scalar_targets)
+        weights, self.history_ = descend(energy, prior, start, data, held_out, plan, noise)
+        self.posterior_ = Posterior(network, energy.likelihood, weights, scale, inputs.ndim, scalar_targets)
         return self
 
     def evaluate(self, x: ArrayLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
@@ -191,23 +192,23 @@ class BayesByBackprop(Method):
         return checks.at_least_single(targets) if self.likelihood.continuous else targets
 
     def _divided(
-        self, data: Data, validation: Validation, output_shape: torch.Size, noise: Noise
-    ) -> tuple[Data, Data | None]:
+        self, data: Examples, validation: Validation, output_shape: torch.Size, noise: Noise
+    ) -> tuple[Examples, Examples | None]:
         """Return training and held-out data."""
         if validation is None:
             return data, None
         if isinstance(validation, tuple | list):
             held_x, held_y = validation
             held_inputs = checks.inputs(held_x, dtype=self.network.dtype, device=self.network.device)
-            return data, Data(held_inputs, self._targets(held_inputs, held_y, output_shape))
+            return data, Examples(held_inputs, self._targets(held_inputs, held_y, output_shape))
         return _hold_out(data, validation, noise)
 
-    def _internal(self, data: Data, scale: TargetScale) -> Data:
+    def _internal(self, data: Examples, scale: TargetScale) -> Examples:
         """Return data in the network's units and type."""
         if not data.y.is_floating_point():
             return data
         targets = scale.to_internal(data.y) if self.likelihood.continuous else data.y
-        return Data(data.x, checks.as_float(targets, "y", self.network.dtype))
+        return Examples(data.x, checks.as_float(targets, "y", self.network.dtype))
 
     def _checked_prior(self) -> Prior:
         if not isinstance(self.prior, WeightDistribution):
@@ -222,13 +223,13 @@ class BayesByBackprop(Method):
         return WeightDistribution(mu, rho)
 
 
-def _hold_out(data: Data, fraction: float, noise: Noise) -> tuple[Data, Data]:
+def _hold_out(data: Examples, fraction: float, noise: Noise) -> tuple[Examples, Examples]:
     """Return a random division into training and held-out part."""
-    count = round(fraction * len(data))
-    if not (0 < fraction < 1 and 0 < count < len(data)):
+    count = round(fraction * data.size)
+    if not (0 < fraction < 1 and 0 < count < data.size):
         raise ValueError(
-            f"validation={fraction} of {len(data)} observations leaves one of the two parts empty; "
+            f"validation={fraction} of {data.size} observations leaves one of the two parts empty; "
             "give a fraction between 0 and 1, or the held-out data as a pair (x, y)"
         )
-    order = torch.randperm(len(data), generator=noise.fork("hold out").generator()).to(data.x.device)
-    return data[order[count:]], data[order[:count]]
+    order = torch.randperm(data.size, generator=noise.fork("hold out").generator()).to(data.x.device)
+    return data.rows(order[count:]), data.rows(order[:count])

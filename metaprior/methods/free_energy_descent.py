@@ -1,111 +1,24 @@
-"""Stochastic descent of the free energy of one data set: the loop inside Bayes by Backprop."""
+"""Descent of the free energy of one data set, with held-out data and early stopping: the loop of Bayes by Backprop."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from metaprior.checks import check_integer, check_positive, check_share
+from metaprior.checks import check_integer
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
-from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.network import BayesianNetwork, evaluation_mode
+from metaprior.network import evaluation_mode
 from metaprior.noise import Noise
-from metaprior.objectives import (
-    MINIBATCH_SHARES,
-    NOISE_LR_FACTOR,
-    Terms,
-    free_energy,
-    minibatch_free_energy,
-)
-from metaprior.posterior import sample_groups
+from metaprior.objectives import free_energy
 from metaprior.priors import Prior
+from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters, Stack, StackDescent, new_record
+from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
 
 HELD_OUT_SAMPLES = 16
-
-
-@dataclass(frozen=True)
-class Data:
-    """Inputs and targets in the network's types and units."""
-
-    x: Tensor
-    y: Tensor
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: Tensor) -> "Data":
-        return Data(self.x[index], self.y[index])
-
-
-@dataclass(frozen=True)
-class Minibatch:
-    """Batch i of M of the data, which has the share pi_i of the KL."""
-
-    data: Data
-    num_observations: int
-    num_batches: int
-    kl_share: float
-
-
-@dataclass(frozen=True)
-class Model:
-    """Everything that the free energy depends on, except data and weights."""
-
-    network: BayesianNetwork
-    likelihood: Likelihood
-    prior: Prior
-    temperature: float
-    numbers_per_observation: int = 1
-
-    def sample_groups(self, samples: int, observations: int) -> Iterator[range]:
-        """Iterate over groups of weight samples whose weights and activations stay small."""
-        weights = self.network.layout.dimension
-        return sample_groups(samples, max(weights, observations * self.numbers_per_observation))
-
-    def nll_and_kl(self, q: WeightDistribution, data: Data, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Return Monte Carlo E_q[-log p(D|w)], summed over data, and KL(q || p), for weight noise (S, D)."""
-        phis = q.sample(noise)
-
-        def nll(phi: Tensor) -> Tensor:
-            return self.likelihood.nll(self.network(phi, q.plain, data.x), data.y, q.plain).sum()
-
-        return self.network.map_samples(nll, phis).mean(), self.prior.kl_from(q, phis)
-
-    def minibatch_terms(self, q: WeightDistribution, batch: Minibatch, noise: Tensor) -> Terms:
-        """Return the mini-batch's part of the free energy, per observation."""
-        nll, kl = self.nll_and_kl(q, batch.data, noise)
-        return minibatch_free_energy(
-            nll,
-            kl,
-            num_observations=batch.num_observations,
-            num_batches=batch.num_batches,
-            kl_share=batch.kl_share,
-            temperature=self.temperature,
-        )
-
-    def held_out_free_energy(
-        self, q: WeightDistribution, held_out: Data, num_training: int, noise: Noise, batch_size: int
-    ) -> float:
-        """Return the free energy per observation: the nll of held-out data plus the KL of the training.
-
-        The weight noise is the same every time, so that epochs differ only in the weights.
-        """
-        fixed, total = noise.fork("held-out"), 0.0
-        batches = torch.arange(len(held_out), device=q.mu.device).split(batch_size)
-        with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in self.sample_groups(HELD_OUT_SAMPLES, batch_size):
-                weight_noise = fixed.normals(q.mu, group)
-                nlls, kls = zip(*(self.nll_and_kl(q, held_out[i], weight_noise) for i in batches), strict=True)
-                nll, kl = torch.stack(nlls).sum(), kls[0]
-                scaled = free_energy(nll, kl, num_observations=len(held_out), temperature=self.temperature)
-                total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
-        return total
 
 
 @dataclass(frozen=True)
@@ -122,17 +35,25 @@ class Plan:
     progress: bool
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "samples", "patience"):
+        for name in ("epochs", "patience"):
             check_integer(name, getattr(self, name), 1)
-        check_positive("lr", self.lr)
-        if self.weighting not in MINIBATCH_SHARES:
-            raise ValueError(f"unknown weighting {self.weighting!r}; known are {', '.join(MINIBATCH_SHARES)}")
-        check_share("kl_warmup", self.kl_warmup)
+        self.steps(1)  # checks the rest
 
-    @property
-    def warmup_epochs(self) -> float:
-        """Epochs over which the KL's weight rises to one."""
-        return self.kl_warmup * self.epochs
+    def steps(self, num_batches: int) -> DescentPlan:
+        """Return the settings of all steps."""
+        warmup = self.kl_warmup, True, self.weighting
+        return DescentPlan(self.epochs * num_batches, self.batch_size, self.lr, self.samples, *warmup)
+
+
+@dataclass(frozen=True)
+class OfOneTask:
+    """A prior over the weights of one network, as the prior of a stack of one task."""
+
+    prior: Prior
+
+    def kl_from(self, q: WeightDistribution, phi: Tensor) -> Tensor:
+        """Return KL(q || prior) for q (1, D) and samples (1, S, D), shape (1,)."""
+        return self.prior.kl_from(WeightDistribution(q.mu[0], q.rho[0]), phi[0]).unsqueeze(0)
 
 
 class _EarlyStopping:
@@ -145,7 +66,7 @@ class _EarlyStopping:
     def should_stop(self, q: WeightDistribution, record: EpochRecord) -> bool:
         """Remember the best weights; return whether the validation has not improved for ``patience`` epochs."""
         # The objective itself changes during the warm-up, so its epochs are not compared.
-        if record.validation is None or record.epoch < self._plan.warmup_epochs:
+        if record.validation is None or record.epoch < self._plan.kl_warmup * self._plan.epochs:
             return False
         if record.validation < self._score:
             self._weights, self._score, self._epoch = q.detached(), record.validation, record.epoch
@@ -157,87 +78,87 @@ class _EarlyStopping:
 
 
 def descend(
-    model: Model, start: WeightDistribution, data: Data, held_out: Data | None, plan: Plan, noise: Noise
+    energy: FreeEnergy,
+    prior: Prior,
+    start: WeightDistribution,
+    data: Examples,
+    held_out: Examples | None,
+    plan: Plan,
+    noise: Noise,
 ) -> tuple[WeightDistribution, list[EpochRecord]]:
-    """Minimise the free energy from ``start``; return the weights (of the best epoch, if data are held out) and the
-    history."""
-    q = start.map(_leaf)
-    num_batches = math.ceil(len(data) / plan.batch_size)
-    optimizer = _optimizer(q, plan.lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.epochs * num_batches)
-    stopping, history, step = _EarlyStopping(plan), list[EpochRecord](), 0
+    """Minimise the free energy from ``start``.
+
+    Args:
+        energy: network, likelihood and temperature, in the network's units.
+        prior: prior over the random weights.
+        start: where means, scales and plain parameters start.
+        data: the training data, in the network's units.
+        held_out: data for early stopping.
+        plan: the settings.
+        noise: noise of weight samples and shuffling.
+
+    Returns:
+        The weights (of the best epoch, if data are held out) and the history.
+    """
+    stack = Stack(["the data"], [0], new_record(start).unsqueeze(0), 0, [data])
+    num_batches, shared = math.ceil(data.size / plan.batch_size), SharedParameters(start.plain)
+    steps = plan.steps(num_batches)
+    descent, stopping = StackDescent(energy, stack, OfOneTask(prior), shared, steps, noise), _EarlyStopping(plan)
+    q, history = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), list[EpochRecord]()
     bar = tqdm(range(1, plan.epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not plan.progress, delay=1)
     for epoch in bar:
-        sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
-        for batch in _minibatches(data, plan, noise.at(step=epoch)):
-            kl_weight = _kl_weight(step, plan.warmup_epochs * num_batches)
-            optimizer.zero_grad()
-            terms = _accumulate_gradient(model, q, batch, noise.at(step=step), plan.samples, kl_weight)
-            _refuse_divergence(epoch, step, nll=terms.nll, kl=terms.kl)
-            optimizer.step()
-            schedule.step()
-            sums, step = sums + terms, step + 1
-        mean = sums.scaled(1 / num_batches)
-        score = model.held_out_free_energy(q, held_out, len(data), noise, plan.batch_size) if held_out else None
-        _refuse_divergence(epoch, step, validation=score)
-        nll, kl = float(mean.nll), float(mean.kl)
+        now = range((epoch - 1) * num_batches, epoch * num_batches)
+        terms = [descent.step(step, shared_lr=steps.lr_at(step)) for step in now]
+        nll, kl = (float(sum(getattr(one, name) for one in terms)) / num_batches for name in ("nll", "kl"))
+        q = WeightDistribution(descent.mu[0], descent.rho[0], shared.values)
+        score = None
+        if held_out is not None:
+            score = held_out_free_energy(energy, prior, q, held_out, data.size, noise, plan.batch_size)
+            _check_finite(epoch, validation=torch.tensor(score))
         history.append(
-            EpochRecord(epoch, nll + kl, nll, kl, observations=len(data), steps=num_batches, validation=score)
+            EpochRecord(epoch, nll + kl, nll, kl, observations=data.size, steps=num_batches, validation=score)
         )
         bar.set_postfix(_postfix(history[-1]), refresh=False)
         if stopping.should_stop(q, history[-1]):
             break
     kept = stopping.weights(q)
-    for name, value in kept.named().items():
-        if not bool(torch.isfinite(value).all()):
-            _refuse_divergence(len(history), step, **{name: math.nan})
+    _check_finite(len(history), **{name.replace(".", " "): value for name, value in kept.named().items()})
     return kept, history
 
 
-def _optimizer(q: WeightDistribution, lr: float) -> torch.optim.Adam:
-    """Return Adam; the likelihood's own parameters, which every observation informs, take larger steps."""
-    noise = [value for name, value in q.plain.items() if name == NOISE_RHO]
-    weights = [q.mu, q.rho, *(value for name, value in q.plain.items() if name != NOISE_RHO)]
-    groups: list[dict[str, Any]] = [{"params": weights}, {"params": noise, "lr": NOISE_LR_FACTOR * lr}]
-    return torch.optim.Adam(groups, lr=lr, fused=q.mu.device.type in ("cpu", "cuda"))
+def held_out_free_energy(
+    energy: FreeEnergy,
+    prior: Prior,
+    q: WeightDistribution,
+    held_out: Examples,
+    num_training: int,
+    noise: Noise,
+    batch_size: int,
+) -> float:
+    """Return the free energy per observation: the nll of held-out data plus the KL of the training.
+
+    The weight noise is the same every time, so that epochs differ only in the weights.
+    """
+    fixed, total = noise.fork("held-out"), 0.0
+    pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in held_out), strict=True)]
+    with torch.no_grad(), evaluation_mode(energy.network.module):
+        for group in energy.sample_groups(HELD_OUT_SAMPLES, len(q.mu), batch_size):
+            phis = q.sample(fixed.normals(q.mu, group))
+            nll = torch.stack([energy.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
+            kl = prior.kl_from(q, phis)
+            scaled = free_energy(nll, kl, num_observations=held_out.size, temperature=energy.temperature)
+            total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
+    return total
 
 
-def _accumulate_gradient(
-    model: Model, q: WeightDistribution, batch: Minibatch, noise: Noise, samples: int, kl_weight: float
-) -> Terms:
-    """Add the mini-batch's gradient to the leaves of q, one group of weight samples at a time; return the terms."""
-    sums = Terms(torch.zeros_like(q.mu[0]), torch.zeros_like(q.mu[0]))
-    for group in model.sample_groups(samples, len(batch.data)):
-        terms = model.minibatch_terms(q, batch, noise.normals(q.mu, group)).scaled(len(group) / samples)
-        (terms.nll + kl_weight * terms.kl).backward()
-        sums += terms.detached()
-    return sums
-
-
-def _minibatches(data: Data, plan: Plan, noise: Noise) -> Iterator[Minibatch]:
-    """Iterate once over all data, shuffled."""
-    order = torch.randperm(len(data), generator=noise.fork("shuffle").generator()).to(data.x.device)
-    pieces = order.split(plan.batch_size)
-    for index, share in zip(pieces, MINIBATCH_SHARES[plan.weighting](len(pieces)), strict=True):
-        yield Minibatch(data[index], len(data), len(pieces), share)
-
-
-def _refuse_divergence(epoch: int, step: int, **values: Tensor | float | None) -> None:
+def _check_finite(epoch: int, **values: Tensor) -> None:
     for name, value in values.items():
-        if value is not None and not math.isfinite(value):
+        if not bool(value.isfinite().all()):
+            bad = float(value[~value.isfinite()].flatten()[0])
             raise TrainingDiverged(
-                f"the {name} became {float(value)} at step {step} (epoch {epoch}), and nothing of this fit was kept. "
-                "Try a smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
+                f"the {name} became {bad} in epoch {epoch}, and nothing of this fit was kept. Try a smaller lr, a "
+                "smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
             )
-
-
-def _kl_weight(step: int, warmup_steps: float) -> float:
-    """Return the weight of the KL at a step, which rises linearly to one."""
-    return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
-
-
-def _leaf(value: Tensor) -> Tensor:
-    return value.detach().clone().requires_grad_()
 
 
 def _postfix(record: EpochRecord) -> dict[str, str]:

@@ -29,7 +29,6 @@ from metaprior.errors import CheckpointError
 from metaprior.hierarchy import commit
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, fit_psi
-from metaprior.hierarchy.local_descent import ROWS, Stack, new_record
 from metaprior.hierarchy.model import HierarchicalModel, Hyperprior
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
 from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State
@@ -41,6 +40,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
+from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples, as_examples
 from metaprior.tasks.units import TargetUnits
 from metaprior.weights import WeightDistribution
@@ -176,10 +176,11 @@ class HierarchicalVI(TaskMethod):
         units = TargetUnits(state.target_scale, self.likelihood.continuous)
         checked = self.model.problem.check_examples(units.examples(support), "support")
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
-        descent = self.model.descent(state, Noise(seed).fork("adapt"))
-        visit = descent.visit(stack, state.psi, state.shared, plan, steps=range(plan.steps))
+        noise = Noise(seed).fork("adapt")
+        descent = StackDescent(self.model.energy(state), stack, state.psi, state.shared, plan, noise)
+        mu, rho, *_ = visit(descent, range(plan.steps)).records[0]
         scalar = self.likelihood.continuous and torch.as_tensor(support.y).ndim < checked.y.ndim
-        return self.model.posterior(state, visit.records[0, 0], visit.records[0, 1], scalar)
+        return self.model.posterior(state, mu, rho, scalar)
 
     def prior_predictive(self) -> HierarchicalPosterior:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
@@ -336,15 +337,12 @@ class HierarchicalVI(TaskMethod):
         return True
 
     def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
-        first = tasks.data_of(tasks.entries[0], state.target_scale)
-        weights = WeightDistribution(state.psi.mean, state.psi.mean, state.shared.detached())
         return Rounds(
             self.posteriors,
             lambda entry: tasks.data_of(entry, state.target_scale),
-            self.model.descent(state, Noise(self.model.seed)),
+            self.model.energy(state, tasks.data_of(tasks.entries[0], state.target_scale)),
             self.model.hyperprior,
             lambda: self.model.start(state),
-            self.network.numbers_per_observation(weights, first.x),
         )
 
     def _run(self, state: State, rounds: Rounds, save_every: float, progress: bool) -> None:

@@ -20,6 +20,11 @@ class Examples(NamedTuple):
         """Number of observations."""
         return len(self.x)
 
+    def rows(self, index: Tensor) -> "Examples":
+        """Return the examples with these indices."""
+        here = index.to(self.x.device)
+        return Examples(self.x[here], self.y[here])
+
     def first(self, count: int) -> "Examples":
         """Return the first ``count`` examples."""
         return Examples(self.x[:count], self.y[:count])

@@ -4,8 +4,8 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.hierarchy.hyper_posterior import fit_psi
-from metaprior.hierarchy.local_descent import SharedParameters
 from metaprior.likelihoods import NOISE_RHO
+from metaprior.stack_descent import SharedParameters
 
 SIZES = (2, 2, 2, 7)
 

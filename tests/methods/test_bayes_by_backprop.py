@@ -200,7 +200,7 @@ def test_a_fit_that_fails_touches_neither_the_earlier_fit_nor_the_saved_one(tmp_
     bnn, x = trained()
     bnn.save(tmp_path)
     before, files = bnn.predict(x).mean, {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(mp.TrainingDiverged, match=r"the (nll|kl) became (nan|inf) at step \d+ \(epoch \d+\)"):
+    with pytest.raises(mp.TrainingDiverged, match=r"the (nll|kl) of .the data. became (nan|inf) at step \d+"):
         bnn.fit(x, x[:, 0], epochs=50, lr=1e18, progress=False)
     assert torch.equal(bnn.predict(x).mean, before)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files
@@ -272,7 +272,7 @@ def test_bad_data_is_refused_with_what_was_found(x: object, y: object, error: ty
         ({"samples": 0}, "samples must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"lr": -1.0}, "lr must be a positive number"),
-        ({"weighting": "harmonic"}, "unknown weighting 'harmonic'; known are uniform, geometric"),
+        ({"weighting": "harmonic"}, "weighting must be one of uniform, geometric, got 'harmonic'"),
         ({"kl_warmup": 2.0}, "kl_warmup"),
         ({"validation": 0.01}, "leaves one of the two parts empty"),
         ({"validation": 1.5}, "leaves one of the two parts empty"),

@@ -7,30 +7,11 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.methods.bayes_by_backprop import _hold_out
-from metaprior.methods.free_energy_descent import Data, Minibatch, Model, Plan, _kl_weight, _minibatches
-from metaprior.objectives import Terms, geometric_shares
+from metaprior.methods.free_energy_descent import held_out_free_energy
+from metaprior.stack_descent import FreeEnergy
+from metaprior.tasks.task import Examples
 from metaprior.weights import inverse_softplus
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
-
-
-def test_free_energy_per_observation_does_not_depend_on_the_batch_size() -> None:
-    x, y = linear_problem()
-    network = mp.BayesianNetwork(linear())
-    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), temperature=0.7)
-    q, noise = network.initial(), mp.Noise(0).normals(torch.zeros(3, dtype=torch.float64), range(4))
-    data = Data(x, y.unsqueeze(-1))
-    totals = []
-    for size in (1, 7, 16, 40):
-        pieces = torch.arange(40).split(size)
-        shares = geometric_shares(len(pieces))
-        batches = [Minibatch(data[i], 40, len(pieces), s) for i, s in zip(pieces, shares, strict=True)]
-        totals.append(torch.stack([model.minibatch_terms(q, b, noise).total for b in batches]).mean())
-    torch.testing.assert_close(torch.stack(totals), totals[-1].expand(4), rtol=1e-12, atol=0)
-    twice = Data(torch.cat([x, x]), torch.cat([y, y]).unsqueeze(-1))
-    nll, kl = model.nll_and_kl(q, data, noise)
-    nll_twice, kl_twice = model.nll_and_kl(q, twice, noise)
-    torch.testing.assert_close(nll_twice, 2 * nll)  # summed over data
-    torch.testing.assert_close(kl_twice, kl)  # and the KL knows nothing of them
 
 
 def test_samples_in_groups_give_the_gradient_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,53 +36,22 @@ def test_history_is_the_mean_free_energy_of_the_epoch(weighting: str) -> None:
     assert bnn.history_[0].kl == pytest.approx(float(mp.NormalPrior().kl_from(q)) / 40, rel=1e-4)
 
 
-def test_batches_are_shuffled_anew_every_epoch_and_pay_their_shares() -> None:
-    data = Data(torch.arange(10.0), torch.arange(10.0))
-    plan = Plan(1, 4, 1.0, 1, "geometric", 0.0, 1, False)
-    first, second = (list(_minibatches(data, plan, mp.Noise(0).at(step=step))) for step in (1, 2))
-    assert sorted(torch.cat([b.data.x for b in first]).tolist()) == list(range(10))
-    assert torch.cat([b.data.x for b in first]).tolist() != torch.cat([b.data.x for b in second]).tolist()
-    assert [b.kl_share for b in first] == pytest.approx([4 / 7, 2 / 7, 1 / 7])
-
-
 def test_a_fraction_is_held_out_and_the_rest_is_trained_on() -> None:
-    data = Data(torch.arange(20.0), torch.arange(20.0))
+    data = Examples(torch.arange(20.0), torch.arange(20.0))
     train, held_out = _hold_out(data, 0.25, mp.Noise(0))
-    assert (len(train), len(held_out)) == (15, 5)
+    assert (train.size, held_out.size) == (15, 5)
     assert sorted([*train.x.tolist(), *held_out.x.tolist()]) == list(range(20))
     assert sorted(held_out.x.tolist()) not in ([0, 1, 2, 3, 4], [15, 16, 17, 18, 19]), "drawn at random, not cut off"
-
-
-def test_every_epoch_has_an_order_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[list[float]] = []
-    real = Model.minibatch_terms
-
-    def watched(self: Model, q: mp.WeightDistribution, batch: Minibatch, noise: Tensor) -> Terms:
-        orders.append(batch.data.x[:, 0].tolist())
-        return real(self, q, batch, noise)
-
-    monkeypatch.setattr(Model, "minibatch_terms", watched)
-    x, y = linear_problem()
-    mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, epochs=2, batch_size=40, progress=False)
-    assert orders[0] != orders[1]
-    assert sorted(orders[0]) == sorted(orders[1])
 
 
 def test_held_out_data_are_scored_without_dropout() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 20, dtype=torch.float64), nn.Dropout(0.5), nn.Linear(20, 1, dtype=torch.float64))
     network = mp.BayesianNetwork(net)
-    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), 1.0)
     x, y = linear_problem()
-    scores = {
-        model.held_out_free_energy(network.initial(), Data(x, y.unsqueeze(-1)), 40, mp.Noise(0), 16) for _ in range(2)
-    }
-    assert len(scores) == 1
-
-
-def test_the_kl_is_warmed_up_linearly() -> None:
-    assert [_kl_weight(step, 4) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-    assert _kl_weight(0, 0.0) == 1.0
+    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5)), Examples(x, y.unsqueeze(-1))
+    prior, q = mp.NormalPrior(), network.initial()
+    assert len({held_out_free_energy(energy, prior, q, data, 40, mp.Noise(0), 16) for _ in range(2)}) == 1
 
 
 def test_without_a_warm_up_the_prior_pulls_from_the_start() -> None:
@@ -124,10 +74,10 @@ def test_early_stopping_keeps_the_best_held_out_weights() -> None:
     scores = [epoch.validation for epoch in bnn.history_]
     assert len(scores) < 400
     assert len(scores) - 1 - int(np.argmin(scores)) == 5
-    model = Model(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.prior, bnn.temperature)
+    energy = FreeEnergy(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.temperature)
     scale = bnn.posterior_.target_scale
-    held_out = Data(x[30:], scale.to_internal(y[30:].unsqueeze(-1)))
-    kept = model.held_out_free_energy(bnn.posterior_.weights, held_out, 30, mp.Noise(0), 7)
+    held_out = Examples(x[30:], scale.to_internal(y[30:].unsqueeze(-1)))
+    kept = held_out_free_energy(energy, bnn.prior, bnn.posterior_.weights, held_out, 30, mp.Noise(0), 7)
     assert kept == pytest.approx(min(scores), rel=1e-6)
 
 
@@ -136,14 +86,14 @@ def test_held_out_free_energy_is_the_closed_form_of_a_linear_model() -> None:
     x, y = linear_problem()
     network = mp.BayesianNetwork(linear())
     q = network.initial(relative_sigma=0.01)
-    model = Model(network, mp.Gaussian(noise=0.5), mp.NormalPrior(), temperature=0.3)
+    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5), temperature=0.3), Examples(x, y.unsqueeze(-1))
     residual = (y - x @ q.mu) ** 2 + (x**2) @ q.sigma**2
     nll = 0.5 * residual / 0.25 + math.log(0.5) + 0.5 * math.log(2 * math.pi)
     expected = nll.mean() / 0.3 + mp.NormalPrior().kl_from(q) / 1000
-    energy = model.held_out_free_energy(q, Data(x, y.unsqueeze(-1)), 1000, mp.Noise(0), 16)
-    assert energy == pytest.approx(float(expected), rel=0.01)  # 16 weight samples
-    dominated_by_kl = model.held_out_free_energy(q, Data(x, y.unsqueeze(-1)), 1, mp.Noise(0), 16)
-    assert dominated_by_kl - energy == pytest.approx(0.999 * float(mp.NormalPrior().kl_from(q)), rel=1e-6)
+    found = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1000, mp.Noise(0), 16)
+    assert found == pytest.approx(float(expected), rel=0.01)  # 16 weight samples
+    dominated_by_kl = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1, mp.Noise(0), 16)
+    assert dominated_by_kl - found == pytest.approx(0.999 * float(mp.NormalPrior().kl_from(q)), rel=1e-6)
 
 
 def test_warm_up_epochs_do_not_count_for_early_stopping() -> None:
@@ -170,13 +120,3 @@ def test_a_held_out_outlier_that_overflows_is_noticed() -> None:
     bnn, x = trained()
     with pytest.raises(mp.TrainingDiverged, match="the validation became"):
         bnn.fit(x, x[:, 0], validation=(torch.full((1, 4), 1e38), torch.zeros(1)), **FAST)
-
-
-def test_memory_does_not_grow_with_samples_times_images() -> None:
-    """153 weights but large activations: groups of samples are chosen by the activations."""
-    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 3, padding=1))
-    network = mp.BayesianNetwork(net)
-    x = torch.zeros(4, 1, 64, 64)
-    model = Model(network, mp.Gaussian(), mp.NormalPrior(), 1.0, network.numbers_per_observation(network.initial(), x))
-    assert model.numbers_per_observation > 16 * 64 * 64
-    assert [len(group) for group in model.sample_groups(4, observations=64)] == [1, 1, 1, 1]
