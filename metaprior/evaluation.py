@@ -197,7 +197,8 @@ def map_tasks(function: Callable[[int], T], count: int, *, label: str = "evaluat
 
         def counted(index: int) -> T:
             result = function(index)
-            bar.update((index + 1) * count // own - bar.n)  # rank 0 has the first ones
+            if not bar.disable:
+                bar.update((index + 1) * count // own - bar.n)  # rank 0 has the first ones
             return result
 
         return team.map(counted, count)

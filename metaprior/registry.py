@@ -21,10 +21,6 @@ class Registry(Mapping[str, type]):
         if self._classes.setdefault(kind, cls) is not cls:
             raise ValueError(f"the {self.what} {kind!r} is {self._classes[kind].__name__} already; choose another name")
 
-    def remove(self, kind: str) -> None:
-        """Take a name back."""
-        del self._classes[kind]
-
     def kind_of(self, thing: object) -> str | None:
         """Return the name of an object's class, or None if it has none."""
         return next((kind for kind, cls in self.items() if type(thing) is cls), None)

@@ -45,6 +45,15 @@ def test_plan_says_what_is_the_least_where_nothing_fits() -> None:
     assert done.stderr.startswith("metaprior: nothing fits in 10 MiB: the smallest possible is")
 
 
+HEAVY = {"matplotlib", "pandas", "pvlib", "pydantic", "scipy", "scoringrules", "tensorboard", "torchmetrics", "xarray"}
+
+
+def test_the_package_and_its_command_line_load_nothing_heavy_but_torch() -> None:
+    code = f"import sys, metaprior.evaluation, metaprior.cli; print(sorted({HEAVY} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_teaches_with_an_example(command: str) -> None:
     text = CliRunner().invoke(cli.app, [command, "--help"]).output

@@ -3,9 +3,8 @@
 import json
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,14 +19,6 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key: --set meta.lr=3e-4 (a value as in TOML; may be repeated)."),
 ]
-
-
-class Checkpoint(StrEnum):
-    """Names of a run's checkpoints."""
-
-    LAST = "last"
-    PREVIOUS = "previous"
-    BEST = "best"
 
 
 def init(
@@ -69,7 +60,8 @@ def train(
         bool, typer.Option("--resume", help="Go on with the run in the folder; the result is bitwise identical.")
     ] = False,
     resume_from: Annotated[
-        Checkpoint | None, typer.Option(help="Go on from another checkpoint than the last, if that is damaged.")
+        Literal["last", "previous", "best"] | None,
+        typer.Option(help="Go on from another checkpoint than the last, if that is damaged."),
     ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Budget for the whole process (4GiB), or a fraction of what is free (0.5).")
@@ -109,7 +101,7 @@ def train(
                 run,
                 shlex.join(["metaprior", *sys.argv[1:]]),
                 resume=resume or resume_from is not None,
-                resume_from="last" if resume_from is None else resume_from.value,
+                resume_from=resume_from or "last",
                 progress=not quiet and team.first,
                 shard=shard,
             )

@@ -158,6 +158,7 @@ class Loop:
     def take_steps(self) -> None:
         """Take the steps up to the end of the epoch, with a checkpoint every ``run.checkpoint_every`` of them."""
         trainer, position, (number, steps) = self.trainer, self.position, self.epoch
+        every = self.config.run.checkpoint_every
         label = f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
         lines = self.run.metrics() if self.request.progress else []
         skills = [line["validation"]["skill"] for line in lines if line["validation"]]
@@ -169,7 +170,7 @@ class Loop:
                 position.summary.add(trainer.step())
                 position.seconds += time.perf_counter() - began
                 show(position.summary)
-                if trainer.progress.step % self.config.run.checkpoint_every == 0 and trainer.progress.step < steps.stop:
+                if trainer.progress.step % every == 0 and trainer.progress.step < steps.stop:
                     self.checkpoints.save(position)
 
     def end_epoch(self) -> None:

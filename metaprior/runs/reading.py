@@ -89,12 +89,10 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
     values: dict[str, Any] = {}
     for name in sections:
         table = content.get(name, {})
-        if not isinstance(table, dict):
-            found.append(f"{name} must be a section, [{name}] and its keys below, got {table!r}")
-        elif name in KINDS:
-            values[name] = _choice(name, table, found)
+        if isinstance(table, dict):
+            values[name] = _section(name, dict(table), found)
         else:
-            values[name] = _section(name, PLAIN_SECTIONS[name], table, {}, found)
+            found.append(f"{name} must be a section, [{name}] and its keys below, got {table!r}")
     if not found:
         settings = TASKS.build(values["tasks"].kind, values["tasks"].arguments)
         found = settings.misfits(values["model"], values["likelihood"]) if isinstance(settings, TaskSettings) else []
@@ -103,31 +101,23 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
     return Config(**values)
 
 
-def _choice(name: str, table: Mapping[str, Any], found: list[str]) -> Choice | None:
-    kinds, arguments = KINDS[name], dict(table)
-    kind = arguments.pop("kind", None)
-    if kind not in kinds:
-        given = "nothing" if kind is None else f"{kind!r}{_nearest(str(kind), kinds)}"
-        found.append(f"{name}.kind must be one of {', '.join(kinds)}, got {given}")
-        return None
-    checked = _section(name, kinds[kind], arguments, EXTRA_KEYS.get(name, {}), found, ("kind",))
-    return None if checked is None else Choice(kind, checked)
+def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
+    """Return the section's object, or of a section with a kind the ``Choice``.
 
-
-def _section(
-    name: str,
-    build: Callable[..., Any],
-    table: Mapping[str, Any],
-    extra: Mapping[str, tuple[Any, Any]],
-    found: list[str],
-    also: tuple[str, ...] = (),
-) -> Any:
-    """Return the section's object, or for a kind its arguments; None if something is wrong, which is added to found."""
+    None if something is wrong with it, which is added to ``found``.
+    """
+    kind, extra = None, EXTRA_KEYS.get(name, {})
+    if name in KINDS:
+        kinds, kind = KINDS[name], table.pop("kind", None)
+        if kind not in kinds:
+            given = "nothing" if kind is None else f"{kind!r}{_nearest(str(kind), kinds)}"
+            found.append(f"{name}.kind must be one of {', '.join(kinds)}, got {given}")
+            return None
+    build = PLAIN_SECTIONS[name] if kind is None else KINDS[name][kind]
     fields = {**_fields(build), **extra}
-    wrong = _unknown(table, [*also, *fields], f"{name}.{{}} is not known", f"[{name}] takes")
-    known = {key: value for key, value in table.items() if key in fields}
+    wrong = _unknown(table, [*(["kind"] if kind else []), *fields], f"{name}.{{}} is not known", f"[{name}] takes")
     try:
-        checked = _typed(name, fields, known)
+        checked = _typed(name, fields, {key: value for key, value in table.items() if key in fields})
         arguments = {key: getattr(checked, key) for key in fields}
         with torch.device("meta"):  # only to hear what a network says about its arguments
             built = build(**{key: value for key, value in arguments.items() if key not in extra})
@@ -138,7 +128,7 @@ def _section(
     found += wrong
     if wrong:
         return None
-    return arguments if name in KINDS else built
+    return built if kind is None else Choice(kind, arguments)
 
 
 def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:

@@ -14,52 +14,24 @@ PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 
 
 class EventFiles:
-    """Writes nothing; ``TensorBoard`` does."""
+    """The event files of a run; without a ``SummaryWriter`` nothing is written."""
 
-    def add_epoch(self, line: dict[str, Any]) -> None:
-        """Add all numbers of a line of ``metrics.jsonl``, and the peak memory."""
-
-    def add_picture(self, name: str, path: Path, step: int) -> None:
-        """Add a PNG file."""
-
-
-@contextmanager
-def event_files(folder: Path, step: int, say: Callable[[str], None]) -> Iterator[EventFiles]:
-    """Write event files in a folder; without TensorBoard, and on all ranks but the first, nothing is written.
-
-    After a resumption TensorBoard hides what lies beyond ``step``.
-    """
-    if not current_team().first:
-        yield EventFiles()
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-    except ModuleNotFoundError:
-        say("note: no event files, because TensorBoard is not installed: pip install 'metaprior[tensorboard]'")
-        yield EventFiles()
-        return
-    writer = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
-    try:
-        yield TensorBoard(writer)
-    finally:
-        writer.close()
-
-
-class TensorBoard(EventFiles):
-    """Writes with a ``SummaryWriter``."""
-
-    def __init__(self, writer: Any) -> None:
+    def __init__(self, writer: Any = None) -> None:
         self._writer = writer
 
     def add_epoch(self, line: dict[str, Any]) -> None:
-        """See ``EventFiles``."""
+        """Add all numbers of a line of ``metrics.jsonl``, and the peak memory."""
+        if self._writer is None:
+            return
         for name, value in [*_numbers(line), ("peak_memory_bytes", peak_memory())]:
             if math.isfinite(value):
                 self._writer.add_scalar(name, value, line["step"])
         self._writer.flush()
 
     def add_picture(self, name: str, path: Path, step: int) -> None:
-        """See ``EventFiles``. The file is not decoded."""
+        """Add a PNG file, which is not decoded."""
+        if self._writer is None:
+            return
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         content = path.read_bytes()
@@ -68,6 +40,29 @@ class TensorBoard(EventFiles):
         width, height = struct.unpack(">II", content[16:24])
         image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=content)
         self._writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+
+
+@contextmanager
+def event_files(folder: Path, step: int, say: Callable[[str], None]) -> Iterator[EventFiles]:
+    """Open event files in a folder; without TensorBoard, and on all ranks but the first, nothing is written.
+
+    After a resumption TensorBoard hides what lies beyond ``step``.
+    """
+    writer = _writer(folder, step, say) if current_team().first else None
+    try:
+        yield EventFiles(writer)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _writer(folder: Path, step: int, say: Callable[[str], None]) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+    except ModuleNotFoundError:
+        say("note: no event files, because TensorBoard is not installed: pip install 'metaprior[tensorboard]'")
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
 
 
 def _numbers(line: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

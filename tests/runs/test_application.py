@@ -24,7 +24,7 @@ TOY = TEXT.replace('kind = "sinusoids"\nk_shot = 3\nk_query = 2', 'kind = "toy"\
 def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(applications, "MODULES", [*applications.MODULES, "tests.runs.toy_application"])
     yield
-    TASKS.remove("toy")
+    TASKS._classes.pop("toy")
     del sys.modules["tests.runs.toy_application"]
 
 
