@@ -1,14 +1,32 @@
 """Write a page: the sections that every application has, and those that this one adds, in one HTML file."""
 
+import json
+from importlib.resources import files
 from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
 
 from metaprior.checkpoint import write_file
 from metaprior.report.canvas import pens_of
 from metaprior.report.page import figures, tables
 from metaprior.report.page.content import PageContent
-from metaprior.report.page.templates import file_text, render
+from metaprior.text_table import finite_or_none
 
 HERE = "metaprior.report.page"
+
+# Inserted text is escaped, and numbers in JSON are finite or null.
+ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+ENVIRONMENT.policies["json.dumps_function"] = lambda value, **_: json.dumps(finite_or_none(value), allow_nan=False)
+
+
+def file_text(package: str, name: str) -> str:
+    """Return the text of a file that lies beside the modules of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def render(package: str, name: str, **values: object) -> str:
+    """Return the HTML of a template that lies beside the modules of a package."""
+    return ENVIRONMENT.from_string(file_text(package, name)).render(values)
 
 
 def write_page(path: Path, content: PageContent) -> None:

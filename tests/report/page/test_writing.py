@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.templates import ENVIRONMENT
-from metaprior.report.page.writing import write_page
+from metaprior.report.page.writing import ENVIRONMENT, write_page
 from tests.report.page.invented import content
 
 NAME = "</script><script>alert(1)</script> & <coast>"

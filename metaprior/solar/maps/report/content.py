@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.templates import file_text, render
-from metaprior.solar.maps.report.colours import Kind, colour_table
-from metaprior.solar.maps.report.embedding import embedded
+from metaprior.report.page.writing import file_text, render
+from metaprior.solar.maps.report.embedding import Kind, colour_table, embedded
 from metaprior.solar.maps.report.example import ExampleForecast
 from metaprior.solar.maps.report.figures import forecast_png
 from metaprior.solar.maps.report.story import StoryFacts, story
@@ -69,7 +68,7 @@ def maps_section(examples: Sequence[ExampleForecast]) -> Section:
         return Section("Maps", '<p class="note">No maps: no example forecast was given.</p>')
     first = examples[0]
     caption = (
-        f"{first.name}, issued {first.issued_text}: target, mean, uncertainty (std) and error (mean − target) "
+        f"{first.name}, issued {first.time_text(0)}: target, mean, uncertainty (std) and error (mean − target) "
         f"at all lead times, in {first.units}."
     )
     body = render(

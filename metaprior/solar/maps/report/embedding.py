@@ -1,4 +1,4 @@
-r"""Store maps in a page: 16 bits for each value, with a stated precision.
+r"""Choose the colours of maps, and store maps in a page: 16 bits for each value, with a stated precision.
 
 A value $v$ of a layer is stored as the integer $c = (v - \text{low}) / \text{step}$, rounded, in 0 ... 65534; 65535 is
 an unknown value. Values are shown with $d$ decimals such that $2\,\text{step} \le 10^{-d}$: a shown value, or a
@@ -7,14 +7,40 @@ difference of two values, is within $10^{-d}$ of the true one.
 
 import base64
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from metaprior.solar.maps.report.colours import Kind
+from metaprior.report.canvas import require_matplotlib
 from metaprior.solar.maps.report.example import Array, ExampleForecast
 
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+
+Kind = Literal["value", "std", "error"]
+
+BLUE_WHITE_ORANGE = (
+    *("#16559c", "#2469af", "#3a7ec1", "#5492d0", "#71a7dd", "#90bbe7", "#b1d0ef", "#d4e4f4", "#f6f6f6"),
+    *("#fcdac1", "#f8c092", "#eda76b", "#df8e4b", "#ce7731", "#ba611d", "#a54d11", "#903a0e"),
+)
+"""Diverging: CIE lightness falls linearly from 97 in the middle to 36 at both ends."""
 UNKNOWN_CODE = 65535
+
+
+def colour_map(kind: Kind) -> "Colormap":
+    """Return the colour map of values, standard deviations or errors; all are safe for colour-blind readers."""
+    matplotlib = require_matplotlib()
+    if kind == "error":
+        from matplotlib.colors import LinearSegmentedColormap
+
+        return LinearSegmentedColormap.from_list("blue_white_orange", BLUE_WHITE_ORANGE)
+    chosen: Colormap = matplotlib.colormaps["viridis" if kind == "value" else "magma"]
+    return chosen
+
+
+def colour_table(kind: Kind) -> str:
+    """Return 256 colours of six hexadecimal digits each, concatenated."""
+    return "".join("{:02x}{:02x}{:02x}".format(*rgb) for rgb in colour_map(kind)(range(256), bytes=True)[:, :3])
 
 
 class Scale(NamedTuple):
@@ -59,9 +85,9 @@ def embedded(example: ExampleForecast) -> dict[str, Any]:
     values, spread = Scale.of(*_values(example), *samples), Scale.of(example.std, np.zeros(1))
     return {
         "name": example.name,
-        "issued": example.issued_text,
+        "issued": example.time_text(0),
         "leads": example.lead_minutes,
-        "valid": example.valid_texts,
+        "valid": [example.time_text(lead) for lead in example.lead_minutes],
         "height": example.target.shape[1],
         "width": example.target.shape[2],
         "units": example.units,

@@ -98,17 +98,8 @@ class ExampleForecast:
         """Minutes from the last input frame to each target."""
         return [int(self.cadence_minutes) * (step + 1) for step in range(len(self.target))]
 
-    @property
-    def issued_text(self) -> str:
-        """The time of the last input frame in UTC, to the minute."""
-        return self._time_text(0)
-
-    @property
-    def valid_texts(self) -> list[str]:
-        """The time of each target in UTC, to the minute."""
-        return [self._time_text(lead) for lead in self.lead_minutes]
-
-    def _time_text(self, minutes: int) -> str:
+    def time_text(self, minutes: int) -> str:
+        """Return the time so many minutes after the last input frame, in UTC."""
         return f"{self._time() + timedelta(minutes=minutes):%Y-%m-%d %H:%M} UTC"
 
     @property
@@ -118,18 +109,14 @@ class ExampleForecast:
 
     def north_up(self) -> "ExampleForecast":
         """Return the same example with the north on top and the east on the right."""
-        rows = slice(None, None, -1 if _rises(self.latitude) is True else 1)
-        columns = slice(None, None, -1 if _rises(self.longitude) is False else 1)
+        y, x = self.latitude, self.longitude
+        rows = slice(None, None, -1 if y is not None and y[0] < y[-1] else 1)
+        columns = slice(None, None, -1 if x is not None and x[0] > x[-1] else 1)
         parts = {**dict.fromkeys(LAYERS, (..., rows, columns)), "latitude": rows, "longitude": columns}
         given: dict[str, Any] = {name: getattr(self, name) for name in parts}
         return dataclasses.replace(
             self, **{name: values[parts[name]] for name, values in given.items() if values is not None}
         )
-
-
-def _rises(coordinate: Array | None) -> bool | None:
-    """Return whether a coordinate increases, or None where it has no direction."""
-    return None if coordinate is None or len(coordinate) < 2 else bool(coordinate[-1] > coordinate[0])
 
 
 def example_forecast(
@@ -149,6 +136,8 @@ def example_forecast(
     task, context = dataset[number], context_of(dataset.reader, dataset.windows(number).query)
     forecast = context.decoded(forecaster(task, number))
     mean, std = forecast.mean[window], forecast.std[window]
+    in_support: GaussianForecast = forecaster(Task(task.support, task.support, task.name), number)
+    errors: Tensor = (task.support.y - in_support.mean) / in_support.std  # (K, L, H, W), whatever the units
     place = dataset.reader.place(context.windows[window])
     return ExampleForecast(
         name=_degrees(place) or task.name,
@@ -157,19 +146,12 @@ def example_forecast(
         target=context.targets[window].numpy(),
         mean=mean.numpy(),
         std=std.numpy(),
-        samples=(mean + std * _support_errors(task, forecaster, number)).numpy(),
+        samples=(mean + std * errors.detach()).numpy(),
         inputs=context.inputs[window].numpy(),
         units=units_text(str(dataset.frames.attrs.get("units", ""))),
         latitude=None if place is None else place.latitude,
         longitude=None if place is None else place.longitude,
     )
-
-
-def _support_errors(task: Task, forecaster: Forecaster, number: int) -> Tensor:
-    """Return the standardised errors (K, L, H, W) in the support windows, which do not depend on units."""
-    forecast: GaussianForecast = forecaster(Task(task.support, task.support, task.name), number)
-    errors: Tensor = (task.support.y - forecast.mean) / forecast.std
-    return errors.detach()
 
 
 def _degrees(place: Place | None) -> str:

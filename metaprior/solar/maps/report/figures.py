@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from metaprior.report.canvas import new_figure, plain_text, png, save
-from metaprior.solar.maps.report.colours import UNKNOWN, Kind, colour_map
-from metaprior.solar.maps.report.embedding import limits_of
+from metaprior.solar.maps.report.embedding import Kind, colour_map, limits_of
 from metaprior.solar.maps.report.example import Array, ExampleForecast
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+UNKNOWN = "#b9bec4"
 
 
 class MapRow(NamedTuple):
@@ -47,10 +49,10 @@ def _forecast(example: ExampleForecast) -> "Figure":
         MapRow("uncertainty\n(std)", example.std, "std", limits["std"]),
         MapRow("error\n(mean − target)", example.error, "error", limits["error"]),
     ]
-    times = [text.split(maxsplit=1)[1] for text in example.valid_texts]
-    titles = [f"t+{lead} min\n{time}" for lead, time in zip(example.lead_minutes, times, strict=True)]
+    times = {lead: example.time_text(lead).split(maxsplit=1)[1] for lead in example.lead_minutes}
+    titles = [f"t+{lead} min\n{time}" for lead, time in times.items()]
     figure = map_figure(rows, titles, example.units)
-    figure.suptitle(f"{example.name}, issued {example.issued_text}", fontsize="large")
+    figure.suptitle(f"{example.name}, issued {example.time_text(0)}", fontsize="large")
     return figure
 
 

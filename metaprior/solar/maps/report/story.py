@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from metaprior.report.wording import VISIBLE, Change, calibration, counted
-from metaprior.solar.scores.lead_scores import Lead, LeadTimeScores, compare
+from metaprior.solar.scores.lead_scores import LeadTimeScores, compare
 
 REFERENCES = {
     "skill_persistence": "persistence (the last frame, held)",
@@ -40,24 +40,34 @@ class StoryFacts:
 
 def story(ours: str, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) -> str:
     """Return paragraphs: what was done, references that learn nothing, other methods, intervals."""
-    own = scores[ours]
+    own, windows = scores[ours], counted(facts.shots, "window")
+    changes = {name: {of: change(own, one, of.lower()) for of in ("CRPS", "RMSE")} for name, one in scores.items()}
     done = (
         f"A prior over the weights of a network was learned from {facts.trained_on}. It was then adapted, from "
-        f"{counted(facts.shots, 'window')} each, to {counted(len(own.tasks), 'task')} that it had not seen: "
-        f"{facts.tested_on}. Numbers in brackets are 95 % intervals over tasks."
+        f"{windows} each, to {counted(len(own.tasks), 'task')} that it had not seen: {facts.tested_on}. Numbers in "
+        "brackets are 95 % intervals over tasks."
     )
-    paragraphs = [
-        [done],
-        [*_references(own)],
-        [*_rival(own, scores, facts), *_better_methods(ours, scores, facts), *_adaptation(own, scores, facts)],
-        [*_intervals(own), *facts.remarks],
-    ]
+    others = []
+    if facts.rival is not None:
+        rival = changes[facts.rival]
+        told = f"its CRPS over all lead times is {rival['CRPS']} and its RMSE {rival['RMSE']}"
+        others.append(f"Compared with {facts.rival_is}, {told}: {_verdict(rival, facts.rival)}.")
+    better = []  # among the methods without a sentence of their own
+    for name in sorted(changes.keys() - {ours, facts.rival, facts.unadapted}):
+        lower = [of for of, one in changes[name].items() if one.value >= VISIBLE]
+        better += [f"{name} ({' and '.join(lower)})"] if lower else []
+    if better:
+        others.append(f"Methods with lower errors than the adapted prior: {', '.join(better)}.")
+    if facts.unadapted is not None:
+        crps, rmse = changes[facts.unadapted].values()
+        others.append(f"Compared with the prior before adaptation to {windows}, CRPS is {crps} and RMSE {rmse}.")
+    paragraphs = [[done], [*_references(own)], others, [*_intervals(own), *facts.remarks]]
     return "\n\n".join(" ".join(sentences) for sentences in paragraphs if sentences)
 
 
-def change(one: LeadTimeScores, other: LeadTimeScores, measure: str, *, lead: Lead = "all") -> Change:
+def change(one: LeadTimeScores, other: LeadTimeScores, measure: str) -> Change:
     """Return how much lower or higher a measure of one method is than that of another, on the same tasks."""
-    found = compare(one, other, measure, lead=lead)
+    found = compare(one, other, measure)
     return Change(*(_number(found[name]) - 1 for name in ("ratio", "ratio_low", "ratio_high")))
 
 
@@ -77,17 +87,6 @@ def _references(own: LeadTimeScores) -> Iterator[str]:
         yield f"Compared with {name}, its RMSE is {' and '.join(said)}."
 
 
-def _rival(own: LeadTimeScores, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) -> Iterator[str]:
-    if facts.rival is not None:
-        changes = _changes(own, scores[facts.rival])
-        told = f"its CRPS over all lead times is {changes['CRPS']} and its RMSE {changes['RMSE']}"
-        yield f"Compared with {facts.rival_is}, {told}: {_verdict(changes, facts.rival)}."
-
-
-def _changes(own: LeadTimeScores, other: LeadTimeScores) -> dict[str, Change]:
-    return {measure.upper(): change(own, other, measure) for measure in ("crps", "rmse")}
-
-
 def _verdict(changes: Mapping[str, Change], rival: str) -> str:
     won = [name for name, one in changes.items() if one.is_significant and one.value < 0]
     lost = [name for name, one in changes.items() if one.is_significant and one.value > 0]
@@ -97,23 +96,6 @@ def _verdict(changes: Mapping[str, Change], rival: str) -> str:
         better, by = ("the prior", won) if won else (f"the {rival}", lost)
         return f"{better} is better" if len(by) == len(changes) else f"{better} is better by {by[0]}"
     return "neither is significantly better"
-
-
-def _better_methods(ours: str, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) -> Iterator[str]:
-    """Name further methods with lower errors; the rival and the unadapted prior have sentences of their own."""
-    better = []
-    for name in sorted(scores.keys() - {ours, facts.rival, facts.unadapted}):
-        lower = [measure for measure, one in _changes(scores[ours], scores[name]).items() if one.value >= VISIBLE]
-        better += [f"{name} ({' and '.join(lower)})"] if lower else []
-    if better:
-        yield f"Methods with lower errors than the adapted prior: {', '.join(better)}."
-
-
-def _adaptation(own: LeadTimeScores, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) -> Iterator[str]:
-    if facts.unadapted is not None:
-        crps, rmse = _changes(own, scores[facts.unadapted]).values()
-        windows = counted(facts.shots, "window")
-        yield f"Compared with the prior before adaptation to {windows}, CRPS is {crps} and RMSE {rmse}."
 
 
 def _intervals(own: LeadTimeScores) -> Iterator[str]:

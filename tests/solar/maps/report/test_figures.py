@@ -6,7 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from metaprior.solar.maps.report import figures
-from metaprior.solar.maps.report.colours import colour_map, colour_table
+from metaprior.solar.maps.report.embedding import colour_map, colour_table
 from tests.solar.maps.report.invented import example
 
 
