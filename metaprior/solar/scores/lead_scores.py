@@ -69,7 +69,11 @@ class LeadTimeScores:
             daylight: Which pixels are scored, bool (N, L, H, W); the others may be NaN. None is all pixels.
         """
         references = references or {}
-        self._check_shapes(forecast, targets, references, daylight, task)
+        means = forecast.means[0] if isinstance(forecast, GaussianForecast) else forecast
+        beside = {"the forecast": means, **{f"reference {name!r}": one for name, one in references.items()}}
+        self._check_shapes(task, targets, beside if daylight is None else {**beside, "daylight": daylight})
+        if daylight is not None and daylight.dtype != torch.bool:
+            raise ValueError(f"task {task!r}: daylight must hold booleans (True is scored), got {daylight.dtype}")
         names = lead_sums.columns(tuple(references), spread=isinstance(forecast, GaussianForecast))
         if self._columns and set(names) != set(self._columns):
             raise ValueError(
@@ -88,31 +92,15 @@ class LeadTimeScores:
         order = [names.index(name) for name in self._columns]
         self._sums[task] = self._sums.get(task, 0) + sums[:, order]
 
-    def _check_shapes(
-        self,
-        forecast: GaussianForecast | Tensor,
-        targets: Tensor,
-        references: Mapping[str, Tensor],
-        daylight: Tensor | None,
-        task: str,
-    ) -> None:
-        leads = len(self.lead_minutes)
-        if targets.ndim != 4 or targets.shape[1] != leads:
+    def _check_shapes(self, task: str, targets: Tensor, beside: Mapping[str, Tensor]) -> None:
+        leads, shape = len(self.lead_minutes), tuple(targets.shape)
+        if targets.ndim != 4 or shape[1] != leads:
             raise ValueError(
-                f"task {task!r}: targets must be (windows, {leads} lead times, rows, columns), "
-                f"got shape {tuple(targets.shape)}"
+                f"task {task!r}: targets must be (windows, {leads} lead times, rows, columns), got shape {shape}"
             )
-        means = forecast.means[0] if isinstance(forecast, GaussianForecast) else forecast
-        named = {"the forecast": means, **{f"reference {name!r}": one for name, one in references.items()}}
-        if daylight is not None:
-            named["daylight"] = daylight
-        for name, one in named.items():
-            if one.shape != targets.shape:
-                raise ValueError(
-                    f"task {task!r}: {name} must have the targets' shape {tuple(targets.shape)}, got {tuple(one.shape)}"
-                )
-        if daylight is not None and daylight.dtype != torch.bool:
-            raise ValueError(f"task {task!r}: daylight must hold booleans (True is scored), got {daylight.dtype}")
+        for name, one in beside.items():
+            if tuple(one.shape) != shape:
+                raise ValueError(f"task {task!r}: {name} must have the targets' shape {shape}, got {tuple(one.shape)}")
 
     @property
     def tasks(self) -> list[str]:

@@ -49,16 +49,8 @@ def read_cf(path: Path, variable: str | None, engine: Engine) -> Archive:
     if data.encoding.get("preferred_chunks"):
         _warn_of_large_chunks(path, data, time, engine)
     data = _oriented(data, y, x)
-    return Archive(
-        path,
-        times,
-        data.variable.transpose(time, y, x),
-        str(data.name),
-        _attributes(data),
-        _coordinates(path, data, y, x),
-        frames_per_chunk,
-        close=dataset.close,
-    )
+    values, attrs, coords = data.variable.transpose(time, y, x), _attributes(data), _coordinates(path, data, y, x)
+    return Archive(path, times, values, str(data.name), attrs, coords, frames_per_chunk, close=dataset.close)
 
 
 def _open(path: Path, engine: Engine) -> xr.Dataset:
@@ -127,6 +119,12 @@ def _find(data: xr.DataArray, kind: str, *dims: Hashable) -> xr.DataArray | None
     return None
 
 
+def _places(data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.DataArray]:
+    """Return latitude of the rows and longitude of the columns, if the data have them."""
+    coordinates = {kind: _find(data, kind, dim) for kind, dim in (("latitude", y), ("longitude", x))}
+    return {kind: coordinate for kind, coordinate in coordinates.items() if coordinate is not None}
+
+
 def _warn_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine: Engine) -> None:
     """Warn if the file's chunks make reading by frames slow, or need more memory than a block may have.
 
@@ -163,11 +161,10 @@ def _oriented(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
     All archives have one orientation, so that a network trained on one does not see another's weather mirrored. Data
     without coordinates, or whose coordinates are not monotonic, keep the order of the file.
     """
-    latitude, longitude = _find(data, "latitude", y), _find(data, "longitude", x)
-    if latitude is None or longitude is None:
+    places = _places(data, y, x)
+    if len(places) < 2:
         return data
-    northward = np.diff(latitude.values.astype(np.float64))
-    eastward = np.diff(longitude.values.astype(np.float64))
+    northward, eastward = (np.diff(coordinate.values.astype(np.float64)) for coordinate in places.values())
     eastward -= 360 * np.sign(eastward) * (np.abs(eastward) > 180)  # from 179 to -180 degrees is a step to the east
     both = ((y, northward), (x, eastward))
     return data.isel({dim: slice(None, None, -1) for dim, steps in both if steps.size and (steps < 0).all()})
@@ -175,10 +172,9 @@ def _oriented(data: xr.DataArray, y: Hashable, x: Hashable) -> xr.DataArray:
 
 def _coordinates(path: Path, data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.Variable]:
     """Return latitude (y) and longitude (x) where both are known, otherwise the file's own axes."""
-    latitude, longitude = _find(data, "latitude", y), _find(data, "longitude", x)
-    if latitude is not None and longitude is not None:
-        found = {"latitude": latitude, "longitude": longitude}
-        return {kind: _degrees(path, coordinate, kind) for kind, coordinate in found.items()}
+    places = _places(data, y, x)
+    if len(places) == 2:
+        return {kind: _degrees(path, coordinate, kind) for kind, coordinate in places.items()}
     if _find(data, "latitude", y, x) is not None:
         warnings.warn(
             f"{path}: latitude and longitude are given for every pixel; only grids with one latitude for each row and "
