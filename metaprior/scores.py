@@ -67,7 +67,7 @@ class Reliability:
         if bins < 1:
             raise ValueError(f"bins must be at least 1, got {bins}")
         self.bins = bins
-        self._sums = torch.zeros(3, bins + 1, dtype=torch.float64)  # confidence, right answers, count
+        self.sums = torch.zeros(3, bins + 1, dtype=torch.float64)  # confidence, right answers, count
 
     def add(self, forecast: CategoricalForecast | BernoulliForecast, labels: Tensor) -> None:
         """Count the labels (N, ...) of one more forecast."""
@@ -78,23 +78,23 @@ class Reliability:
         index = (torch.bucketize(sure, edges, right=True) - 1).cpu()
         right = (forecast.labels == labels).flatten()
         values = torch.stack([sure.double(), right.double(), torch.ones_like(sure, dtype=torch.float64)])
-        self._sums.index_add_(1, index, values.cpu())
+        self.sums.index_add_(1, index, values.cpu())
 
     def merge(self, other: Self) -> None:
         """Add the counts of another instance."""
         if other.bins != self.bins:
             raise ValueError(f"bins must be the same, got {self.bins} and {other.bins}")
-        self._sums += other._sums
+        self.sums += other.sums
 
     @property
     def count(self) -> int:
         """Number of labels so far."""
-        return int(self._sums[2].sum())
+        return int(self.sums[2].sum())
 
     @property
     def ece(self) -> float:
         """Expected calibration error; NaN without any label."""
-        sure, right, count = self._sums
+        sure, right, count = self.sums
         return float((right - sure).abs().sum() / count.sum())
 
     @property
@@ -104,7 +104,7 @@ class Reliability:
         The bin of confidence exactly 1 comes last, and only when something is in it.
         """
         rows = []
-        for number, (sure, right, count) in enumerate(self._sums.T.tolist()):
+        for number, (sure, right, count) in enumerate(self.sums.T.tolist()):
             if number < self.bins or count:
                 ends = {"low": number / self.bins, "high": min((number + 1) / self.bins, 1.0)}
                 known = count or torch.nan

@@ -33,10 +33,6 @@ def text_table(rows: Sequence[Row]) -> str:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if not isinstance(value, float):
-        return str(value)
-    if not math.isfinite(value):
-        return "unknown"
-    return f"{value:.4g}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else "unknown"
+    return "-" if value is None else str(value)

@@ -78,7 +78,11 @@ def curves_svg(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None, x_l
             if method == ours:
                 draw_band(axes, points, pens[method])
         axes.set(xlabel=x_label, ylabel=of.title)
-        _set_ticks(axes, sorted({point.x for points in curves.values() for point in points}))
+        places = sorted({point.x for points in curves.values() for point in points})
+        if len(places) > 8:  # so many that their numbers would overlap
+            axes.locator_params(axis="x", integer=True, nbins=8)
+        else:
+            axes.set_xticks(places, [f"{place:g}" for place in places])
         return svg(figure, salt=x_label + of.title)
 
 
@@ -112,11 +116,3 @@ def _small_figure() -> "tuple[Figure, Axes]":
     axes.set_axisbelow(True)
     tidy(axes)
     return figure, axes
-
-
-def _set_ticks(axes: "Axes", places: list[float]) -> None:
-    """Put ticks at the markers, unless there are so many that their numbers would overlap."""
-    if len(places) > 8:
-        axes.locator_params(axis="x", integer=True, nbins=8)
-    else:
-        axes.set_xticks(places, [f"{place:g}" for place in places])

@@ -70,18 +70,14 @@ def _draw_panel(axes: "Axes", evaluation: Evaluation, of: Measure, against: Agai
     draw_band(axes, points, PENS[0])
     draw_line(axes, points, PENS[0], linewidth=2)
     _draw_hollow(axes, [point(row) for row in rows if row["steps"] == 0], PENS[0])
-    if _spans_decades([row[of.name] for row in evaluation.rows if row["tasks"]]):
-        axes.set_yscale("log")
+    values = [row[of.name] for row in evaluation.rows if row["tasks"]]
+    if min(values) > 0 and max(values) > 1000 * min(values):
+        axes.set_yscale("log")  # a linear axis would hide all but the largest value, as when some adaptations diverge
     most_steps, most_shots = max(row["steps"] for row in evaluation.rows), max(map(shots, rows))
     fixed = f"shots (after {most_steps} steps)" if against == "shots" else f"adaptation steps ({most_shots:.3g} shots)"
     axes.set_xlabel(fixed)
     axes.locator_params(axis="x", integer=True, nbins=8)
     tidy(axes)
-
-
-def _spans_decades(values: list[float]) -> bool:
-    """Return whether a linear axis would hide all but the largest value, as when some adaptations diverge."""
-    return min(values) > 0 and max(values) > 1000 * min(values)
 
 
 def _draw_hollow(axes: "Axes", points: Sequence[Point], pen: Pen) -> "PathCollection":

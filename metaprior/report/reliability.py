@@ -1,18 +1,17 @@
 """Draw calibration: confidence against accuracy, or levels of intervals against observed shares."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from metaprior.report.canvas import BLUE, INK, PENS, RED, new_figure, save, tidy
 from metaprior.report.curves import draw_intervals, interval_curves
 from metaprior.scores import IntervalReliability, Reliability
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Bin = dict[str, float]
 GAPS = ((1, RED, "///", "gap: too confident"), (-1, BLUE, "\\\\\\", "gap: not confident enough"))
 """Sign of confidence minus accuracy, colour, hatching and label of a gap."""
 
@@ -48,17 +47,18 @@ def _interval_figure(counts: IntervalReliability) -> "Figure":
 def _confidence_figure(counts: Reliability) -> "Figure":
     figure = new_figure(4.2, 4.5)
     accuracy, share = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
-    bins = _drawn_bins(counts)
+    sums = counts.sums.numpy()
+    sums = np.column_stack([sums[:, :-2], sums[:, -2:].sum(1)])  # confidence of exactly 1 is a bin without width
+    (filled,) = np.nonzero(sums[2])
+    sure, right, count = sums[:, filled]
+    left, right, gap = filled / counts.bins, right / count, (sure - right) / count
+    bars: dict[str, Any] = {"width": 1 / counts.bins, "align": "edge"}
     for sign, color, hatch, label in GAPS:
-        gaps = [row for row in bins if sign * (row["confidence"] - row["accuracy"]) > 0]
-        style = {"facecolor": "none", "edgecolor": color, "hatch": hatch}
-        bottom = [row["accuracy"] for row in gaps]
-        _draw_bars(
-            accuracy, gaps, [row["confidence"] - row["accuracy"] for row in gaps], bottom=bottom, zorder=3, **style
-        )
+        style, own = {"facecolor": "none", "edgecolor": color, "hatch": hatch}, sign * gap > 0
+        accuracy.bar(left[own], gap[own], bottom=right[own], zorder=3, **bars, **style)
         accuracy.fill_between([], [], label=label, **style)  # in the legend also if no bin has such a gap
-    _draw_bars(accuracy, bins, [row["accuracy"] for row in bins], color=BLUE, alpha=0.35, label="accuracy")
-    _draw_bars(share, bins, [row["count"] / counts.count for row in bins], color=INK, alpha=0.35)
+    accuracy.bar(left, right, color=BLUE, edgecolor="white", alpha=0.35, label="accuracy", **bars)
+    share.bar(left, count / counts.count, color=INK, edgecolor="white", alpha=0.35, **bars)
     accuracy.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1.2)
     accuracy.set(xlim=(0, 1), ylim=(0, 1.01), ylabel="accuracy")
     accuracy.set_title(f"ECE {counts.ece:.3f}", fontsize="medium")
@@ -67,19 +67,3 @@ def _confidence_figure(counts: Reliability) -> "Figure":
     tidy(share)
     figure.legend(loc="outside lower center", frameon=False, fontsize="small")
     return figure
-
-
-def _drawn_bins(counts: Reliability) -> list[Bin]:
-    """Return the bins that are not empty; the bin of confidence exactly 1, which has no width, joins the one below."""
-    *others, last = (row for row in counts.rows if row["count"])
-    if last["low"] < 1:
-        return [*others, last]
-    joined = [others.pop(), last] if others and others[-1]["high"] == 1 else [last]
-    total = sum(row["count"] for row in joined)
-    means = {name: sum(row[name] * row["count"] for row in joined) / total for name in ("confidence", "accuracy")}
-    return [*others, {"low": 1 - 1 / counts.bins, "high": 1.0, "count": total, **means}]
-
-
-def _draw_bars(axes: "Axes", bins: Sequence[Bin], heights: Sequence[float], **style: Any) -> None:
-    lefts, widths = [row["low"] for row in bins], [row["high"] - row["low"] for row in bins]
-    axes.bar(lefts, heights, widths, align="edge", **{"edgecolor": "white", **style})

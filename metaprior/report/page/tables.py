@@ -1,7 +1,7 @@
 """Compute the tables of a page, and the cards of the highlighted method beside the best other one."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from metaprior.report.measures import Measure, is_known, measure
 from metaprior.text_table import Row
@@ -12,29 +12,10 @@ SUMMARY = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "nll"
 NOT_MEASURES = {"method", "lead_minutes", "lead", "shots", "steps", "tasks", "values", "count", "support", "failed"}
 
 
-class Cell(NamedTuple):
-    """A score and its interval as they are shown: a dash where a method has no such score."""
-
-    text: str
-    interval: str
-    best: bool
-
-
-class Column(NamedTuple):
-    """The scores of all methods under one heading."""
-
-    label: str
-    unit: str
-    cells: dict[str, Cell]
-
-
-class Card(NamedTuple):
-    """One main measure of the highlighted method, with lines that put it into perspective."""
-
-    label: str
-    unit: str
-    value: str
-    lines: list[str]
+Column = dict[str, Any]
+"""``label``, ``unit`` and ``cells``: by method, the shown ``text`` and ``interval``, and whether it is ``best``."""
+Card = dict[str, Any]
+"""``label``, ``unit`` and ``value`` of a measure of the highlighted method, and ``lines`` that compare it."""
 
 
 def summary_columns(rows: Sequence[Row], units: str) -> list[Column]:
@@ -85,7 +66,8 @@ def _card(of: Measure, own: Row, others: Sequence[Row], by_lead: Sequence[Row]) 
         equal = f"Equal, as far as shown, to the best other method, {name}"
         lines.append(equal if shown == text else f"{verdict} than the best other method, {name}: {shown}")
     # A percent sign belongs to the number; longer units would crowd it and stand behind the label.
-    return Card(of.label, *(("", f"{text} %") if of.percent else (of.unit, text)), lines)
+    unit, text = ("", f"{text} %") if of.percent else (of.unit, text)
+    return {"label": of.label, "unit": unit, "value": text, "lines": lines}
 
 
 def _measures(rows: Sequence[Row], units: str) -> list[Measure]:
@@ -103,5 +85,6 @@ def _column(label: str, unit: str, of: Measure, rows: Mapping[str, Row], digits:
     cells = {}
     for method, value in values.items():
         text = "–" if value is None else of.text(value, digits) if is_known(value) else "unknown"
-        cells[method] = Cell(text, of.interval_text(rows[method], digits), text == best)
-    return Column(label, unit, cells)
+        interval = of.interval_text(rows[method], digits)
+        cells[method] = {"text": text, "interval": interval, "best": text == best}
+    return {"label": label, "unit": unit, "cells": cells}

@@ -20,8 +20,7 @@ from tqdm import tqdm
 from metaprior.checks import check_integer
 from metaprior.noise import Noise
 from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
-from metaprior.solar.simulator.sky import Clock, clear_sky_index
-from metaprior.solar.simulator.weather import Dynamics, Innovations, State, draw
+from metaprior.solar.simulator.weather import Clock, Dynamics, Innovations, State, clear_sky_index, draw
 from metaprior.solar.sun import clear_sky, elevation
 from metaprior.solar.value_units import IRRADIANCE
 

@@ -79,12 +79,14 @@ def draw_maps(region: Region, torus: int, noise: Noise) -> Maps:
     climate = _smooth(7, torus, CLIMATE_WAVELENGTHS, noise.fork("climate"))
     terrain = _smooth(1, torus, TERRAIN_WAVELENGTHS, noise.fork("terrain"))[0]
     prevailing = torch.tensor(region.wind[::-1])[:, None, None]
+    mean, spread = ROUGHNESS
+    weights = 2.0 ** (-(mean + spread * climate[6]) * torch.arange(len(OCTAVES))[:, None, None])
     return Maps(
         wind=prevailing + region.wind_spread * climate[0:2],
         wind_season=region.wind_spread * climate[2:4],
         cloudiness=region.cloudiness + region.cloudiness_spread * climate[4],
         cloudiness_season=0.5 * region.cloudiness_spread * climate[5],
-        weights=_octave_weights(climate[6]),
+        weights=weights / weights.square().sum(0).sqrt(),
         ridge=_heights(terrain),
         valley=_heights(-terrain),
     )
@@ -95,14 +97,6 @@ def _smooth(count: int, torus: int, wavelengths: tuple[float, float], noise: Noi
     white = noise.normal(torch.empty(count, torus, torus))
     maps = filtered(white, band(torus, *wavelengths)[None])[:, 0]
     return maps / maps.std((-2, -1), keepdim=True)
-
-
-def _octave_weights(roughness: Tensor) -> Tensor:
-    """Return the octaves' weights in the texture, from the longest to the shortest."""
-    mean, spread = ROUGHNESS
-    number = torch.arange(len(OCTAVES))[:, None, None]
-    weights = 2.0 ** (-(mean + spread * roughness) * number)
-    return weights / weights.square().sum(0).sqrt()
 
 
 def _heights(terrain: Tensor) -> Tensor:

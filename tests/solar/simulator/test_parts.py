@@ -11,8 +11,17 @@ from metaprior.noise import Noise
 from metaprior.solar.simulator import Region, Simulator
 from metaprior.solar.simulator.octaves import OCTAVES, advected, band, filtered
 from metaprior.solar.simulator.region import Maps, draw_maps
-from metaprior.solar.simulator.sky import Clock, clear_sky_index, fog_depth, threshold, transmission
-from metaprior.solar.simulator.weather import Dynamics, Innovations, State, draw
+from metaprior.solar.simulator.weather import (
+    Clock,
+    Dynamics,
+    Innovations,
+    State,
+    clear_sky_index,
+    draw,
+    fog_depth,
+    threshold,
+    transmission,
+)
 
 TORUS = 64
 
