@@ -1,9 +1,13 @@
 """``metaprior train``: ``train`` and the loop over epochs; what they stand on is in the other files of this folder."""
 
+import signal
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
 
 import torch
 
@@ -13,7 +17,6 @@ from metaprior.runs.checkpoints import CheckpointName, CheckpointWriter, Positio
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import EpochLine, RunFolder
-from metaprior.runs.interrupt import Interrupt
 from metaprior.runs.opening import Say, bring_folder_to, has_work, open_run, restored_position
 from metaprior.runs.sources import LearnedRun, TaskSource
 from metaprior.runs.tensorboard import EventFiles, event_files
@@ -121,6 +124,46 @@ def record_start(request: Request, run: RunFolder, trainer: Trainer, source: Tas
         say("note: there is one process, so --shard divides nothing")
     if size > 1:
         say(f"{size} processes, {tasks} tasks a step{f': {size - tasks} have nothing to do' if size > tasks else ''}")
+
+
+class Interrupt:
+    """While it is entered, Ctrl-C makes the next ``check`` raise KeyboardInterrupt; a second Ctrl-C raises at once.
+
+    Of several processes all stop at the same ``check``, whichever of them was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.between_steps = False
+        """Whether the KeyboardInterrupt came from ``check``, so that the state is that between two steps."""
+        self._before: Any = None
+
+    def __enter__(self) -> "Interrupt":
+        if threading.current_thread() is threading.main_thread():  # Python delivers signals there alone
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if any process was interrupted. All processes call it together."""
+        if current_team().any(self.asked):
+            self.between_steps = True
+            raise KeyboardInterrupt
+
+    def poll(self) -> None:
+        """Raise KeyboardInterrupt if this process was interrupted; within ``Team.attempt``, which tells the others."""
+        if self.asked:
+            self.between_steps = True
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
 
 
 @dataclass

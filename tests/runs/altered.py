@@ -9,7 +9,7 @@ from typing import Any
 
 from metaprior import cli
 from metaprior.runs import finish
-from metaprior.runs.interrupt import Interrupt
+from metaprior.runs.program import Interrupt
 from metaprior.tasks import Sinusoids, Task
 from metaprior.team import ranks
 from metaprior.training.trainer import Trainer
