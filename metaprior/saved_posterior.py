@@ -92,7 +92,7 @@ def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tens
             f"first {name!r} (saved {expected.get(name, 'absent')}, given {given.get(name, 'absent')})"
         )
     if any(tensors[name].shape != start.mu.shape for name in ("mu", "rho")):
-        raise CheckpointError(f"mu and rho have to be vectors of length {len(start.mu)}")
+        raise CheckpointError(f"mu and rho must be vectors of length {len(start.mu)}")
     if tensors["mu"].dtype != network.dtype:
         raise CheckpointError(f"it was saved from a {tensors['mu'].dtype} network, but the module is {network.dtype}")
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from metaprior.checks import check_integer
+
 BLOCKS = 4
 GROUPS = 8
 
@@ -33,19 +35,12 @@ class Conv4(nn.Sequential):
 
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 5, width: int = 64) -> None:
         for name, value in (("channels", channels), ("classes", classes), ("width", width)):
-            if value < 1:
-                raise ValueError(f"{name} has to be at least 1, got {value}")
-        if size < 2**BLOCKS:
-            raise ValueError(f"size has to be at least {2**BLOCKS}: {BLOCKS} blocks halve the image, got {size}")
+            check_integer(name, value, 1)
+        check_integer("size", size, 2**BLOCKS)  # every block halves the image
         stages: list[tuple[str, nn.Module]] = [
             (f"block{number}", PoolingBlock(channels if number == 1 else width, width))
             for number in range(1, BLOCKS + 1)
         ]
         features = width * (size // 2**BLOCKS) ** 2
         super().__init__(OrderedDict([*stages, ("flatten", nn.Flatten()), ("head", nn.Linear(features, classes))]))
-        self.config: dict[str, Any] = {
-            "channels": int(channels),
-            "size": int(size),
-            "classes": int(classes),
-            "width": int(width),
-        }
+        self.config: dict[str, Any] = {"channels": channels, "size": size, "classes": classes, "width": width}

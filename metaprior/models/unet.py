@@ -1,8 +1,8 @@
 r"""U-Net that forecasts frames from frames (Ronneberger et al. 2015), with GroupNorm.
 
-It is a chain of stages. What passes from stage to stage is a tuple ``(x, *skips)``: the current features, and those
-that decoders further down will use, the next one first. The last entry is the last input frame, to which the network's
-output is added: a network that says nothing forecasts persistence.
+It is a chain of stages. A tuple ``(x, *skips)`` passes from stage to stage: the current features, and those that later
+decoders will use, the next one first. The last entry is the last input frame, to which the network's output is added:
+an output of zero is the persistence forecast.
 """
 
 from collections import OrderedDict
@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from metaprior.checks import check_integer
 
 WIDEST = 8
 """Channels double from one resolution to the next, up to this multiple of the width."""
@@ -22,7 +24,7 @@ Features = tuple[Tensor, ...]
 
 
 def _groups(channels: int) -> int:
-    """Groups of eight channels, as far as they divide evenly."""
+    """Return the number of groups: of eight channels each, as far as they divide evenly."""
     return max(count for count in range(1, channels // 8 + 2) if channels % count == 0)
 
 
@@ -56,7 +58,7 @@ class Stem(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Half the resolution; what came in is kept as a skip."""
+    """A block at half the resolution; the input is kept as a skip."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -69,7 +71,7 @@ class Encoder(nn.Module):
 
 
 class Merge(nn.Module):
-    """The resolution of the next skip, and what it knows. A stage without parameters, so that it belongs to a trunk."""
+    """Enlargement to the next skip, and concatenation. A stage without parameters can belong to a trunk."""
 
     def forward(self, features: Features) -> Features:
         """(x, skip, *skips) -> (larger x, *skips); any frame size, because x is enlarged to the skip's own."""
@@ -79,7 +81,7 @@ class Merge(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What two resolutions say together."""
+    """A block over the features of two resolutions."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -92,7 +94,7 @@ class Decoder(nn.Module):
 
 
 class Change(nn.Module):
-    """The last frame plus the change that a 1x1 convolution reads off the features; and how sure it is, if asked."""
+    """The last frame plus a change, a 1x1 convolution of the features; with ``scales`` also raw scales."""
 
     def __init__(self, inputs: int, target_len: int, *, scales: bool) -> None:
         super().__init__()
@@ -117,7 +119,7 @@ class UNet(nn.Sequential):
     four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``merge1``,
     ``decoder1``.. (the last is at full resolution), ``output``.
 
-    ``known``: input channels behind the frames, for what is known about the target times. ``scales``: as many outputs
+    ``known``: input channels behind the frames, for known facts about the target times. ``scales``: as many outputs
     again, the raw scales of ``HeteroscedasticGaussian``.
     """
 
@@ -132,10 +134,8 @@ class UNet(nn.Sequential):
     ) -> None:
         sizes = {"input_len": input_len, "target_len": target_len, "width": width, "levels": levels}
         for name, value in sizes.items():
-            if value < 1:
-                raise ValueError(f"{name} has to be at least 1, got {value}")
-        if known < 0:
-            raise ValueError(f"known has to be at least 0, got {known}")
+            check_integer(name, value, 1)
+        check_integer("known", known, 0)
         channels = [width * min(2**level, WIDEST) for level in range(levels)]
         channels.append(channels[-1])
         stages: list[tuple[str, nn.Module]] = [("stem", Stem(input_len, target_len, width, known))]
@@ -148,12 +148,11 @@ class UNet(nn.Sequential):
             stages.append((f"decoder{number}", Decoder(x + channels[level], outputs)))
             x = outputs
         super().__init__(OrderedDict([*stages, ("output", Change(x, target_len, scales=scales))]))
-        self.config: dict[str, Any] = {**{name: int(value) for name, value in sizes.items()}, "known": int(known)}
-        self.config["scales"] = bool(scales)
+        self.config: dict[str, Any] = {**sizes, "known": known, "scales": bool(scales)}
 
 
 class BayesianUNet(UNet):
-    r"""A ``UNet`` and the choice of which of its parameters are random: "Bayesian" is no kind of layer.
+    r"""A ``UNet`` and the choice of its random parameters: "Bayesian" is not a kind of layer.
 
     ``random`` is a regular expression for whole parameter names, or one of ``PRESETS``, from "all" (every weight a
     distribution) to "output" (the last 1x1 convolution); docs/solar/ has a table that compares them. The attribute

@@ -64,7 +64,8 @@ def made(name: str, **settings: Any) -> Method:
     return METHODS[name](module, likelihood, **settings)  # type: ignore[call-arg]
 
 
-def fitted(name: str, data: Data = Data(), **settings: Any) -> Any:  # noqa: B008 (frozen)
+def fitted(name: str, data: Data | None = None, **settings: Any) -> Any:
+    data = data or Data()
     method: Any = made(name, **settings)
     return method.fit(*arguments(method, data), **FAST[name], progress=False)
 

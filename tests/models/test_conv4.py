@@ -57,10 +57,10 @@ def test_description_rebuilds_the_same_structure() -> None:
 
 @pytest.mark.parametrize("name", ["channels", "classes", "width"])
 def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
         Conv4(**{name: 0})
 
 
 def test_images_that_cannot_be_halved_four_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="size has to be at least 16: 4 blocks halve the image, got 15"):
+    with pytest.raises(ValueError, match="size must be an integer of at least 16, got 15"):
         Conv4(size=15)

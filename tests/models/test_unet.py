@@ -72,7 +72,7 @@ def test_stages_and_their_channels() -> None:
 
 @pytest.mark.parametrize("name", ["input_len", "target_len", "width", "levels"])
 def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
         UNet(**{name: 0})
 
 
@@ -120,7 +120,7 @@ def test_scales_are_as_many_outputs_again_and_start_nearly_the_same_everywhere()
 
 
 def test_fewer_known_channels_than_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="known has to be at least 0, got -1"):
+    with pytest.raises(ValueError, match="known must be an integer of at least 0, got -1"):
         UNet(known=-1)
 
 
