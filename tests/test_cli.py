@@ -19,7 +19,7 @@ CONFIGS = Path(metaprior.__file__).parent / "configs"
 def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     runner = CliRunner()
     text = runner.invoke(cli.app, ["--help"]).output
-    commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
+    commands = re.findall(r"^  (\w+) ", text.split("Commands:")[1], re.MULTILINE)
     assert commands == COMMANDS
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
 

@@ -11,7 +11,8 @@ import typer
 from metaprior.team.launch import leave
 from metaprior.team.team import LATER, OtherRankFailed, RankLost
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+# Plain help, because rich keeps the line breaks of docstrings and takes time to import.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False, rich_markup_mode=None)
 
 EXTRAS = {
     "report": ("matplotlib",),

@@ -25,7 +25,9 @@ def init(
     name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write (default: NAME.toml).")] = None,
 ) -> None:
-    """Write one of the package's configurations to a file, to be changed and trained with.
+    """Write a configuration of the package to a file.
+
+    Change it to your needs, then train with it.
 
     Example: metaprior init sinusoid
     """
@@ -138,9 +140,10 @@ def evaluate(
         Path | None, typer.Option("--json", help="Write rows, and every task's own scores, to this file.")
     ] = None,
 ) -> None:
-    """Score a learned prior on tasks that neither training nor validation has seen: by shots and by steps.
+    """Score a learned prior on unseen tasks.
 
-    What is not given is as the run's configuration has it.
+    By shots and by steps, on tasks that neither training nor validation has seen. What is not given is as the run's
+    configuration has it.
 
     Example: metaprior evaluate runs/sinusoid --shots 0,1,5 --steps 1,5,10 --tasks 200 --json evaluation.json
 
@@ -183,9 +186,10 @@ def plan(
     ] = None,
     changes: Changes = None,
 ) -> None:
-    """Predict what will fit, before it runs: the peak memory of a meta-step, for every exact way to compute it.
+    """Predict the memory of a training before it runs.
 
-    Takes a few seconds: a large network runs on tensors that have shapes and no numbers, so nothing is computed.
+    Prints the peak of a meta-step for every exact way to compute it. Takes a few seconds: a large network runs on
+    tensors that have shapes and no numbers, so nothing is computed.
 
     Example: metaprior plan drifting_blobs --memory 4GiB --set model.width=64 --set tasks.size=256
     """

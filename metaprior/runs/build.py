@@ -34,7 +34,7 @@ def network_of(config: Config) -> nn.Module:
 def _load_weights(module: nn.Module, path: Path) -> None:
     def refuse(why: object) -> NoReturn:
         raise ValueError(
-            f"warm_start.weights: {path} {why}. It has to be a safetensors file with the network's state dict, as "
+            f"warm_start.weights: {path} {why}. It must be a safetensors file with the network's state dict, as "
             "safetensors.torch.save_file(network.state_dict(), path) writes it"
         )
 

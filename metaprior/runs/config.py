@@ -50,7 +50,7 @@ class Meta(MetaTraining):
         super().__post_init__()
         check_integer("outer_samples", self.outer_samples, 1)
         if not 0 <= self.relative_sigma < float("inf"):
-            raise ValueError(f"relative_sigma has to be at least 0, got {self.relative_sigma}")
+            raise ValueError(f"relative_sigma must be at least 0, got {self.relative_sigma}")
 
 
 @dataclass(frozen=True)

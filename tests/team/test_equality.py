@@ -1,4 +1,4 @@
-"""Several processes learn what one does: to rounding, and all of them the same to the last bit."""
+"""Several processes learn what one does: to rounding, and all of them bitwise the same."""
 
 import json
 from pathlib import Path

@@ -17,7 +17,9 @@ def simulate(
     start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write simulated irradiance maps of an invented region: drifting clouds, mountain clouds, morning fog, seasons.
+    """Simulate irradiance maps of an invented region.
+
+    They have drifting clouds, mountain clouds, morning fog and seasons.
 
     NetCDF and Zarr files have coordinates; a folder of npy files has none.
 
@@ -61,7 +63,9 @@ def predict(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Forecast the next frames: adapt the run's prior to the latest windows of a place, then predict.
+    """Forecast the next frames of a place.
+
+    Adapts the run's prior to the latest windows of the place, then predicts.
 
     The prior adapts to the most recent windows in daylight that were over when the forecast is issued, as many as the
     run's k_shot. The file has mean, std (and its parts), quantiles, valid and lead times, in the units of the frames.
@@ -89,7 +93,9 @@ def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
     out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
 ) -> None:
-    """Write a page about a run: summary, scores beside persistence, reliability, learning curve, maps to explore.
+    """Write a page about a run on frames.
+
+    It has a summary, scores beside persistence, reliability, the learning curve and maps to explore.
 
     The page is one file that needs no network access and no other file.
 
