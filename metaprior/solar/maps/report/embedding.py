@@ -83,7 +83,9 @@ def embedded(example: ExampleForecast) -> dict[str, Any]:
     example = example.north_up()
     samples = [] if example.samples is None else [*example.samples]
     values, spread = Scale.of(*_values(example), *samples), Scale.of(example.std, np.zeros(1))
+    places = {"latitude": example.latitude, "longitude": example.longitude}
     return {
+        **{name: None if axis is None else axis.astype(float).round(6).tolist() for name, axis in places.items()},
         "name": example.name,
         "issued": example.time_text(0),
         "leads": example.lead_minutes,
@@ -91,8 +93,6 @@ def embedded(example: ExampleForecast) -> dict[str, Any]:
         "height": example.target.shape[1],
         "width": example.target.shape[2],
         "units": example.units,
-        "latitude": _degrees(example.latitude),
-        "longitude": _degrees(example.longitude),
         "scales": {"value": values._asdict(), "std": spread._asdict()},
         "limits": limits_of(example),
         "target": values.encode(example.target),
@@ -105,7 +105,3 @@ def embedded(example: ExampleForecast) -> dict[str, Any]:
 
 def _values(example: ExampleForecast) -> list[Array]:
     return [example.target, example.mean, *([] if example.inputs is None else example.inputs[-1:])]
-
-
-def _degrees(coordinate: Array | None) -> list[float] | None:
-    return None if coordinate is None else [round(float(value), 6) for value in coordinate]
