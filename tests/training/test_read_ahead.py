@@ -10,7 +10,7 @@ PATIENCE = 20.0
 
 
 class Disk:
-    """Reading, of which everything is known: what, in which thread, in which order."""
+    """A reader that records what was read, in which thread and in which order."""
 
     def __init__(self, what: Callable[[int], str] = str) -> None:
         self.what = what
@@ -37,7 +37,7 @@ def always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("always_worth_it")
-def test_the_next_thing_is_read_in_another_thread_and_each_once() -> None:
+def test_the_next_item_is_read_in_another_thread_and_each_once() -> None:
     disk = Disk()
     read = ReadAhead(disk)
     assert [read(number, number + 1 if number < 4 else None) for number in range(5)] == list("01234")
@@ -46,21 +46,13 @@ def test_the_next_thing_is_read_in_another_thread_and_each_once() -> None:
 
 
 @pytest.mark.usefixtures("always_worth_it")
-def test_it_is_under_way_before_it_is_asked_for() -> None:
+def test_the_next_item_is_read_before_it_is_needed_and_nothing_after_the_last() -> None:
     disk = Disk()
     read = ReadAhead(disk)
     read(0, 1)
     disk.wait_for(2)
     assert disk.read == [0, 1]
-
-
-@pytest.mark.usefixtures("always_worth_it")
-def test_after_the_last_nothing_is_read() -> None:
-    disk = Disk()
-    read = ReadAhead(disk)
-    read(0, 1)
     read(1, None)
-    disk.wait_for(2)
     assert disk.read == [0, 1]
     assert read._coming is None
 
@@ -103,7 +95,7 @@ def test_a_wrong_guess_is_forgotten() -> None:
 
 
 @pytest.mark.usefixtures("always_worth_it")
-def test_an_error_comes_up_when_its_thing_is_wanted_and_not_before() -> None:
+def test_an_error_is_raised_when_its_item_is_needed_and_only_then() -> None:
     def damaged(wanted: int) -> str:
         if wanted == 2:
             raise OSError("damaged")
@@ -111,24 +103,12 @@ def test_an_error_comes_up_when_its_thing_is_wanted_and_not_before() -> None:
 
     disk = Disk(damaged)
     read = ReadAhead(disk)
-    assert read(0, 1) == "0"
     assert read(1, 2) == "1"
-    disk.wait_for(3)
+    disk.wait_for(2)
     with pytest.raises(OSError, match="damaged"):
         read(2, 3)
-    assert read(3, None) == "3", "what comes after it can be read"
-
-
-@pytest.mark.usefixtures("always_worth_it")
-def test_an_error_of_what_is_not_wanted_any_more_is_nobodys() -> None:
-    def damaged(wanted: int) -> str:
-        if wanted == 1:
-            raise OSError("damaged")
-        return str(wanted)
-
-    read = ReadAhead(Disk(damaged))
-    read(0, 1)
-    assert read(5, None) == "5"
+    assert read(3, 2) == "3"
+    assert read(5, None) == "5", "the error of an item that is not needed any more is not raised"
 
 
 @pytest.mark.usefixtures("always_worth_it")
