@@ -16,6 +16,7 @@ FLOORS = [
         "noise",
         "checks",
         "checkpoint",
+        "files",
         "history",
         "objectives",
         "scaling",

@@ -10,19 +10,20 @@ from scoringrules import crps_ensemble  # type: ignore[import-untyped]
 import metaprior as mp
 from benchmarks.common.budget import fit_within, meta_train_within
 from benchmarks.solar.archives import Archive
+from benchmarks.solar.optical_flow import optical_flow
 from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
 from benchmarks.solar.settings import PRESET, Settings
 from metaprior import scores
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps.baselines import optical_flow
 from metaprior.solar.maps.comparison import (
+    PERSISTENCE,
+    SMART_PERSISTENCE,
     Forecaster,
     PointForecaster,
     of_learner,
     reference,
     score,
 )
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores

@@ -16,8 +16,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.network import evaluation_mode
-from metaprior.solar.maps.comparison import Forecaster
-from metaprior.solar.maps.context import gaussian
+from metaprior.solar.maps.comparison import Forecaster, gaussian
 from metaprior.tasks.task import Examples, Task
 
 

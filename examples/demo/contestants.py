@@ -12,8 +12,15 @@ import metaprior as mp
 from benchmarks.common.budget import Fitted, fit_within, meta_train_within
 from benchmarks.solar.plain_network import PlainNetwork, Tuning, of_networks, plain_network
 from examples.demo.world import Settings, World, simulated_world
-from metaprior.solar.maps.comparison import Forecaster, of_learner, reference, score, with_shots
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
+from metaprior.solar.maps.comparison import (
+    PERSISTENCE,
+    SMART_PERSISTENCE,
+    Forecaster,
+    of_learner,
+    reference,
+    score,
+    with_shots,
+)
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 Scores = dict[str, LeadTimeScores]

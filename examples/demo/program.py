@@ -18,8 +18,7 @@ from examples.demo.contestants import Rival, adapted_prior, score_prior, train, 
 from examples.demo.world import Settings, World, simulated_world
 from metaprior.report.page.content import PageContent
 from metaprior.report.page.writing import write_page
-from metaprior.solar.maps.comparison import Forecaster
-from metaprior.solar.maps.context import context_of
+from metaprior.solar.maps.comparison import Forecaster, context_of
 from metaprior.solar.maps.forecast_file import write_forecast
 from metaprior.solar.maps.report.content import page_content
 from metaprior.solar.maps.report.example import ExampleForecast, example_forecast

@@ -1,11 +1,10 @@
 """The end of a run, and ``metaprior evaluate``: how good the learned prior is on tasks that nothing has seen yet."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from metaprior import checkpoint
 from metaprior.evaluation import Evaluation
+from metaprior.files import written_when_complete
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder
@@ -140,18 +139,13 @@ def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     if not has_matplotlib():
         say("note: no pictures, which need matplotlib. Try: pip install 'metaprior[report]'")
         return []
+    drawn: dict[str, Callable[[Path], None]]
     drawn = {"learning_curve": lambda path: learning_curve(path, found, title=f"{run.path.name}: unseen tasks")}
     if found.reliability:
         cell, counts = list(found.reliability.items())[-1]
         title = f"{run.path.name}: {cell}"
         drawn["reliability"] = lambda path: reliability_diagram(path, counts, title=title)
-    return [write_whole(run.path / f"{name}.png", picture) for name, picture in drawn.items()]
-
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
-    """Let ``write`` make a file elsewhere, then move it to its place: half a file never stands in the folder."""
-    with tempfile.TemporaryDirectory() as elsewhere:
-        written = Path(elsewhere) / path.name
-        write(written)
-        checkpoint.write_file(path, written.read_bytes())
-    return path
+    for name, picture in drawn.items():
+        with written_when_complete(run.path / f"{name}.png") as temporary:
+            picture(temporary)
+    return [run.path / f"{name}.png" for name in drawn]

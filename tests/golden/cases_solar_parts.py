@@ -96,8 +96,8 @@ def compared(folder: Path) -> Entries:
     for measure in ("crps", "rmse"):
         ratio = compare(scores["network"], scores["learner"], measure)
         found |= {f"network beside learner/{measure}/{key}": value for key, value in ratio.items()}
-    (first, *_) = comparison.cases(dataset, 1, progress=False)
-    point, targets = first.context.references["persistence"], first.context.targets
+    context = comparison.context_of(dataset.reader, dataset.windows(0).query)
+    point, targets = context.references["persistence"], context.targets
     return found | forecast_entries(with_noise(point, error_scale(point, targets)), targets, "persistence with noise")
 
 

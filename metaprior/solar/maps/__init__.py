@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaprior.solar.maps.archives.bad_frames import BadFramesSkipped, GapsInTime
     from metaprior.solar.maps.archives.frames import open_frames
-    from metaprior.solar.maps.baselines import error_scale, optical_flow, persistence, smart_persistence, with_noise
-    from metaprior.solar.maps.comparison import of_learner, reference, score, with_shots
-    from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, context_of
+    from metaprior.solar.maps.baselines import error_scale, persistence, smart_persistence, with_noise
+    from metaprior.solar.maps.comparison import (
+        PERSISTENCE,
+        SMART_PERSISTENCE,
+        context_of,
+        of_learner,
+        reference,
+        score,
+        with_shots,
+    )
     from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
     from metaprior.solar.maps.days import Days, all_days, split_days
     from metaprior.solar.maps.forecast_file import read_forecast, write_forecast
@@ -23,9 +30,8 @@ if TYPE_CHECKING:
 MODULES = {
     "archives.bad_frames": ("BadFramesSkipped", "GapsInTime"),
     "archives.frames": ("open_frames",),
-    "baselines": ("error_scale", "optical_flow", "persistence", "smart_persistence", "with_noise"),
-    "comparison": ("of_learner", "reference", "score", "with_shots"),
-    "context": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of"),
+    "baselines": ("error_scale", "persistence", "smart_persistence", "with_noise"),
+    "comparison": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of", "of_learner", "reference", "score", "with_shots"),
     "dataset": ("MetaSolarPredictionDataset",),
     "days": ("Days", "all_days", "split_days"),
     "forecast_file": ("read_forecast", "write_forecast"),
@@ -50,7 +56,6 @@ __all__ = [
     "error_scale",
     "of_learner",
     "open_frames",
-    "optical_flow",
     "persistence",
     "read_forecast",
     "reference",

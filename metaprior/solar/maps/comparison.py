@@ -1,46 +1,89 @@
 """Forecasts of the same tasks by several methods, scored side by side in the units of the frames."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
-from tqdm import tqdm
 
-from metaprior.evaluation import finite_forecast
+from metaprior.evaluation import finite_forecast, map_tasks
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.posterior import Posterior
-from metaprior.solar.maps.context import Context, context_of, gaussian
+from metaprior.solar import sun
+from metaprior.solar.maps import baselines
+from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.units import has_coordinates
+from metaprior.solar.maps.windows import Window, WindowReader
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
+
+PERSISTENCE, SMART_PERSISTENCE = "persistence", "smart_persistence"
+
+
+class Context(NamedTuple):
+    """A task's query windows in the units of the frames: N windows, L lead times, patches of H x W pixels."""
+
+    windows: tuple[Window, ...]
+    issued: Times
+    """Times of the last input frames, (N,)."""
+    inputs: Tensor
+    """Input frames, (N, I, H, W)."""
+    targets: Tensor
+    """Target frames, (N, L, H, W)."""
+    loc: Tensor
+    scale: Tensor
+    """``value = loc + scale * network number``, to broadcast against the targets."""
+    daylight: Tensor
+    """Which target pixels are in daylight, (N, L, H, W), bool."""
+    references: dict[str, Tensor]
+    """Point forecasts that skill is measured against, (N, L, H, W)."""
+
+    def decoded(self, forecast: GaussianForecast) -> GaussianForecast:
+        """Return the network's forecast in the units of the frames."""
+        return forecast.rescaled(self.loc, self.scale)
+
+
+def context_of(reader: WindowReader, windows: tuple[Window, ...]) -> Context:
+    """Read these windows, and return them with their decoding, daylight and references."""
+    values = torch.from_numpy(np.stack([reader.read(window) for window in windows]))
+    inputs, targets = values[:, : reader.input_len], values[:, reader.input_len :]
+    loc, scale = (torch.stack(part) for part in zip(*map(reader.decoding, windows), strict=True))
+    night = [sun.is_night(reader.block(window)[reader.input_len :]) for window in windows]
+    return Context(
+        windows,
+        np.array([reader.issued(window) for window in windows]),
+        inputs,
+        targets,
+        loc,
+        scale,
+        torch.from_numpy(~np.stack(night)),
+        references_of(reader, windows, inputs),
+    )
+
+
+def references_of(reader: WindowReader, windows: tuple[Window, ...], inputs: Tensor) -> dict[str, Tensor]:
+    """Return persistence and, where coordinates are known, smart persistence."""
+    references = {PERSISTENCE: baselines.persistence(inputs, reader.target_len)}
+    if has_coordinates(reader.frames):
+        clear = torch.stack([_clear_sky(reader, window) for window in windows])
+        references[SMART_PERSISTENCE] = baselines.smart_persistence(inputs, clear[:, 0], clear[:, 1:])
+    return references
+
+
+def _clear_sky(reader: WindowReader, window: Window) -> Tensor:
+    """Return clear-sky irradiance at the last input frame and at the targets, (1 + L, H, W)."""
+    times, place = reader.times(window)[reader.input_len - 1 :], reader.place(window)
+    assert place is not None
+    return torch.tensor(sun.clear_sky(times, *place), dtype=torch.float32)
+
 
 Forecaster = Callable[[Task, int], GaussianForecast]
 """(task, its index) -> forecast of its query windows, in the network's units."""
 PointForecaster = Callable[[Context], Tensor]
 """Query windows in the units of the frames -> frames (N, L, H, W)."""
-
-
-class Case(NamedTuple):
-    """A task to forecast, with its number and its query windows in the units of the frames."""
-
-    number: int
-    task: Task
-    context: Context
-
-
-def cases(
-    dataset: MetaSolarPredictionDataset, count: int, *, progress: bool, label: str = "forecasts"
-) -> Iterator[Case]:
-    """Iterate over the first ``count`` tasks."""
-    for index in tqdm(range(count), desc=label, unit="task", disable=not progress, delay=1):
-        yield case_of(dataset, index)
-
-
-def case_of(dataset: MetaSolarPredictionDataset, index: int) -> Case:
-    """Return the task with this index and its query windows."""
-    return Case(index, dataset[index], context_of(dataset.reader, dataset.windows(index).query))
 
 
 def empty_scores(dataset: MetaSolarPredictionDataset) -> LeadTimeScores:
@@ -56,31 +99,51 @@ def score(
     methods: Mapping[str, Forecaster],
     points: Mapping[str, PointForecaster] | None = None,
     *,
+    failures: list[str] | None = None,
+    poll: Callable[[], None] = lambda: None,
     progress: bool = True,
-    label: str = "forecasts",
 ) -> dict[str, LeadTimeScores]:
-    """Score methods and point forecasts on the first ``count`` tasks, and return the scores by name."""
+    """Score methods and point forecasts on the first ``count`` tasks, and return the scores by name.
+
+    The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
+
+    Args:
+        dataset: The tasks.
+        count: How many of them.
+        methods: Forecasters by name.
+        points: Point forecasters by name.
+        failures: A list to which a line is appended for each task that is left out of all scores because a forecast
+            was not finite; without it such a task raises FloatingPointError.
+        poll: Called before every task; may raise KeyboardInterrupt.
+        progress: Whether to show a progress bar.
+    """
     points = points or {}
-    scores = {name: empty_scores(dataset) for name in (*points, *methods)}
-    for case in cases(dataset, count, progress=progress, label=label):
-        add_case(scores, case, methods, points)
-    return scores
 
+    def scored(index: int) -> dict[str, LeadTimeScores] | str:
+        poll()
+        task, context = dataset[index], context_of(dataset.reader, dataset.windows(index).query)
+        scores = {name: empty_scores(dataset) for name in (*points, *methods)}
+        try:
+            forecasts: dict[str, GaussianForecast | Tensor] = {name: point(context) for name, point in points.items()}
+            forecasts |= {name: context.decoded(method(task, index)) for name, method in methods.items()}
+            for name, forecast in forecasts.items():
+                scores[name].add(
+                    forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
+                )
+        except FloatingPointError as error:
+            if failures is None:
+                raise
+            return f"{task.name}: {error}"
+        return scores
 
-def add_case(
-    scores: Mapping[str, LeadTimeScores],
-    case: Case,
-    methods: Mapping[str, Forecaster],
-    points: Mapping[str, PointForecaster],
-) -> None:
-    """Add the forecasts of one task to the scores: of all methods, or, if one of them raises, of none."""
-    number, task, context = case
-    forecasts: dict[str, GaussianForecast | Tensor] = {name: point(context) for name, point in points.items()}
-    forecasts |= {name: context.decoded(method(task, number)) for name, method in methods.items()}
-    for name, forecast in forecasts.items():
-        scores[name].add(
-            forecast, context.targets, task=task.name, references=context.references, daylight=context.daylight
-        )
+    total = {name: empty_scores(dataset) for name in (*points, *methods)}
+    for result in map_tasks(scored, count, label="scores", progress=progress):
+        if isinstance(result, dict):
+            for name, scores in result.items():
+                total[name].merge(scores)
+        elif failures is not None:
+            failures.append(result)
+    return total
 
 
 def reference(name: str) -> PointForecaster:
@@ -119,3 +182,13 @@ def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed:
 def with_shots(forecaster: Forecaster, shots: int) -> Forecaster:
     """Return a forecaster that sees only the first ``shots`` windows of the support set."""
     return lambda task, index: forecaster(task._replace(support=task.support.first(shots)), index)
+
+
+def gaussian(forecast: object) -> GaussianForecast:
+    """Return the forecast if it is Gaussian; raises TypeError otherwise."""
+    if not isinstance(forecast, GaussianForecast):
+        raise TypeError(
+            "maps need a Gaussian likelihood (Gaussian, HeteroscedasticGaussian or CRPSGaussian), got a "
+            f"{type(forecast).__name__}"
+        )
+    return forecast

@@ -16,16 +16,17 @@ from metaprior.checks import check_counts
 from metaprior.noise import task_generator
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Values
-from metaprior.solar.maps.daylight import MIN_ELEVATION, UnusableWindow, read_in_daylight
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days
 from metaprior.solar.maps.units import ScaledValues, Units, has_coordinates
-from metaprior.solar.maps.windows import Window, WindowReader
+from metaprior.solar.maps.windows import MIN_ELEVATION, UnusableWindow, Window, WindowReader
 from metaprior.tasks.task import Examples, Task, check_index
 
 By = Literal["time", "place", "period", "place+period"]
 
 ATTEMPTS = 100
 """Places and periods that are tried for a task before an error is raised."""
+WindowValues = tuple[Window, Values]
+"""A window and the values that were read from it."""
 EARLIEST_CUT, LATEST_CUT = 0.25, 0.75
 """Limits of the share of a task's windows that come before its query set."""
 
@@ -35,13 +36,6 @@ class Windows(NamedTuple):
 
     support: tuple[Window, ...]
     query: tuple[Window, ...]
-
-
-class WindowValues(NamedTuple):
-    """A window and the values that were read from it."""
-
-    window: Window
-    values: Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,21 +119,20 @@ class MetaSolarPredictionDataset:
         """Return the task with this index."""
         drawn = self._draw(index)
         support, query = (self._examples(part) for part in (drawn[: self.k_shot], drawn[self.k_shot :]))
-        return Task(support, query, self._name(index, drawn[0].window))
+        (start, y, x), _ = drawn[0]
+        where = f" at row {y}, column {x}" if "place" in self.by else ""
+        return Task(
+            support, query, f"task {index}{where} from {self.reader.archive_times[start].astype('datetime64[D]')}"
+        )
 
     def windows(self, index: int) -> Windows:
         """Return the windows of the examples of the task with this index."""
-        windows = tuple(one.window for one in self._draw(index))
+        windows = tuple(window for window, _ in self._draw(index))
         return Windows(windows[: self.k_shot], windows[self.k_shot :])
 
     def _examples(self, drawn: list[WindowValues]) -> Examples:
         x, y = zip(*(self.reader.example(*one) for one in drawn), strict=True)
         return Examples(torch.stack(x), torch.stack(y))
-
-    def _name(self, index: int, first: Window) -> str:
-        day = self.reader.archive_times[first.start].astype("datetime64[D]")
-        where = f" at row {first.y}, column {first.x}" if "place" in self.by else ""
-        return f"task {index}{where} from {day}"
 
     def _draw(self, index: int) -> list[WindowValues]:
         """Draw support windows, then query windows, of the first random place and period that have enough."""
@@ -214,7 +207,7 @@ class MetaSolarPredictionDataset:
         for number in torch.randperm(len(starts), generator=generator).tolist():
             window = Window(int(starts[number]), *(place or self._random_place(generator)))
             try:
-                drawn.append(WindowValues(window, read_in_daylight(self.reader, window, self.min_elevation)))
+                drawn.append((window, self.reader.read_in_daylight(window, self.min_elevation)))
             except UnusableWindow:
                 continue
             if len(drawn) == count:

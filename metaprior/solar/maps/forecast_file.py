@@ -20,8 +20,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import mixture
+from metaprior.files import written_when_complete
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.files import written_when_complete
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.archives.frame_times import cadence_of
 
@@ -67,13 +67,34 @@ def write_forecast(
     path = Path(path)
     check_forecast_path(path, overwrite=overwrite)
     _check(forecast, np.asarray(issued), like, quantiles, observed)
-    maps = _maps(forecast, quantiles, progress)
+    maps: dict[str, Tensor] = {name: getattr(forecast, name) for name in ("mean", "std", "epistemic", "aleatoric")}
+    maps["quantiles"] = _quantiles(forecast, quantiles, progress)
     if observed is not None:
-        maps["observed"] = torch.as_tensor(observed).numpy(force=True)
+        maps["observed"] = torch.as_tensor(observed)
     axes = _axes(np.asarray(issued), forecast.means.shape[2], cadence, like, quantiles)
-    variables = {name: _variable(name, values, like) for name, values in maps.items()}
-    dataset = xr.Dataset(variables, axes, {**_about(like), **(attrs or {}), "Conventions": CONVENTIONS})
-    _put(_with_geographic_dims(dataset), path)
+    variables = {
+        name: xr.Variable(
+            ("quantile", *AXES) if name == "quantiles" else AXES,
+            values.numpy(force=True).astype(np.float32),
+            _described(name, like),
+        )
+        for name, values in maps.items()
+    }
+    program = f"metaprior {version('metaprior')}"
+    about = {
+        "title": f"Forecast of {like.attrs.get('long_name', like.name or 'frames')}",
+        "source": f"{program}, forecast of a Bayesian neural network",  # no local path
+        "history": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {program}: written",
+    }
+    dataset = xr.Dataset(variables, axes, {**about, **(attrs or {}), "Conventions": CONVENTIONS})
+    if {"latitude", "longitude"} <= set(dataset.coords):  # coordinates of CF have the name of their dimension
+        dataset = dataset.drop_vars(("y", "x"), errors="ignore").swap_dims(y="latitude", x="longitude")
+    with written_when_complete(path) as temporary:
+        if path.suffix == ".nc":
+            packed = dict.fromkeys(dataset.data_vars, COMPRESSED)
+            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=packed)
+        else:
+            dataset.to_zarr(temporary, mode="w-", consolidated=False)
 
 
 def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -81,10 +102,11 @@ def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a forecast is a .nc file or a .zarr folder")
-    options: dict[str, Any] = {"consolidated": False} if path.suffix == ".zarr" else {}
-    engine = "zarr" if path.suffix == ".zarr" else "netcdf4"
+    kind: dict[str, Any] = (
+        {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {"engine": "netcdf4"}
+    )
     try:
-        dataset = xr.open_dataset(path, engine=engine, decode_timedelta=True, **options)
+        dataset = xr.open_dataset(path, decode_timedelta=True, **kind)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise OSError(
             f"{path}: cannot be read as a forecast ({error}); it is truncated, damaged or of another format"
@@ -93,7 +115,9 @@ def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
     if missing:
         dataset.close()
         raise ValueError(f"{path}: must be a file of write_forecast, got one without {', '.join(sorted(missing))}")
-    return _with_plain_dims(dataset)
+    if "latitude" not in dataset.dims:
+        return dataset
+    return dataset.rename_dims(latitude="y", longitude="x").reset_index(("latitude", "longitude"))
 
 
 def check_forecast_path(path: Path, *, overwrite: bool) -> None:
@@ -131,13 +155,7 @@ def _check(
         raise ValueError(f"observed must have the forecast's shape {shape}, got {tuple(observed.shape)}")
 
 
-def _maps(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> dict[str, NDArray[Any]]:
-    named = {name: getattr(forecast, name) for name in ("mean", "std", "epistemic", "aleatoric")}
-    maps: dict[str, NDArray[Any]] = {name: values.numpy(force=True) for name, values in named.items()}
-    return {**maps, "quantiles": _quantiles(forecast, levels, progress)}
-
-
-def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> NDArray[Any]:
+def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> Tensor:
     """Return the quantiles (Q, N, L, Y, X), computed a few pixels at a time."""
     means = forecast.means.detach().flatten(1)
     scales = forecast.scales.detach().expand_as(forecast.means).flatten(1)
@@ -146,12 +164,7 @@ def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bo
     for start in tqdm(starts, desc="quantiles", unit="part", disable=not progress, delay=1):
         part = slice(start, start + PIXELS_AT_ONCE)
         quantiles[:, part] = mixture.quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
-    return quantiles.reshape(len(levels), *forecast.means.shape[1:]).numpy()
-
-
-def _variable(name: str, values: NDArray[Any], like: xr.DataArray) -> xr.Variable:
-    dims = ("quantile", *AXES) if name == "quantiles" else AXES
-    return xr.Variable(dims, values.astype(np.float32), _described(name, like))
+    return quantiles.reshape(len(levels), *forecast.means.shape[1:])
 
 
 def _described(name: str, like: xr.DataArray) -> dict[str, str]:
@@ -213,36 +226,3 @@ def _places(like: xr.DataArray) -> dict[str, xr.Variable]:
             attrs = {**variable.attrs, **geographic, "axis": axis}
             coordinates[name] = xr.Variable(variable.dims, variable.values, attrs, NO_FILL)
     return coordinates
-
-
-def _about(like: xr.DataArray) -> dict[str, str]:
-    """Return title, source and history of the file; no local path."""
-    program = f"metaprior {version('metaprior')}"
-    what = like.attrs.get("long_name", like.name or "frames")
-    return {
-        "title": f"Forecast of {what}",
-        "source": f"{program}, forecast of a Bayesian neural network",
-        "history": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {program}: written",
-    }
-
-
-def _with_geographic_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Rename y and x to latitude and longitude where both are known: CF coordinates have their dimension's name."""
-    if "latitude" in dataset.coords and "longitude" in dataset.coords:
-        return dataset.drop_vars(("y", "x"), errors="ignore").swap_dims(y="latitude", x="longitude")
-    return dataset
-
-
-def _with_plain_dims(dataset: xr.Dataset) -> xr.Dataset:
-    if "latitude" not in dataset.dims:
-        return dataset
-    return dataset.rename_dims(latitude="y", longitude="x").reset_index(("latitude", "longitude"))
-
-
-def _put(dataset: xr.Dataset, path: Path) -> None:
-    with written_when_complete(path) as temporary:
-        if path.suffix == ".nc":
-            packed = dict.fromkeys(dataset.data_vars, COMPRESSED)
-            dataset.to_netcdf(temporary, engine="netcdf4", format="NETCDF4", encoding=packed)
-        else:
-            dataset.to_zarr(temporary, mode="w-", consolidated=False)

@@ -5,7 +5,6 @@ Nothing later than the issue time is used, even if the archives continue.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.maps.daylight import UnusableWindow, read_in_daylight, utc
 from metaprior.solar.maps.task_settings import least_pixels
-from metaprior.solar.maps.units import ClearSkyIndex, Place, Units, check_clear_sky, units_from_json
-from metaprior.solar.maps.windows import Window, WindowReader
+from metaprior.solar.maps.units import ClearSkyIndex, Place, check_clear_sky, units_from_json
+from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader, utc
 
 MOST_EARLIER_FRAMES = 500
 """Frames before an impossible issue time that are searched for a possible one."""
@@ -66,11 +64,6 @@ class TrainedRun:
         """The section ``[tasks]`` of the run."""
         return dict(self.config.tasks.arguments)
 
-    @cached_property
-    def units(self) -> Units:
-        """How the run's network sees values."""
-        return units_from_json(self.trained_on["units"])
-
 
 @dataclass(frozen=True)
 class ForecastInputs:
@@ -84,9 +77,13 @@ class ForecastInputs:
 
 def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool) -> ForecastInputs:
     """Open the archives and select the windows of a forecast; raises ValueError if one cannot be made."""
-    k_shot, min_elevation = run.tasks["k_shot"], run.tasks["min_elevation"]
+    k_shot, min_elevation, least = run.tasks["k_shot"], run.tasks["min_elevation"], least_pixels(run.config.model)
     reader = _reader(run, request, "inputs", request.inputs, progress)
-    _check_size(reader, run.config)
+    if min(reader.shape) < least:
+        raise ValueError(
+            f"--inputs {reader.frames.attrs['source']}: frames of {reader.shape[0]} x {reader.shape[1]} pixels are "
+            f"too small; the run's network (model.levels {run.config.model.arguments['levels']}) needs {least} or more"
+        )
     issue = issue_window(reader, min_elevation, request.at)
     support = reader  # checking all frames of an archive takes time, so the same one is opened once
     if request.support.resolve() != request.inputs.resolve():
@@ -97,7 +94,7 @@ def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool
 
 def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, progress: bool) -> WindowReader:
     """Open an archive, cut out the requested place, and return the reader of its windows."""
-    tasks, units = run.tasks, run.units
+    tasks, units = run.tasks, units_from_json(run.trained_on["units"])
     npy_folder = path.is_dir() and path.suffix != ".zarr"
     try:
         frames = open_frames(
@@ -139,15 +136,6 @@ def _patch(frames: xr.DataArray, place: tuple[int, int], size: int) -> xr.DataAr
     return frames[:, y : y + size, x : x + size]
 
 
-def _check_size(reader: WindowReader, config: Config) -> None:
-    least = least_pixels(config.model)
-    if min(reader.shape) < least:
-        raise ValueError(
-            f"--inputs {reader.frames.attrs['source']}: frames of {reader.shape[0]} x {reader.shape[1]} pixels are "
-            f"too small; the run's network (model.levels {config.model.arguments['levels']}) needs {least} or more"
-        )
-
-
 def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
     one, other = (reader.place(Window(0, 0, 0)) or () for reader in (support, inputs))
@@ -176,7 +164,10 @@ def issue_window(reader: WindowReader, min_elevation: float, at: str | None) -> 
     times, source = reader.archive_times, reader.frames.attrs["source"]
     last = len(times) - 1
     if at is not None:
-        (found,) = np.nonzero(times == _parsed(at))
+        try:
+            (found,) = np.nonzero(times == np.datetime64(at, "ns"))
+        except ValueError:
+            raise ValueError(f"--at must be a time in UTC such as 2025-04-20T10:30, got {at!r}") from None
         if not len(found):
             raise ValueError(f"--inputs {source}: there is no frame at {at}; frames are from {times[0]} to {times[-1]}")
         last = int(found[0])
@@ -190,13 +181,6 @@ def issue_window(reader: WindowReader, min_elevation: float, at: str | None) -> 
     return Window(last + 1 - reader.input_len, 0, 0)
 
 
-def _parsed(at: str) -> np.datetime64:
-    try:
-        return np.datetime64(at, "ns")
-    except ValueError:
-        raise ValueError(f"--at must be a time in UTC such as 2025-04-20T10:30, got {at!r}") from None
-
-
 def _problem(reader: WindowReader, last: int, min_elevation: float) -> str | None:
     """Return why no forecast can be issued at the frame with this position; None if it can."""
     window = Window(last + 1 - reader.input_len, 0, 0)
@@ -206,7 +190,7 @@ def _problem(reader: WindowReader, last: int, min_elevation: float) -> str | Non
             f"one every {reader.frames.attrs['cadence']}, and some are missing"
         )
     try:
-        read_in_daylight(reader, window, min_elevation, reader.input_len)
+        reader.read_in_daylight(window, min_elevation, reader.input_len)
     except UnusableWindow as problem:
         return str(problem)
     return None
@@ -228,7 +212,7 @@ def support_windows(reader: WindowReader, issued: np.datetime64, k_shot: int, mi
                 break
             if all(abs(window.start - other.start) >= apart for other in chosen):
                 try:
-                    read_in_daylight(reader, window, min_elevation)
+                    reader.read_in_daylight(window, min_elevation)
                 except UnusableWindow:
                     continue
                 chosen.append(window)

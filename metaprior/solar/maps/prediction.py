@@ -9,12 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from metaprior.forecasts import GaussianForecast
 from metaprior.posterior import Posterior
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
-from metaprior.solar.maps.context import gaussian
-from metaprior.solar.maps.daylight import utc
+from metaprior.solar.maps.comparison import gaussian
 from metaprior.solar.maps.forecast_file import check_forecast_path, write_forecast
 from metaprior.solar.maps.forecast_inputs import (
     ForecastInputs,
@@ -25,6 +23,7 @@ from metaprior.solar.maps.forecast_inputs import (
 )
 from metaprior.solar.maps.source import described_frames
 from metaprior.solar.maps.task_settings import KINDS
+from metaprior.solar.maps.windows import utc
 from metaprior.solar.value_units import units_or_words
 from metaprior.tasks.task import Examples
 from metaprior.team import current_team
@@ -37,23 +36,31 @@ def predict(request: ForecastRequest, say: Callable[[str], None]) -> None:
     The ranks of the current team share the weight samples, and rank 0 writes. All must see the run's folder and the
     frames.
     """
-    team = current_team()
-    team.on_first(lambda: _check(request))
-    run = _loaded(request)
-    inputs = _agreed_inputs(run, request)
-    posterior, _ = team.attempt(lambda: _adapted(run, inputs, request), lambda _: None)
-    forecast = _forecast(posterior, inputs, request)
-    comment = _comment(run, inputs, request)
-    team.on_first(lambda: _write(request, forecast, inputs, comment))
-    for line in _summary(run, inputs, request, comment):
-        say(line)
-
-
-def _check(request: ForecastRequest) -> None:
-    """Raise, before anything is computed, if the forecast could not be written."""
-    check_forecast_path(request.out, overwrite=request.overwrite)
     if request.samples < 2:
         raise ValueError(f"--samples must be at least 2 (a spread is estimated from them), got {request.samples}")
+    team = current_team()
+    team.on_first(lambda: check_forecast_path(request.out, overwrite=request.overwrite))
+    run = _loaded(request)
+    inputs, digests = team.attempt(lambda: forecast_inputs(run, request, progress=team.first), _digests)
+    team.on_first(lambda: refuse_disagreement(digests))
+    posterior, _ = team.attempt(lambda: _adapted(run, inputs, request), lambda _: None)
+    reader, issue, comment = inputs.reader, inputs.issue, _comment(run, inputs, request)
+    seen = reader.inputs(issue)[None]
+    forecast = gaussian(posterior.predict(seen, samples=request.samples, seed=request.seed))
+    written = forecast.rescaled(*reader.decoding(issue))  # means (S, 1, L, Y, X), in the units of the frames
+    team.on_first(
+        lambda: write_forecast(
+            request.out,
+            written,
+            issued=np.array([reader.issued(issue)]),
+            cadence=reader.frames.attrs["cadence"],
+            like=reader.block(issue),
+            attrs={"support_windows": len(inputs.support), "comment": comment},
+            overwrite=request.overwrite,
+        )
+    )
+    for line in _summary(run, inputs, request, comment):
+        say(line)
 
 
 def _loaded(request: ForecastRequest) -> TrainedRun:
@@ -65,16 +72,6 @@ def _loaded(request: ForecastRequest) -> TrainedRun:
             f"({' or '.join(map(repr, KINDS))})"
         )
     return TrainedRun(config, learner, current_team().on_first(lambda: described_frames(run)))
-
-
-def _agreed_inputs(run: TrainedRun, request: ForecastRequest) -> ForecastInputs:
-    """Read the frames on every rank; raises if they differ between ranks."""
-    team = current_team()
-    if team.size == 1:
-        return forecast_inputs(run, request, progress=True)
-    inputs, digests = team.attempt(lambda: forecast_inputs(run, request, progress=team.first), _digests)
-    team.on_first(lambda: refuse_disagreement(digests))
-    return inputs
 
 
 def _digests(inputs: ForecastInputs) -> dict[str, str]:
@@ -89,26 +86,6 @@ def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) 
         return run.learner.prior_predictive()
     x, y = zip(*map(inputs.support_reader.example, inputs.support), strict=True)
     return run.learner.adapt(Examples(torch.stack(x), torch.stack(y)), request.steps, seed=request.seed)
-
-
-def _forecast(posterior: Posterior, inputs: ForecastInputs, request: ForecastRequest) -> GaussianForecast:
-    """Return the forecast of one window in the units of the frames: means (S, 1, L, Y, X)."""
-    x = inputs.reader.inputs(inputs.issue)
-    forecast = gaussian(posterior.predict(x[None], samples=request.samples, seed=request.seed))
-    return forecast.rescaled(*inputs.reader.decoding(inputs.issue))
-
-
-def _write(request: ForecastRequest, forecast: GaussianForecast, inputs: ForecastInputs, comment: str) -> None:
-    reader = inputs.reader
-    write_forecast(
-        request.out,
-        forecast,
-        issued=np.array([reader.issued(inputs.issue)]),
-        cadence=reader.frames.attrs["cadence"],
-        like=reader.block(inputs.issue),
-        attrs={"support_windows": len(inputs.support), "comment": comment},
-        overwrite=request.overwrite,
-    )
 
 
 def _comment(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> str:

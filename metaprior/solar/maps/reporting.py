@@ -18,7 +18,11 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     """Write the page, by default ``report.html`` in the folder, and return its path."""
     run, out = RunFolder(folder), out or folder / "report.html"
     config = run.config()
-    _check(run, config)
+    if config["tasks"]["kind"] not in KINDS:
+        raise ValueError(
+            f"{run.path} is a run on tasks.kind {config['tasks']['kind']!r}, which has no report; runs on frames have "
+            f"one ({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
+        )
     scores, frames = read_scores(run), described_frames(run)
     examples = folder / "examples.nc"
     content = page_content(
@@ -33,15 +37,6 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     )
     write_page(out, content)
     return out
-
-
-def _check(run: RunFolder, config: Sections) -> None:
-    kind = config["tasks"]["kind"]
-    if kind not in KINDS:
-        raise ValueError(
-            f"{run.path} is a run on tasks.kind {kind!r}, which has no report; runs on frames have one "
-            f"({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
-        )
 
 
 def _facts(config: Sections, frames: dict[str, Any], scores: RunScores) -> StoryFacts:

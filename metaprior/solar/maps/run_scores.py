@@ -1,38 +1,44 @@
-"""Scores of a run on frames: forecasts of unseen days by lead time, beside persistence.
+"""What a run on frames writes at its end: scores by lead time beside persistence, example forecasts, a picture.
 
 ``scores.json`` holds ``LeadTimeScores.as_json`` for each method, and for adaptation to fewer windows.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from metaprior.evaluation import map_tasks
+from metaprior.files import written_when_complete
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.report import canvas
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.sources import LearnedRun
 from metaprior.solar.maps.comparison import (
+    PERSISTENCE,
+    SMART_PERSISTENCE,
     Forecaster,
-    PointForecaster,
-    add_case,
-    case_of,
-    empty_scores,
     of_learner,
     reference,
+    score,
     with_shots,
 )
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
-from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
+from metaprior.solar.maps.examples_file import write_examples
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast
+from metaprior.solar.maps.report.figures import forecast_figure
 from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.solar.value_units import units_or_words
+from metaprior.team import current_team
 from metaprior.text_table import Row, text_table
 
 SCORES = "scores.json"
 PRIOR, ADAPTED = "prior (not adapted)", "adapted"
 FEW_SHOTS = (1, 2)
 """Numbers of shots in the learning curve, besides zero and all."""
+EXAMPLES = 4
+"""Test tasks of which one forecast is kept."""
 SHOWN = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "coverage_90")
 
 
@@ -110,55 +116,56 @@ def read_scores(run: RunFolder) -> RunScores:
 
 
 def score_run(
-    source: SolarSource,
-    config: Config,
-    learner: MetaLearner,
-    *,
-    poll: Callable[[], None] = lambda: None,
-    progress: bool = False,
+    source: SolarSource, config: Config, learner: MetaLearner, *, poll: Callable[[], None] = lambda: None
 ) -> RunScores:
-    """Score the learned prior on the test tasks, before and after adaptation, and by number of shots.
-
-    The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
-    """
-    dataset, count = source.tasks("test"), config.evaluate.tasks
-    methods, points = _forecasters(config, learner), _points(dataset)
-
-    def scored(index: int) -> dict[str, LeadTimeScores] | str:
-        poll()
-        scores, case = {name: empty_scores(dataset) for name in (*points, *methods)}, case_of(dataset, index)
-        try:
-            add_case(scores, case, methods, points)
-        except FloatingPointError as error:
-            return f"{case.task.name}: {error}"
-        return scores
-
-    total = {name: empty_scores(dataset) for name in (*points, *methods)}
+    """Score the learned prior on the test tasks, before and after adaptation, and by number of shots."""
+    dataset, count, samples = source.tasks("test"), config.evaluate.tasks, config.evaluate.samples
+    points = {PERSISTENCE: reference(PERSISTENCE)}
+    if has_coordinates(dataset.frames):
+        points["smart persistence"] = reference(SMART_PERSISTENCE)
+    adapted = of_learner(learner, steps=config.inner.steps, samples=samples)
+    few = {shots: f"adapted to {shots}" for shots in FEW_SHOTS if shots < dataset.k_shot}
+    methods: dict[str, Forecaster] = {PRIOR: of_learner(learner, steps=None, samples=samples)}
+    methods |= {name: with_shots(adapted, shots) for shots, name in few.items()} | {ADAPTED: adapted}
     failures: list[str] = []
-    for result in map_tasks(scored, count, label="scores", progress=progress):
-        if isinstance(result, str):
-            failures.append(result)
-        else:
-            for name, scores in result.items():
-                total[name].merge(scores)
+    total = score(dataset, count, methods, points, failures=failures, poll=poll, progress=False)
     if len(failures) == count:
         raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
-    fewer = {shots: total.pop(_few(shots)) for shots in FEW_SHOTS if _few(shots) in total}
-    units = str(dataset.frames.attrs.get("units", "1"))
-    return RunScores(units, dataset.k_shot, total, fewer, failures)
+    fewer = {shots: total.pop(name) for shots, name in few.items()}
+    return RunScores(str(dataset.frames.attrs.get("units", "1")), dataset.k_shot, total, fewer, failures)
 
 
-def _points(dataset: MetaSolarPredictionDataset) -> dict[str, PointForecaster]:
-    points = {"persistence": reference(PERSISTENCE)}
-    return {**points, "smart persistence": reference(SMART_PERSISTENCE)} if has_coordinates(dataset.frames) else points
+def finish_maps(source: SolarSource, end: LearnedRun) -> list[Path]:
+    """Score the prior on test tasks, write scores and examples; return the pictures if matplotlib is installed."""
+    scores = score_run(source, end.config, end.learner, poll=end.poll)
+    return current_team().on_first(lambda: _write(source, end, scores))
 
 
-def _forecasters(config: Config, learner: MetaLearner) -> dict[str, Forecaster]:
-    steps, samples = config.inner.steps, config.evaluate.samples
-    adapted = of_learner(learner, steps=steps, samples=samples)
-    few = {_few(shots): with_shots(adapted, shots) for shots in FEW_SHOTS if shots < config.tasks.arguments["k_shot"]}
-    return {PRIOR: of_learner(learner, steps=None, samples=samples), **few, ADAPTED: adapted}
+def _write(source: SolarSource, end: LearnedRun, scores: RunScores) -> list[Path]:
+    end.run.write_json(SCORES, scores.as_json())
+    end.say(scores.table())
+    examples = example_forecasts(source, end.config, end.learner)
+    if examples:
+        with written_when_complete(end.run.path / "examples.nc") as path:
+            write_examples(path, examples)
+    else:
+        end.say("note: no maps, because none of the first forecasts is finite")
+    end.run.note_saved("scores", end.step)
+    if not examples or not canvas.has_matplotlib():  # a note says so where the other pictures are drawn
+        return []
+    picture = end.run.path / "forecast.png"
+    forecast_figure(picture, examples[0])
+    return [picture]
 
 
-def _few(shots: int) -> str:
-    return f"adapted to {shots}"
+def example_forecasts(source: SolarSource, config: Config, learner: MetaLearner) -> list[ExampleForecast]:
+    """Return adapted forecasts of the first query window of some test tasks, leaving out those that are not finite."""
+    dataset = source.tasks("test")
+    adapted = of_learner(learner, steps=config.inner.steps, samples=config.evaluate.samples)
+    examples = []
+    for number in range(min(EXAMPLES, config.evaluate.tasks)):
+        try:
+            examples.append(example_forecast(dataset, number, adapted))
+        except FloatingPointError:  # the scores list such tasks
+            continue
+    return examples

@@ -6,7 +6,6 @@ Everything that is learned or scaled comes from the training days alone. The ran
 which pixels are dark, where coordinates are not known, and scales structural similarity: no network sees it.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -46,11 +45,15 @@ class SolarSource(TaskSource):
 
     file = DESCRIPTION
 
-    def __init__(
-        self, settings: SolarTasks, frames: xr.DataArray, days: Mapping[str, Days], *, progress: bool = True
-    ) -> None:
+    def __init__(self, settings: SolarTasks, frames: xr.DataArray, *, progress: bool = True) -> None:
         super().__init__(settings.seed)
-        self.settings, self.frames, self.days, self.progress = settings, frames, days, progress
+        if cadence_of(frames.attrs["cadence"]) % np.timedelta64(1, "m"):
+            raise ValueError(
+                f"cadence must be a whole number of minutes, as lead times are, got {frames.attrs['cadence']!r}. Take "
+                "every n-th frame"
+            )
+        self.settings, self.frames, self.progress = settings, frames, progress
+        self.days = divide_days(all_days(frames["time"].values), settings.train_before, settings.test_from)
 
     @cached_property
     def units(self) -> Units:
@@ -106,7 +109,7 @@ class SolarSource(TaskSource):
 
     def finish(self, end: LearnedRun) -> list[Path]:
         """Write scores by lead time and example forecasts; return the picture of the first."""
-        from metaprior.solar.maps.finishing import finish_maps
+        from metaprior.solar.maps.run_scores import finish_maps
 
         return finish_maps(self, end)
 
@@ -127,18 +130,6 @@ class SolarSource(TaskSource):
             "last": str(times[-1]),
             "days": {purpose: [str(days.first), str(days.stop - ONE_DAY)] for purpose, days in self.days.items()},
         }
-
-
-def open_source(settings: SolarTasks, *, progress: bool = True) -> SolarSource:
-    """Open or simulate the frames of the settings, and divide their days."""
-    frames = settings.frames(progress=progress)
-    if cadence_of(frames.attrs["cadence"]) % np.timedelta64(1, "m"):
-        raise ValueError(
-            f"cadence must be a whole number of minutes, as lead times are, got {frames.attrs['cadence']!r}. Take "
-            "every n-th frame"
-        )
-    days = divide_days(all_days(frames["time"].values), settings.train_before, settings.test_from)
-    return SolarSource(settings, frames, days, progress=progress)
 
 
 def range_of(frames: xr.DataArray, days: Days, *, progress: bool = True) -> tuple[float, float]:
@@ -164,7 +155,8 @@ def described_frames(run: RunFolder) -> dict[str, Any]:
     described: dict[str, Any] = content if isinstance(content, dict) else {}
     days = described.get("days")
     wrong = [key for key, kind in DESCRIBED.items() if not isinstance(described.get(key), kind)]
-    if not isinstance(days, dict) or not all(_are_days(days.get(purpose)) for purpose in ("train", "test")):
+    pairs = [days.get(purpose) for purpose in ("train", "test")] if isinstance(days, dict) else [None]
+    if not all(isinstance(pair, list) and [type(day) for day in pair] == [str, str] for pair in pairs):
         wrong.append("days")
     if wrong:
         raise RunFolderError(
@@ -172,8 +164,3 @@ def described_frames(run: RunFolder) -> dict[str, Any]:
             f"{', '.join(wrong)}). Restore it from a copy. Without one: remove it, {run.how_to_go_on}, which writes it"
         )
     return described
-
-
-def _are_days(value: object) -> bool:
-    """Return whether a value is a list of a first and a last day."""
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(day, str) for day in value)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from metaprior.solar.maps.source import SolarSource
 
 NETWORKS = ("unet", "bayesian_unet")
-WITH_SCALES, WITHOUT_SCALES = ("heteroscedastic", "crps"), ("gaussian",)
+SCALES = {"gaussian": False, "heteroscedastic": True, "crps": True}
+"""Whether a likelihood needs scales that the network outputs."""
 KEPT_BYTES = 2**29
 """Archives up to this size (as float32) are kept in memory."""
 
@@ -60,10 +61,6 @@ class SolarTasks(TaskSettings):
             raise ValueError(f"patch must be a number of pixels, or 0 for the whole frame, got {self.patch}")
         if not 0 <= self.min_elevation < 90:
             raise ValueError(f"min_elevation must be 0 to 90 degrees, got {self.min_elevation}")
-        self._check_range()
-        self._check_dates()
-
-    def _check_range(self) -> None:
         given = {name: getattr(self, name) for name in ("data_min", "data_max") if getattr(self, name) is not None}
         for name, value in given.items():
             if self.units == "clear_sky":
@@ -72,12 +69,8 @@ class SolarTasks(TaskSettings):
                 raise ValueError(f"{name} must be a finite number, got {value}")
         if len(given) == 2 and not given["data_min"] < given["data_max"]:
             raise ValueError(f"data_min must be less than data_max, got {self.data_min} and {self.data_max}")
-
-    def _check_dates(self) -> None:
-        for name in ("train_before", "test_from"):
-            value = getattr(self, name)
-            if value is not None and not _is_day(value):
-                raise ValueError(f"{name} must be a day such as 2026-02-10, got {value!r}")
+        _check_day("train_before", self.train_before)
+        _check_day("test_from", self.test_from)
         if self.train_before and self.test_from and not self.train_before < self.test_from:
             raise ValueError(
                 "test_from must be at least a day after train_before, so that no windows of the two are close, got "
@@ -91,9 +84,9 @@ class SolarTasks(TaskSettings):
 
     def open(self, *, progress: bool) -> "SolarSource":
         """Open or simulate the frames, which needs the extra ``solar``."""
-        from metaprior.solar.maps.source import open_source
+        from metaprior.solar.maps.source import SolarSource
 
-        return open_source(self, progress=progress)
+        return SolarSource(self, self.frames(progress=progress), progress=progress)
 
     def frames(self, *, progress: bool) -> "xr.DataArray":
         """Return the frames, opened or simulated."""
@@ -103,27 +96,30 @@ class SolarTasks(TaskSettings):
         """Return what does not fit network and likelihood, one line each, naming both keys."""
         if model.kind not in NETWORKS:
             return [f"model.kind is {model.kind!r}; these tasks are maps, for {' or '.join(NETWORKS)}"]
-        return [*self._lengths(model), *self._sizes(model), *_scales(model, likelihood)]
-
-    def _lengths(self, model: Choice) -> list[str]:
+        given, least = model.arguments, least_pixels(model)
         lines = [
-            f"model.{key} is {model.arguments[key]}, tasks.{key} is {getattr(self, key)}; they must be equal"
+            f"model.{key} is {given[key]}, tasks.{key} is {getattr(self, key)}; they must be equal"
             for key in ("input_len", "target_len")
-            if model.arguments[key] != getattr(self, key)
+            if given[key] != getattr(self, key)
         ]
-        if model.arguments["known"] != self.known:
+        if given["known"] != self.known:
             why = "one channel for each target frame" if self.known else "nothing is known in advance"
             lines.append(
-                f'model.known is {model.arguments["known"]}, but with tasks.units "{self.units}" and tasks.target_len '
+                f'model.known is {given["known"]}, but with tasks.units "{self.units}" and tasks.target_len '
                 f"{self.target_len} it must be {self.known} ({why})"
             )
+        if 0 < self.patch < least:
+            lines.append(
+                f"tasks.patch is {self.patch} pixels, but model.levels {given['levels']} needs at least {least}"
+            )
+        needed = SCALES.get(likelihood.kind)
+        if needed is None:
+            lines.append(f"likelihood.kind is {likelihood.kind!r}; frames are real numbers, for {', '.join(SCALES)}")
+        elif given["scales"] is not needed:
+            lines.append(
+                f"model.scales is {given['scales']}, but likelihood.kind {likelihood.kind!r} needs {needed}".lower()
+            )
         return lines
-
-    def _sizes(self, model: Choice) -> list[str]:
-        least, levels = least_pixels(model), model.arguments["levels"]
-        if not self.patch or self.patch >= least:
-            return []
-        return [f"tasks.patch is {self.patch} pixels, but model.levels {levels} needs at least {least}"]
 
     def task_of_the_size(self, model: Choice) -> Task | None:
         """Return a task of noise with the shapes of the real ones; None for whole frames, whose size is not known."""
@@ -143,19 +139,6 @@ class SolarTasks(TaskSettings):
 def least_pixels(model: Choice) -> int:
     """Return the least pixels along each side for a network that halves them at every level."""
     return int(2 ** model.arguments["levels"])
-
-
-def _scales(model: Choice, likelihood: Choice) -> list[str]:
-    """Return a line if the network does not output the scales that the likelihood needs."""
-    if likelihood.kind not in (*WITH_SCALES, *WITHOUT_SCALES):
-        return [
-            f"likelihood.kind is {likelihood.kind!r}; frames are real numbers, for "
-            f"{', '.join((*WITHOUT_SCALES, *WITH_SCALES))}"
-        ]
-    scales, needed = model.arguments["scales"], likelihood.kind in WITH_SCALES
-    if scales is not needed:
-        return [f"model.scales is {scales}, but likelihood.kind {likelihood.kind!r} needs {needed}".lower()]
-    return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +185,7 @@ class SimulatedTasks(SolarTasks):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(days=self.days, size=self.size)
-        if not _is_day(self.start):
-            raise ValueError(f"start must be a day such as 2025-03-01, got {self.start!r}")
+        _check_day("start", self.start)
         if self.patch > self.size:
             raise ValueError(f"patch must be at most size ({self.size}), or 0 for the whole frame, got {self.patch}")
 
@@ -214,11 +196,14 @@ class SimulatedTasks(SolarTasks):
         return simulate(days=self.days, size=self.size, seed=self.seed, start=self.start, progress=progress)
 
 
-def _is_day(text: str) -> bool:
+def _check_day(name: str, day: str | None) -> None:
+    """Raise unless a day is left out or written as 2026-02-10; 20260210 would not sort beside it."""
     try:
-        return date.fromisoformat(text).isoformat() == text  # not 20260210, which does not sort beside 2026-02-10
+        valid = day is None or date.fromisoformat(day).isoformat() == day
     except ValueError:
-        return False
+        valid = False
+    if not valid:
+        raise ValueError(f"{name} must be a day such as 2026-02-10, got {day!r}")
 
 
 KINDS: dict[str, type[SolarTasks]] = {"frames": FrameTasks, "simulated": SimulatedTasks}

@@ -11,7 +11,7 @@ and place, so a Gaussian forecast remains Gaussian when it is decoded.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -30,27 +30,11 @@ class Place(NamedTuple):
     longitude: NDArray[np.floating]
 
 
-class Units(Protocol):
-    """Conversion between values of frames and numbers of the network; places without coordinates are None."""
-
-    @property
-    def known_per_target(self) -> int:
-        """Number of input channels for each target frame that state what is known about its time."""
-
-    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
-        """Return frames (T, H, W) as the network sees them."""
-
-    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
-        """Return loc and scale of ``value = loc + scale * u``, to broadcast against frames (T, H, W)."""
-
-    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
-        """Return what is known about these times, (known_per_target * T, H, W)."""
-
-
 @dataclass(frozen=True)
 class ScaledValues:
-    """Values from ``data_min`` to ``data_max`` as -1 to 1."""
+    """Values from ``data_min`` to ``data_max`` as -1 to 1; nothing is known in advance."""
 
+    known_per_target: ClassVar[int] = 0
     data_min: float
     data_max: float
 
@@ -64,22 +48,17 @@ class ScaledValues:
     def __str__(self) -> str:
         return f"values from {self.data_min:.6g} to {self.data_max:.6g} as -1 to 1"
 
-    @property
-    def known_per_target(self) -> int:
-        """Nothing is known in advance."""
-        return 0
-
     def encode(self, values: Values, times: Times, place: Place | None) -> Values:
-        """Return 2 (v - data_min) / (data_max - data_min) - 1."""
+        """Return frames (T, H, W) as the network sees them, 2 (v - data_min) / (data_max - data_min) - 1."""
         return (2 * (values - self.data_min) / (self.data_max - self.data_min) - 1).astype(np.float32)
 
     def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
-        """Return loc and scale, which are the same for all times and places."""
+        """Return loc and scale of ``value = loc + scale * u``, the same for all times and places: (T, 1, 1)."""
         scale = np.full((len(times), 1, 1), (self.data_max - self.data_min) / 2, np.float32)
         return self.data_min + scale, scale
 
     def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
-        """Return no channels."""
+        """Return what is known about these times, (known_per_target * T, H, W): no channels."""
         return np.empty((0, *shape), np.float32)
 
 
@@ -88,9 +67,10 @@ class ClearSkyIndex:
     """Irradiance divided by that of a cloudless sky, 0 to ``highest`` as -1 to 1; frames need coordinates.
 
     The index of a sun below about 5 degrees means nothing; windows in daylight (``min_elevation`` of the tasks) avoid
-    it.
+    it. The sun's elevation at a target is known in advance, and is one input channel.
     """
 
+    known_per_target: ClassVar[int] = 1
     highest: float = 1.2
 
     def __post_init__(self) -> None:
@@ -99,36 +79,33 @@ class ClearSkyIndex:
     def __str__(self) -> str:
         return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"
 
-    @property
-    def known_per_target(self) -> int:
-        """One channel: the sine of the sun's elevation."""
-        return 1
-
     def encode(self, values: Values, times: Times, place: Place | None) -> Values:
-        """Return 2 k / highest - 1."""
+        """Return frames (T, H, W) as the network sees them, 2 k / highest - 1."""
         clear = _clear_sky(times, place)
         return (2 * values / (self.highest * clear) - 1).astype(np.float32)
 
     def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
-        """Return loc and scale, which differ for each time and pixel."""
+        """Return loc and scale of ``value = loc + scale * u``, which differ for each time and pixel: (T, H, W)."""
         scale = (self.highest / 2 * _clear_sky(times, place)).astype(np.float32)
         return scale, scale
 
     def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
-        """Return the sine of the sun's elevation at each pixel."""
+        """Return the sine of the sun's elevation at each pixel, (T, H, W)."""
         return np.sin(np.deg2rad(sun.elevation(times, *_known_place(place)))).astype(np.float32)
 
 
-KINDS: dict[str, type[ClearSkyIndex] | type[ScaledValues]] = {"clear_sky": ClearSkyIndex, "scaled": ScaledValues}
+Units = ScaledValues | ClearSkyIndex
+"""Conversion between values of frames and numbers of the network; places without coordinates are None.
+
+``known_per_target`` is the number of input channels for each target frame that state what is known about its time.
+"""
+KINDS: dict[str, type[Units]] = {"clear_sky": ClearSkyIndex, "scaled": ScaledValues}
 """Units by their name in files and configurations."""
 
 
 def units_to_json(units: Units) -> dict[str, Any]:
     """Return the units as plain values, for ``units_from_json``."""
-    for kind, cls in KINDS.items():
-        if isinstance(units, cls):
-            return {"kind": kind, **asdict(units)}
-    raise TypeError(f"units must be ClearSkyIndex or ScaledValues, got {type(units).__name__}")
+    return {"kind": next(kind for kind, cls in KINDS.items() if isinstance(units, cls)), **asdict(units)}
 
 
 def units_from_json(content: Mapping[str, Any]) -> Units:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import xarray as xr
 
-from metaprior.solar.files import written_when_complete
+from metaprior.files import written_when_complete
 
 FRAMES_A_CHUNK = 16
 DESCRIBES_VALUES = ("units", "long_name", "standard_name")

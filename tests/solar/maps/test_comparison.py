@@ -8,8 +8,14 @@ from torch import Tensor, nn
 
 import metaprior as mp
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps.comparison import cases, empty_scores, of_learner, reference, score, with_shots
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE
+from metaprior.solar.maps.comparison import (
+    PERSISTENCE,
+    empty_scores,
+    of_learner,
+    reference,
+    score,
+    with_shots,
+)
 from metaprior.solar.maps.units import ScaledValues
 from metaprior.tasks.task import Examples, Task
 from tests.solar.maps.tiny_archive import archive, dataset
@@ -56,20 +62,6 @@ def test_scores_are_those_computed_by_hand() -> None:
         assert point["skill_persistence"] == pytest.approx(0.0, abs=1e-12)
     assert rows["all"]["rmse"] == pytest.approx(math.sqrt(((mean - y) ** 2).mean()), rel=1e-6)
     assert found["constant"].tasks == sorted(SOURCE[index].name for index in range(COUNT))
-
-
-def test_cases_are_the_first_tasks_with_their_query_windows() -> None:
-    for number, (index, task, context) in enumerate(cases(SOURCE, COUNT, progress=False)):
-        assert index == number
-        assert task.name == SOURCE[index].name
-        assert context.windows == SOURCE.windows(index).query
-        torch.testing.assert_close(context.decoded(exact(task)).mean, context.targets, rtol=1e-5, atol=1e-3)
-    assert set(context.references) == {PERSISTENCE, SMART_PERSISTENCE}
-    assert torch.equal(reference(SMART_PERSISTENCE)(context), context.references[SMART_PERSISTENCE])
-
-
-def exact(task: Task) -> GaussianForecast:
-    return GaussianForecast(task.query.y.expand(2, *task.query.y.shape), torch.ones(1, 1, 1, 1, 1))
 
 
 def test_lead_times_come_from_the_cadence() -> None:

@@ -5,7 +5,7 @@ import torch
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar import sun
 from metaprior.solar.maps.baselines import persistence, smart_persistence
-from metaprior.solar.maps.context import PERSISTENCE, SMART_PERSISTENCE, Context, context_of
+from metaprior.solar.maps.comparison import PERSISTENCE, SMART_PERSISTENCE, Context, context_of
 from metaprior.solar.maps.units import ClearSkyIndex, Units, has_coordinates
 from tests.solar.maps.tiny_archive import HALF_HOUR, LATITUDE, LONGITUDE, archive, dataset
 

@@ -10,13 +10,12 @@ import xarray as xr
 
 from metaprior.solar import sun
 from metaprior.solar.maps import dataset as module
-from metaprior.solar.maps import daylight
+from metaprior.solar.maps import windows as windows_module
 from metaprior.solar.maps.archives.archive import LazyArray, lazy_variable
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.daylight import MIN_BRIGHTNESS, MIN_ELEVATION
 from metaprior.solar.maps.days import Days, all_days, split_days
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.maps.windows import Window
+from metaprior.solar.maps.windows import MIN_BRIGHTNESS, MIN_ELEVATION, Window
 from metaprior.tasks.task import Task, length_of
 from tests.solar.maps.tiny_archive import (
     HALF_HOUR,
@@ -287,7 +286,7 @@ def test_only_the_windows_that_are_asked_for_are_read() -> None:
 def test_where_the_sun_is_never_high_enough_that_is_said_at_once(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     north = archive().assign_coords(latitude=("y", 88 - 0.1 * np.arange(12)))
     asked: list[object] = []
-    monkeypatch.setattr(daylight, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
+    monkeypatch.setattr(windows_module, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
     with pytest.raises(
         ValueError,
         match=r"a task needs 7 windows \(k_shot \+ k_query\) of 4 frames in which the sun stays at 10 degrees or more "
@@ -305,7 +304,7 @@ def test_a_sun_that_is_high_over_some_patch_is_never_denied() -> None:
     source = dataset(wide, **high)
     corners = list(itertools.product(range(10), range(10)))
     lowest = [
-        max(daylight.lowest_sun(source.reader.times(window), source.reader.place(window)) for window in windows)
+        max(windows_module.lowest_sun(source.reader.times(window), source.reader.place(window)) for window in windows)
         for windows in ([Window(start, *corner) for corner in corners] for start in range(93))
     ]
     lit = sum(height >= 40 for height in lowest)

@@ -24,7 +24,7 @@ def test_a_task_of_the_size_has_the_shapes_of_a_real_one(june: Path, tmp_path: P
 
 
 def test_nothing_is_opened_for_a_plan(june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "open_source", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(source, "SolarSource", lambda *_, **__: pytest.fail("opened"))
     choices = choices_of(request(tmp_path / "run", june).config)
     assert all(choice.peak > 0 for choice in choices)
 

@@ -9,11 +9,11 @@ import xarray as xr
 
 from metaprior.solar.maps.archives.bad_frames import OnBad
 from metaprior.solar.maps.dataset import By
-from metaprior.solar.maps.daylight import MIN_ELEVATION
 from metaprior.solar.maps.days import Days, divide_days
-from metaprior.solar.maps.source import open_source, range_of
+from metaprior.solar.maps.source import range_of
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, units_from_json, units_to_json
+from metaprior.solar.maps.windows import MIN_ELEVATION
 from metaprior.solar.simulator import write_frames
 
 SMALL: dict[str, Any] = {"input_len": 2, "target_len": 2, "k_shot": 2, "k_query": 2, "patch": 4}
@@ -42,7 +42,7 @@ def archive(tmp_path: Path) -> Path:
 
 def source_of(path: Path, **changes: Any) -> Any:
     with pytest.warns(UserWarning, match="gaps in time"):  # the nights
-        return open_source(FrameTasks(path=str(path), **{**SMALL, **changes}), progress=False)
+        return FrameTasks(path=str(path), **{**SMALL, **changes}).open(progress=False)
 
 
 def test_settings_repeat_the_choices_of_dataset_and_loader() -> None:
@@ -111,7 +111,7 @@ def test_settings_go_on_to_the_tasks(archive: Path) -> None:
 
 def test_simulated_frames_are_seen_as_clear_sky_index_and_described() -> None:
     settings = SimulatedTasks(**SMALL, days=5, size=8, start="2025-06-01", train_before="2025-06-04")
-    source = open_source(settings, progress=False)
+    source = settings.open(progress=False)
     assert source.units == ClearSkyIndex()
     assert source.tasks("train")[0].support.x.shape == (2, 4, 4, 4)  # 2 frames, and the sun at 2 target times
     told = source.describe()

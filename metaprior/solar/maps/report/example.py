@@ -11,8 +11,7 @@ from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.frame_times import cadence_of
-from metaprior.solar.maps.comparison import Forecaster
-from metaprior.solar.maps.context import context_of
+from metaprior.solar.maps.comparison import Forecaster, context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.units import Place
 from metaprior.solar.value_units import units_text

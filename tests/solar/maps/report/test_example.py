@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps.context import SMART_PERSISTENCE, context_of
+from metaprior.solar.maps.comparison import SMART_PERSISTENCE, context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.report.example import example_forecast
 from metaprior.solar.maps.units import ClearSkyIndex

@@ -19,6 +19,8 @@ def written_when_complete(path: Path) -> Iterator[Path]:
         if temporary.is_dir():
             _replace_folder(temporary, path)
         else:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())  # a name must not survive a power failure that the content does not survive
             temporary.replace(path)
     finally:
         _remove(temporary)
