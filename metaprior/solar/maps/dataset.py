@@ -120,10 +120,8 @@ class MetaSolarPredictionDataset:
         drawn = self._draw(index)
         support, query = (self._examples(part) for part in (drawn[: self.k_shot], drawn[self.k_shot :]))
         (start, y, x), _ = drawn[0]
-        where = f" at row {y}, column {x}" if "place" in self.by else ""
-        return Task(
-            support, query, f"task {index}{where} from {self.reader.archive_times[start].astype('datetime64[D]')}"
-        )
+        where, day = f" at row {y}, column {x}", self.reader.archive_times[start].astype("datetime64[D]")
+        return Task(support, query, f"task {index}{where if 'place' in self.by else ''} from {day}")
 
     def windows(self, index: int) -> Windows:
         """Return the windows of the examples of the task with this index."""

@@ -102,11 +102,10 @@ def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a forecast is a .nc file or a .zarr folder")
-    kind: dict[str, Any] = (
-        {"engine": "zarr", "consolidated": False} if path.suffix == ".zarr" else {"engine": "netcdf4"}
-    )
+    zarr: dict[str, Any] = {"engine": "zarr", "consolidated": False}
     try:
-        dataset = xr.open_dataset(path, decode_timedelta=True, **kind)
+        options = zarr if path.suffix == ".zarr" else {"engine": "netcdf4"}
+        dataset = xr.open_dataset(path, decode_timedelta=True, **options)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise OSError(
             f"{path}: cannot be read as a forecast ({error}); it is truncated, damaged or of another format"

@@ -9,13 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import (
-    LARGEST_BLOCK_BYTES,
-    Archive,
-    Times,
-    frames_per_block,
-    holds_numbers,
-)
+from metaprior.solar.maps.archives.archive import LARGEST_BLOCK_BYTES, Archive, Times, frames_per_block, holds_numbers
 from metaprior.solar.value_units import one_spelling
 
 Engine = Literal["netcdf4", "zarr"]

@@ -28,7 +28,17 @@ def check_times(
     The grid is the one that most frames lie on, so that a single odd frame is found also if it is the first. Raises
     ValueError if times are missing or decrease.
     """
-    _check_order(times, source)
+    if np.isnat(times).any():
+        raise ValueError(
+            f"{source}: time number {int(np.isnat(times).argmax())} is missing (NaT); every frame needs one"
+        )
+    back = np.flatnonzero(np.diff(times) < np.timedelta64(0))
+    if len(back):
+        i = int(back[0])
+        raise ValueError(
+            f"{source}: times must increase, but {time_text(times[i + 1])} (number {i + 1}) follows "
+            f"{time_text(times[i])}; sort the archive by time"
+        )
     repeated = np.flatnonzero(np.diff(times) == np.timedelta64(0)) + 1
     for position in repeated.tolist():
         bad.report(frame_name(position), f"a second frame of {time_text(times[position])}")
@@ -55,25 +65,6 @@ def gaps(times: Times, cadence: np.timedelta64) -> list[str]:
     return [
         f"{time_text(times[i])} to {time_text(times[i + 1])}: {steps[i] - 1} missing" for i in np.flatnonzero(steps > 1)
     ]
-
-
-def missing_count(times: Times, cadence: np.timedelta64) -> int:
-    """Return how many frames are missing between the first and the last."""
-    return int((times[-1] - times[0]) // cadence) + 1 - len(times)
-
-
-def _check_order(times: Times, source: str) -> None:
-    if np.isnat(times).any():
-        raise ValueError(
-            f"{source}: time number {int(np.isnat(times).argmax())} is missing (NaT); every frame needs one"
-        )
-    back = np.flatnonzero(np.diff(times) < np.timedelta64(0))
-    if len(back):
-        i = int(back[0])
-        raise ValueError(
-            f"{source}: times must increase, but {time_text(times[i + 1])} (number {i + 1}) follows "
-            f"{time_text(times[i])}; sort the archive by time"
-        )
 
 
 def _steps(times: Times, cadence: np.timedelta64) -> str:

@@ -43,7 +43,7 @@ def check_values(archive: Archive, positions: Positions, bad: BadFrames, progres
     good: list[int] = []
     low, high = np.inf, -np.inf
     with tqdm(total=len(positions), desc="checking frames", unit="frame", disable=not progress, delay=1) as bar:
-        for position, values in _each_frame(archive, positions, bad):
+        for position, values in _each_frame(archive, positions, bad, _block_length(archive)):
             bar.update()
             finite = _finite_range(values)
             problem = _out_of_range(finite, archive.attrs.get("units")) or _holes(values, finite, archive, position)
@@ -73,31 +73,23 @@ def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
         )
 
 
-def _each_frame(archive: Archive, positions: Positions, bad: BadFrames) -> Iterator[tuple[int, Values]]:
-    """Iterate over positions and values, reading blocks that suit the file.
+def _each_frame(archive: Archive, positions: Positions, bad: BadFrames, size: int) -> Iterator[tuple[int, Values]]:
+    """Iterate over positions and values, reading blocks of ``size`` frames.
 
     A block that cannot be read is read again frame by frame, to find the frame that is damaged.
     """
-    size = _block_length(archive)
     for start in range(0, len(positions), size):
         block = positions[start : start + size]
         try:
             values = archive.read(block)
-        except READ_ERRORS:
-            yield from _one_by_one(archive, block, bad)
+        except READ_ERRORS as error:
+            if size > 1:
+                yield from _each_frame(archive, block, bad, 1)
+            else:
+                problem = f"cannot be read ({error}); it is truncated or damaged"
+                bad.report(archive.frame_name(int(block[0])), problem)
         else:
             yield from zip(block.tolist(), values, strict=True)
-
-
-def _one_by_one(archive: Archive, block: Positions, bad: BadFrames) -> Iterator[tuple[int, Values]]:
-    for position in block.tolist():
-        try:
-            values = archive.read(np.array([position]))[0]
-        except READ_ERRORS as error:
-            problem = f"cannot be read ({error}); it is truncated or damaged"
-            bad.report(archive.frame_name(position), problem)
-        else:
-            yield position, values
 
 
 def _block_length(archive: Archive) -> int:

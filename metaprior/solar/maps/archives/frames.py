@@ -16,7 +16,7 @@ import xarray as xr
 from metaprior.solar.maps.archives.archive import Archive, LazyFrames, lazy_variable
 from metaprior.solar.maps.archives.bad_frames import BadFrames, BadFramesSkipped, GapsInTime, OnBad, first_lines
 from metaprior.solar.maps.archives.cf_file import read_cf
-from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps, missing_count
+from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps
 from metaprior.solar.maps.archives.frame_values import check_daylight, check_values
 from metaprior.solar.maps.archives.npy_folder import read_npy_folder
 from metaprior.solar.maps.archives.npz_file import read_npz
@@ -78,7 +78,7 @@ def open_frames(
     frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max}
     frames.attrs |= {"source": source, "cadence": cadence, "skipped": bad.skipped, "gaps": gaps(times, step)}
     frames.set_close(archive.close)
-    _warn(frames, missing_count(times, step))
+    _warn(frames, int((times[-1] - times[0]) // step) + 1 - len(times))
     return frames
 
 

@@ -41,12 +41,16 @@ def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress
     times = _times(folder, bad)
     formats: dict[Path, Format] = {}
     for path in tqdm(times, desc="opening frames", unit="frame", disable=not progress, delay=1):
-        found = _format(path, bad)
-        if found is not None:
-            formats[path] = found
+        if form := _format(path, bad):
+            formats[path] = form
     if not formats:
         raise ValueError(f"{folder}: none of the {len(times)} frames can be read")
-    (shape, dtype), paths = _most_common(formats, bad)
+    ((shape, dtype), count), *_ = Counter(formats.values()).most_common(1)
+    for path, found in formats.items():
+        if found != (shape, dtype):
+            others = f"{count} of {len(formats)} frames have {shape} and {dtype}"
+            bad.report(str(path), f"shape {found[0]} and type {found[1]}, but {others}")
+    paths = [path for path, found in formats.items() if found == (shape, dtype)]
     stamps = np.array([times[path] for path in paths], dtype="datetime64[ns]")
     return Archive(folder, stamps, lazy_variable(NpyFrames(paths, shape, dtype)), files=paths)
 
@@ -65,12 +69,7 @@ def _times(folder: Path, bad: BadFrames) -> dict[Path, datetime]:
         raise ValueError(
             f"{folder}: none of the {len(entries)} files is named YYYY-MM-DD_hhmm.npy; one is {entries[0].name}"
         )
-    return _without_duplicates(times, bad)
-
-
-def _without_duplicates(times: dict[Path, datetime], bad: BadFrames) -> dict[Path, datetime]:
-    """Keep the first file of each time: ``.npy`` and ``.NPY`` may name the same one."""
-    first: dict[datetime, Path] = {}
+    first: dict[datetime, Path] = {}  # .npy and .NPY may name the same time
     for path, time in times.items():
         if first.setdefault(time, path) != path:
             bad.report(str(path), f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {first[time].name}")
@@ -111,16 +110,6 @@ def _format(path: Path, bad: BadFrames) -> Format | None:
     else:
         return frame.shape, frame.dtype
     return None
-
-
-def _most_common(formats: dict[Path, Format], bad: BadFrames) -> tuple[Format, list[Path]]:
-    """Return the shape and type of most files, and the files that have it."""
-    (usual, count), *_ = Counter(formats.values()).most_common(1)
-    for path, (shape, dtype) in formats.items():
-        if (shape, dtype) != usual:
-            others = f"{count} of {len(formats)} frames have {usual[0]} and {usual[1]}"
-            bad.report(str(path), f"shape {shape} and type {dtype}, but {others}")
-    return usual, [path for path, found in formats.items() if found == usual]
 
 
 def _mapped(path: Path) -> NDArray[Any]:

@@ -19,7 +19,12 @@ def read_npz(path: Path, variable: str | None) -> Archive:
     """Return the archive of the one 3-D array, or of the one that ``variable`` names."""
     arrays = _arrays(path, variable)
     times = arrays.pop("time")
-    name, values = _three_dimensional(path, arrays, variable)
+    names = [name for name, array in arrays.items() if array.ndim == 3]
+    if len(names) != 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+        advice = "" if variable else ". Name one with variable="
+        raise ValueError(f"{path}: there must be one 3-D array (time, y, x) beside time, got {shapes}{advice}")
+    name, values = names[0], arrays[names[0]]
     if times.dtype.kind != "M" or times.ndim != 1 or len(times) != len(values):
         raise ValueError(
             f"{path}: time must be a 1-D datetime64 array with one entry for each of the {len(values)} frames of "
@@ -46,12 +51,3 @@ def _arrays(path: Path, variable: str | None) -> dict[str, NDArray[Any]]:
         if name is not None and name not in arrays:
             raise ValueError(f"{path}: there is no array {name!r}, only {stored}")
     return arrays
-
-
-def _three_dimensional(path: Path, arrays: dict[str, NDArray[Any]], variable: str | None) -> tuple[str, NDArray[Any]]:
-    names = [name for name, array in arrays.items() if array.ndim == 3]
-    if len(names) != 1:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
-        advice = "" if variable else ". Name one with variable="
-        raise ValueError(f"{path}: there must be one 3-D array (time, y, x) beside time, got {shapes}{advice}")
-    return names[0], arrays[names[0]]
