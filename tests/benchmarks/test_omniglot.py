@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import omniglot
-from metaprior import scores
 from metaprior.forecasts import CategoricalForecast
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
+from metaprior.scores import Reliability
 from metaprior.tasks.task import Examples
 from tests.benchmarks.tiny import TINY as ALL
 
@@ -47,8 +47,9 @@ def forecasts() -> list[tuple[CategoricalForecast, Tensor]]:
 def test_added_counts_give_the_calibration_error_of_all_labels_together() -> None:
     counts = sum(omniglot.counts_of(forecast, labels) for forecast, labels in forecasts())
     together = CategoricalForecast(torch.cat([forecast.logits for forecast, _ in forecasts()], 1))
-    expected = scores.expected_calibration_error(together, torch.cat([labels for _, labels in forecasts()]))
-    assert omniglot.pooled_ece(np.asarray(counts)) == pytest.approx(expected, abs=1e-6)
+    expected = Reliability(omniglot.BINS)
+    expected.add(together, torch.cat([labels for _, labels in forecasts()]))
+    assert omniglot.pooled_ece(np.asarray(counts)) == pytest.approx(expected.ece, abs=1e-6)
 
 
 def test_a_row_has_means_over_the_tasks_that_did_not_fail_and_a_bootstrapped_error() -> None:
