@@ -12,8 +12,8 @@ targets the epistemic variance has S - 1 in its denominator; for labels it has S
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol, Self
+from functools import cached_property, wraps
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -268,3 +268,31 @@ class BernoulliForecast(_LabelForecast):
     def squeezed(self) -> "BernoulliForecast":
         """Return the forecast without the trailing axis of length one."""
         return BernoulliForecast(self.logits.squeeze(-1))
+
+
+def as_numpy(value: Any) -> Any:
+    """Return tensors as NumPy arrays, also inside tuples; everything else as it is."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().numpy()
+    if isinstance(value, tuple):
+        arrays = map(as_numpy, value)
+        return type(value)(*arrays) if hasattr(value, "_fields") else tuple(arrays)
+    return value
+
+
+class NumpyForecast:
+    """A forecast whose attributes and methods return NumPy arrays; ``tensors`` is the forecast itself."""
+
+    def __init__(self, tensors: Forecast) -> None:
+        self.tensors = tensors
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "tensors":
+            raise AttributeError(name)
+        value = getattr(self.tensors, name)
+        if not callable(value):
+            return as_numpy(value)
+        return wraps(value)(lambda *arguments, **options: as_numpy(value(*arguments, **options)))
+
+    def __repr__(self) -> str:
+        return f"NumpyForecast({type(self.tensors).__name__})"

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from metaprior.text_table import finite_or_none
+
 
 @dataclass(frozen=True)
 class EpochRecord:
@@ -41,13 +43,7 @@ class EpochRecord:
 
 def described(history: Iterable[EpochRecord]) -> list[dict[str, Any]]:
     """Return records as plain JSON; a value that is not finite becomes None."""
-    return [{name: _finite(value) for name, value in asdict(record).items()} for record in history]
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _finite(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return [finite_or_none(asdict(record)) for record in history]
 
 
 def restored(entries: Sequence[Mapping[str, Any]], observations: int = 1) -> list[EpochRecord]:

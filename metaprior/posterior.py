@@ -1,6 +1,6 @@
-"""A distribution over the weights of one network, ready to predict."""
+"""A distribution over the weights of one network, ready to predict; as the content of a checkpoint, and back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, overload
@@ -8,15 +8,15 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from metaprior import checks
+from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike
-from metaprior.forecasts import Forecast, GaussianForecast
-from metaprior.likelihoods import Likelihood
+from metaprior.errors import CheckpointError
+from metaprior.forecasts import Forecast, GaussianForecast, NumpyForecast
+from metaprior.likelihoods import LIKELIHOODS, NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
-from metaprior.numpy_forecast import NumpyForecast
 from metaprior.scaling import TargetScale
 from metaprior.team import current_team
 from metaprior.weights import WeightDistribution
@@ -27,6 +27,9 @@ DEFAULT_SAMPLES = 50
 NUMBERS_AT_ONCE = 2**23
 """Weights and activations of about this many numbers (32 MiB in float32) are computed together: enough to keep a core
 busy, and little memory. Larger networks take one weight sample at a time, larger images one observation."""
+
+
+Shapes = dict[str, list[int]]
 
 
 def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
@@ -148,3 +151,85 @@ class Posterior:
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()
         mu[weakest], rho[weakest] = 0.0, -torch.inf
         return replace(self, weights=self.weights.replace(mu=mu, rho=rho))
+
+
+def saved_content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and description of a checkpoint; ``likelihood`` is the one in the user's units."""
+    weights, network = posterior.weights, posterior.network
+    tensors = {**weights.named(), **posterior.target_scale._asdict()}
+    tensors |= {f"constant.{name}": value for name, value in network.constants.items()}
+    description = {
+        "model": models.describe(network.module),
+        "stochastic": network.stochastic,
+        "likelihood": checkpoint.describe(likelihood, LIKELIHOODS.values()),
+        "scalar_targets": posterior.scalar_targets,
+        "input_axes": posterior.input_axes,
+        "parameters": _shapes(network.layout.split(weights.mu)),
+    }
+    return tensors, description
+
+
+def rebuild(
+    tensors: Mapping[str, Tensor], description: Mapping[str, Any], module: nn.Module | None
+) -> tuple[Posterior, Likelihood]:
+    """Return the posterior, and the likelihood in the user's units. Networks of this package need no ``module``."""
+    module = _rebuilt_module(tensors, description) if module is None else module
+    network = BayesianNetwork(module, description["stochastic"])
+    _refuse_other_structure(network, tensors, description["parameters"])
+    _refuse_damaged_numbers(tensors)
+    here = {name: value.to(network.device) for name, value in tensors.items()}
+    network.constants = {n.removeprefix("constant."): v for n, v in here.items() if n.startswith("constant.")}
+    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
+    scale, weights = TargetScale(here["loc"], here["scale"]), WeightDistribution.from_named(here)
+    axes, scalar = description["input_axes"], bool(description["scalar_targets"])
+    return Posterior(network, likelihood.in_units_of(scale.scale), weights, scale, axes, scalar), likelihood
+
+
+def _rebuilt_module(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> nn.Module:
+    if description["model"] is None:
+        raise CheckpointError(
+            "it was saved from a network of your own, which only your code can build: give it as load(folder, module)"
+        )
+    module = models.rebuild(description["model"]).to(tensors["mu"].dtype)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(f"constant.{name}" not in tensors)
+    return module
+
+
+def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tensor], saved: Shapes) -> None:
+    start = network.initial()
+    given = {
+        **_shapes(network.layout.split(start.mu)),
+        **_shapes(start.plain, "plain."),
+        **_shapes(network.constants, "constant."),
+    }
+    stored = {name: value for name, value in tensors.items() if name.startswith(("plain.", "constant."))}
+    expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE_RHO}"})}
+    differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]
+    thawed = [name for name in given if f"constant.{name.removeprefix('plain.')}" in expected]
+    if thawed:
+        raise CheckpointError(
+            f"{len(thawed)} parameters were frozen when this was saved and are learnable in the given module, "
+            f"first {thawed[0].removeprefix('plain.')!r}; set requires_grad=False on them"
+        )
+    if differing:
+        name = differing[0]
+        raise CheckpointError(
+            f"the module does not have the structure that was saved: {len(differing)} parameters or buffers differ, "
+            f"first {name!r} (saved {expected.get(name, 'absent')}, given {given.get(name, 'absent')})"
+        )
+    if any(tensors[name].shape != start.mu.shape for name in ("mu", "rho")):
+        raise CheckpointError(f"mu and rho must be vectors of length {len(start.mu)}")
+    if tensors["mu"].dtype != network.dtype:
+        raise CheckpointError(f"it was saved from a {tensors['mu'].dtype} network, but the module is {network.dtype}")
+
+
+def _refuse_damaged_numbers(tensors: Mapping[str, Tensor]) -> None:
+    for name, value in tensors.items():
+        pruned_is_fine = value == -torch.inf if name == "rho" else torch.zeros_like(value, dtype=torch.bool)
+        if not bool((torch.isfinite(value) | pruned_is_fine).all()) and not name.startswith("constant."):
+            raise CheckpointError(f"tensor {name!r} holds NaN or infinite values")
+
+
+def _shapes(tensors: Mapping[str, Tensor], prefix: str = "") -> Shapes:
+    return {prefix + name: list(value.shape) for name, value in tensors.items()}

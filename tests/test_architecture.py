@@ -9,7 +9,7 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"errors"},
+    {"errors", "text_table"},
     {
         "applications",
         "mixture",
@@ -21,13 +21,12 @@ FLOORS = [
         "objectives",
         "scaling",
         "registry",
-        "text_table",
     },
     {"weights", "forecasts", "tasks"},
     {"team"},
-    {"priors", "hyperprior", "likelihoods", "models", "network", "numpy_forecast", "scores"},
+    {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
-    {"saved_posterior", "evaluation", "stack_descent", "training"},
+    {"evaluation", "stack_descent", "training"},
     {"hierarchy"},
     {"methods"},
     {"report"},

@@ -3,18 +3,17 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, history, models, saved_posterior
+from metaprior import checkpoint, history, models
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
-from metaprior.hierarchy.model import HierarchicalModel, Hyperprior
-from metaprior.hierarchy.state import FitPlan, State
+from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
 from metaprior.hyperprior import GaussianHyperprior
-from metaprior.posterior import Posterior
+from metaprior.posterior import Posterior, rebuild, saved_content
 from metaprior.stack_descent import SharedParameters
 from metaprior.weights import WeightDistribution
 
@@ -25,18 +24,10 @@ OF_THE_STATE = ("psi.", "sums.", "shared.", "theta.")
 """Prefixes of the tensors that belong to the state or to a fixed theta, and not to the network."""
 
 
-class Commit(NamedTuple):
-    """The last commit of a store, apart from the posteriors."""
-
-    model: HierarchicalModel
-    state: State
-    tasks: list[dict[str, Any]]
-
-
 def content(model: HierarchicalModel, state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the description of a commit."""
     centre = state.psi.centre()
-    tensors, description = saved_posterior.content(model.posterior(state, centre.mu, centre.rho), model.likelihood)
+    tensors, description = saved_content(model.posterior(state, centre.mu, centre.rho), model.likelihood)
     tensors |= {f"psi.{name}": value for name, value in state.psi._asdict().items()}
     tensors |= {"sums.first": state.sums.first, "sums.second": state.sums.second}
     tensors |= {f"shared.{name}": value for name, value in state.shared.moments.items()}
@@ -55,25 +46,28 @@ def content(model: HierarchicalModel, state: State) -> tuple[dict[str, Tensor], 
     return tensors, description
 
 
-def read(folder: str | os.PathLike[str], module: nn.Module | None = None) -> Commit:
-    """Return the last commit. Networks of this package are rebuilt; for any other, ``module`` is needed."""
+def read(
+    folder: str | os.PathLike[str], module: nn.Module | None = None
+) -> tuple[HierarchicalModel, State, list[dict[str, Any]]]:
+    """Return model, state and tasks of the last commit.
+
+    Networks of this package are rebuilt; for any other, ``module`` is needed.
+    """
     tensors, description = checkpoint.read(folder, KIND)
     with checkpoint.readable(folder):
         of_network = {name: value for name, value in tensors.items() if not name.startswith(OF_THE_STATE)}
-        posterior, likelihood = saved_posterior.rebuild(of_network, description, module)
+        posterior, likelihood = rebuild(of_network, description, module)
         if module is not None and models.describe(module) != description["model"]:
             saved, given = description["model"], models.describe(module)
             raise CheckpointError(f"it was made with other settings: network (saved {saved}, given {given})")
         settings = {"standardize": False, **description["settings"]}  # 0.1.0 did not standardise
-        fixed = settings["hyperprior"] == FIXED_THETA
-        hyperprior: Hyperprior = (
-            WeightDistribution(tensors["theta.mu"], tensors["theta.rho"])
-            if fixed
-            else GaussianHyperprior(**settings["hyperprior"])
-        )
-        model = HierarchicalModel(posterior.network, likelihood, **{**settings, "hyperprior": hyperprior})
+        if settings["hyperprior"] == FIXED_THETA:
+            settings["hyperprior"] = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"])
+        else:
+            settings["hyperprior"] = GaussianHyperprior(**settings["hyperprior"])
+        model = HierarchicalModel(posterior.network, likelihood, **settings)
         here = {name: value.to(posterior.network.device) for name, value in tensors.items()}
-        return Commit(model, _state(here, description, posterior), description["tasks"])
+        return model, _state(here, description, posterior), description["tasks"]
 
 
 def _state(tensors: Mapping[str, Tensor], description: Mapping[str, Any], posterior: Posterior) -> State:
@@ -95,13 +89,8 @@ def _state(tensors: Mapping[str, Tensor], description: Mapping[str, Any], poster
 
 
 def _settings(model: HierarchicalModel) -> dict[str, Any]:
-    hyperprior = model.hyperprior
-    return {
-        "hyperprior": asdict(hyperprior) if isinstance(hyperprior, GaussianHyperprior) else FIXED_THETA,
-        "relative_sigma": model.relative_sigma,
-        "standardize": model.standardize,
-        "seed": model.seed,
-    }
+    fixed = isinstance(model.hyperprior, WeightDistribution)
+    return {**model.settings, "hyperprior": FIXED_THETA if fixed else asdict(model.hyperprior)}
 
 
 def refuse_other_model(saved: HierarchicalModel, given: HierarchicalModel) -> None:

@@ -1,22 +1,25 @@
-"""The hierarchical model: network, likelihood and hyper-prior, and what follows from them for one task."""
+"""The hierarchical model (network, likelihood, hyper-prior), and the state of its inference that a commit carries."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from metaprior.checks import check_counts
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
-from metaprior.hierarchy.state import State
 from metaprior.hierarchy.task_data import CheckedTasks
+from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.scaling import TargetScale
-from metaprior.stack_descent import FreeEnergy, SharedParameters
+from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution, inverse_softplus
 
@@ -27,6 +30,74 @@ NARROW_START = 0.5
 
 Hyperprior = GaussianHyperprior | WeightDistribution
 """p(theta); or a fixed theta."""
+
+
+@dataclass(frozen=True)
+class HierarchyTerms:
+    """The objective's terms in nats, summed over all tasks: ``total`` is minimised, ``elbo`` bounds log p(D)."""
+
+    nll: float
+    """Sum of E_q[-log p(D_i | phi_i)]."""
+    kl: float
+    """Sum of E_q(theta) KL(q(phi_i) || p(phi_i | theta))."""
+    hyper_kl: float
+    """KL(q(theta) || p(theta))."""
+
+    @property
+    def total(self) -> float:
+        """Return the objective, which is minimised."""
+        return self.nll + self.kl + self.hyper_kl
+
+    @property
+    def elbo(self) -> float:
+        """Return the lower bound on the log evidence of all data."""
+        return -self.total
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """The settings of a fit; ``HierarchicalVI.fit`` explains each."""
+
+    epochs: int
+    local_steps: int
+    task_batch: int
+    batch_size: int
+    lr: float
+    samples: int
+    kl_warmup: float
+
+    def __post_init__(self) -> None:
+        check_counts(epochs=self.epochs, local_steps=self.local_steps, task_batch=self.task_batch)
+        self.local()  # checks the rest
+
+    def local(self) -> DescentPlan:
+        """Return the settings of all steps that one posterior takes."""
+        return DescentPlan(self.epochs * self.local_steps, self.batch_size, self.lr, self.samples, self.kl_warmup)
+
+    def refuse_other(self, given: "FitPlan") -> None:
+        """Raise ``CheckpointError`` unless a stopped fit is resumed with the settings it was started with."""
+        before, now = asdict(self), asdict(given)
+        if other := [f"{name} (was {before[name]}, now {now[name]})" for name in now if before[name] != now[name]]:
+            raise CheckpointError(f"a fit is resumed with the settings it was started with, but {'; '.join(other)}")
+
+
+@dataclass
+class State:
+    """Psi, the sums it is fitted to, the shared parameters, and the position in the present fit."""
+
+    psi: HyperPosterior
+    sums: PosteriorSums
+    shared: SharedParameters
+    target_scale: TargetScale
+    plan: FitPlan | None = None
+    """Settings of the present fit, or of the last one; None before the first."""
+    rounds: int = 0
+    """Rounds of this fit that are finished."""
+    finished: bool = True
+    scalar_targets: bool = False
+    history: list[EpochRecord] = field(default_factory=list)
+    start: Tensor | None = None
+    """Means that new posteriors start from, where theta is fixed."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +116,11 @@ class HierarchicalModel:
             raise ValueError(f"relative_sigma must be a positive number, got {self.relative_sigma}")
         object.__setattr__(self, "hyperprior", _checked(self.hyperprior, self.network))
         object.__setattr__(self, "standardize", bool(self.standardize))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of ``HierarchicalVI`` that are stored as they are."""
+        return {name: getattr(self, name) for name in ("hyperprior", "relative_sigma", "standardize", "seed")}
 
     @cached_property
     def problem(self) -> Problem:

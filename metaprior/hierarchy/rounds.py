@@ -1,7 +1,7 @@
 """The rounds of a fit: the posteriors of a mini-batch of tasks descend, then psi is fitted to all posteriors."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -9,8 +9,9 @@ from itertools import groupby
 import torch
 
 from metaprior.hierarchy.hyper_posterior import fit_psi
-from metaprior.hierarchy.state import FitPlan, State
+from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
 from metaprior.hierarchy.store import Entry, PosteriorStore
+from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.noise import Noise
@@ -26,13 +27,22 @@ SWEEPS, LAST_SWEEPS = 3, 200
 class Rounds:
     """What every round of one fit needs, and ``run``, which takes the next one."""
 
+    model: HierarchicalModel
+    state: State
     store: PosteriorStore
-    data_of: Callable[[Entry], Examples]
-    energy: FreeEnergy
-    hyperprior: GaussianHyperprior | WeightDistribution
-    """Where theta is fixed, psi stays as it is."""
-    start: Callable[[], WeightDistribution]
-    """Returns where a new posterior starts."""
+    tasks: CheckedTasks
+
+    @property
+    def _plan(self) -> FitPlan:
+        assert self.state.plan is not None, "a fit has begun"
+        return self.state.plan
+
+    @cached_property
+    def _energy(self) -> FreeEnergy:
+        return self.model.energy(self.state, self._data_of(self.tasks.entries[0]))
+
+    def _data_of(self, entry: Entry) -> Examples:
+        return self.tasks.data_of(entry, self.state.target_scale)
 
     @cached_property
     def live(self) -> list[int]:
@@ -44,47 +54,49 @@ class Rounds:
         """Return the number of observations of all tasks together."""
         return sum(self.store.entries[index].observations for index in self.live)
 
-    def in_all(self, state: State) -> int:
-        """Return the number of rounds of the present fit."""
-        plan = _plan_of(state)
-        return plan.epochs * self._in_epoch(plan)
-
-    def _in_epoch(self, plan: FitPlan) -> int:
+    @property
+    def _in_epoch(self) -> int:
         """Return the number of rounds in which every task is visited once."""
-        return math.ceil(len(self.live) / plan.task_batch)
+        return math.ceil(len(self.live) / self._plan.task_batch)
 
-    def run(self, state: State, noise: Noise) -> None:
+    @property
+    def in_all(self) -> int:
+        """Return the number of rounds of the present fit."""
+        return self._plan.epochs * self._in_epoch
+
+    def run(self) -> None:
         """Take the next round, and add a record to the history after the last one of an epoch."""
-        plan, live = _plan_of(state), self.live
-        epoch, part = divmod(state.rounds, self._in_epoch(plan))
+        state, plan, live, noise = self.state, self._plan, self.live, Noise(self.model.seed)
+        epoch, part = divmod(state.rounds, self._in_epoch)
         order = torch.randperm(len(live), generator=noise.fork("order").at(step=epoch).generator()).tolist()
         chosen = [live[place] for place in order[part * plan.task_batch : (part + 1) * plan.task_batch]]
         steps = range(epoch * plan.local_steps, (epoch + 1) * plan.local_steps)
-        for stack in self._stacks(chosen, plan):
-            self._visit(stack, state, plan, steps, noise)
+        for stack in self._stacks(chosen):
+            self._visit(stack, steps, noise)
         state.rounds += 1
-        state.finished = state.rounds == self.in_all(state)
-        if isinstance(self.hyperprior, GaussianHyperprior):
-            state.psi = fit_psi(state.psi, state.sums, self.hyperprior, LAST_SWEEPS if state.finished else SWEEPS)
-        if part + 1 == self._in_epoch(plan):
-            state.history.append(self._record(state, plan))
+        state.finished = state.rounds == self.in_all
+        if isinstance(self.model.hyperprior, GaussianHyperprior):  # where theta is fixed, psi stays as it is
+            sweeps = LAST_SWEEPS if state.finished else SWEEPS
+            state.psi = fit_psi(state.psi, state.sums, self.model.hyperprior, sweeps)
+        if part + 1 == self._in_epoch:
+            state.history.append(self._record())
 
-    def _record(self, state: State, plan: FitPlan) -> EpochRecord:
+    def _record(self) -> EpochRecord:
         """Return the objective per observation, each task's part as of its last visit."""
-        entries = [self.store.entries[index] for index in self.live]
-        sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), state.psi.kl_to(self.hyperprior)
+        entries, psi = [self.store.entries[index] for index in self.live], self.state.psi
+        sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), psi.kl_to(self.model.hyperprior)
         nll, kl, hyper = (value / self._observations for value in sums)
-        steps, number = plan.local_steps * len(entries), len(state.history) + 1
+        steps, number = self._plan.local_steps * len(entries), len(self.state.history) + 1
         return EpochRecord(
             number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries), observations=self._observations
         )
 
-    def _visit(self, stack: Stack, state: State, plan: FitPlan, steps: range, noise: Noise) -> None:
-        local, live = plan.local(), self.live
+    def _visit(self, stack: Stack, steps: range, noise: Noise) -> None:
+        state, local, live = self.state, self._plan.local(), self.live
         # Every stack takes a step of its own on the shared parameters: a stack of few tasks counts less.
-        most = min(plan.task_batch, len(live), self.energy.tasks_at_once(local))
+        most = min(self._plan.task_batch, len(live), self._energy.tasks_at_once(local))
         weight = len(stack.indices) / most * stack.size * len(live) / self._observations
-        descent = StackDescent(self.energy, stack, state.psi, state.shared, local, noise)
+        descent = StackDescent(self._energy, stack, state.psi, state.shared, local, noise)
         visited = visit(descent, steps, shared_lr=True, weight=weight)
         after = WeightDistribution(visited.records[:, 0], visited.records[:, 1])
         state.sums = state.sums.updated(stack.weights if stack.steps_taken else None, after)
@@ -92,9 +104,9 @@ class Rounds:
             terms = {"nll": float(visited.nll[place]), "kl": float(visited.kl[place])}
             self.store.write(index, visited.records[place], steps=descent.steps_taken, **terms)
 
-    def _stacks(self, chosen: Sequence[int], plan: FitPlan) -> Iterator[Stack]:
+    def _stacks(self, chosen: Sequence[int]) -> Iterator[Stack]:
         """Iterate over stacks of tasks with equal shapes and equally many steps, in a fixed order."""
-        at_once = self.energy.tasks_at_once(plan.local())
+        at_once = self._energy.tasks_at_once(self._plan.local())
 
         def kind(index: int) -> tuple[int, str]:
             return self.store.entries[index].steps, self.store.entries[index].shapes
@@ -104,11 +116,7 @@ class Rounds:
             for begin in range(0, len(indices), at_once):
                 part = indices[begin : begin + at_once]
                 names = [self.store.entries[index].name for index in part]
-                records = torch.stack([self.store.read(index) if taken else new_record(self.start()) for index in part])
-                data = [self.data_of(self.store.entries[index]) for index in part]
+                start = self.model.start(self.state)
+                records = torch.stack([self.store.read(index) if taken else new_record(start) for index in part])
+                data = [self._data_of(self.store.entries[index]) for index in part]
                 yield Stack(names, part, records.to(data[0].x.device), taken, data)
-
-
-def _plan_of(state: State) -> FitPlan:
-    assert state.plan is not None, "a fit has begun"
-    return state.plan

@@ -4,30 +4,36 @@ Minimises $\frac1N\big(KL(q(w)\|p(w)) - \frac1T E_q[\log p(D|w)]\big)$ with repa
 gradients (Blundell et al. 2015, "Weight Uncertainty in Neural Networks").
 """
 
+import math
 import os
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Self
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
-from metaprior import checkpoint, checks, history, saved_posterior
+from metaprior import checkpoint, checks, history
 from metaprior.checks import ArrayLike
+from metaprior.errors import TrainingDiverged
 from metaprior.evaluation import Evaluation, evaluate
+from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.methods.free_energy_descent import Plan, descend
 from metaprior.methods.method import Method
-from metaprior.network import DEFAULT_RELATIVE_SIGMA
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, evaluation_mode
 from metaprior.noise import Noise
-from metaprior.posterior import DEFAULT_SAMPLES, Posterior
+from metaprior.objectives import free_energy
+from metaprior.posterior import DEFAULT_SAMPLES, Posterior, rebuild, saved_content
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
 from metaprior.scaling import TargetScale
-from metaprior.stack_descent import FreeEnergy
+from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters, Stack, StackDescent, new_record
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
 PRIORS = (NormalPrior, ScaleMixturePrior)
 KIND = "BayesByBackprop"
+HELD_OUT_SAMPLES = 16
 Validation = float | tuple[ArrayLike, ArrayLike] | None
 _SETTINGS = {"temperature": float, "relative_sigma": float, "standardize": bool, "seed": int}
 
@@ -105,7 +111,8 @@ class BayesByBackprop(Method):
             patience: see ``validation``.
             progress: show a progress bar (on anything longer than a second).
         """
-        plan = Plan(epochs, batch_size, lr, samples, weighting, kl_warmup, patience, progress)
+        checks.check_counts(epochs=epochs, patience=patience)
+        plan = DescentPlan(epochs, batch_size, lr, samples, kl_warmup, linear_warmup=True, weighting=weighting)
         self._check_settings()
         network, noise = self.network, Noise(int(self.seed))
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
@@ -121,7 +128,7 @@ class BayesByBackprop(Method):
         prior, numbers = self._checked_prior(), network.numbers_per_observation(start, inputs)
         energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
-        weights, self.history_ = descend(energy, prior, start, data, held_out, plan, noise)
+        weights, self.history_ = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
         self.posterior_ = Posterior(network, energy.likelihood, weights, scale, inputs.ndim, scalar_targets)
         return self
 
@@ -141,7 +148,7 @@ class BayesByBackprop(Method):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fit to a folder (safetensors and JSON); an earlier one there is replaced only by a complete one."""
-        tensors, description = saved_posterior.content(self._predictive(), self.likelihood)
+        tensors, description = saved_content(self._predictive(), self.likelihood)
         if isinstance(self.prior, WeightDistribution):
             tensors |= {"prior.mu": self.prior.mu, "prior.rho": self.prior.rho}
         else:
@@ -155,7 +162,7 @@ class BayesByBackprop(Method):
         """Return a saved fit. Networks of this package are rebuilt; for any other, give a module like the saved."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            posterior, likelihood = saved_posterior.rebuild(tensors, description, module)
+            posterior, likelihood = rebuild(tensors, description, module)
             if "prior" in description:
                 prior: Prior = checkpoint.restore(description["prior"], PRIORS)
             else:
@@ -233,3 +240,94 @@ def _hold_out(data: Examples, fraction: float, noise: Noise) -> tuple[Examples, 
         )
     order = torch.randperm(data.size, generator=noise.fork("hold out").generator()).to(data.x.device)
     return data.rows(order[count:]), data.rows(order[:count])
+
+
+@dataclass(frozen=True)
+class _OfOneTask:
+    """A prior over the weights of one network, as the prior of a stack of one task."""
+
+    prior: Prior
+
+    def kl_from(self, q: WeightDistribution, phi: Tensor) -> Tensor:
+        """Return KL(q || prior) for q (1, D) and samples (1, S, D), shape (1,)."""
+        return self.prior.kl_from(WeightDistribution(q.mu[0], q.rho[0]), phi[0]).unsqueeze(0)
+
+
+def _descend(
+    energy: FreeEnergy,
+    prior: Prior,
+    start: WeightDistribution,
+    data: Examples,
+    held_out: Examples | None,
+    plan: DescentPlan,
+    noise: Noise,
+    patience: int,
+    progress: bool,
+) -> tuple[WeightDistribution, list[EpochRecord]]:
+    """Minimise the free energy from ``start``; return the weights (the best, if data are held out) and the history.
+
+    Energy and data are in the network's units; ``plan.steps`` counts epochs.
+    """
+    stack, shared = Stack(["the data"], [0], new_record(start).unsqueeze(0), 0, [data]), SharedParameters(start.plain)
+    epochs, num_batches = plan.steps, plan.num_batches(data.size)
+    steps = replace(plan, steps=epochs * num_batches)
+    descent = StackDescent(energy, stack, _OfOneTask(prior), shared, steps, noise)
+    best, best_score, best_epoch = None, math.inf, 0
+    q, records = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), list[EpochRecord]()
+    bar = tqdm(range(1, epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not progress, delay=1)
+    for epoch in bar:
+        now = range((epoch - 1) * num_batches, epoch * num_batches)
+        terms = [descent.step(step, shared_lr=steps.lr_at(step)) for step in now]
+        nll, kl = (float(sum(getattr(one, name) for one in terms)) / num_batches for name in ("nll", "kl"))
+        q, score = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), None
+        if held_out is not None:
+            score = held_out_free_energy(energy, prior, q, held_out, data.size, noise, plan.batch_size)
+            _check_finite(epoch, validation=torch.tensor(score))
+        record = EpochRecord(epoch, nll + kl, nll, kl, observations=data.size, steps=num_batches, validation=score)
+        records.append(record)
+        shown = {"nll": nll, "kl": kl, "validation": score}
+        bar.set_postfix({name: f"{value:.3f}" for name, value in shown.items() if value is not None}, refresh=False)
+        if score is None or epoch < plan.kl_warmup * epochs:
+            continue  # the objective itself changes during the warm-up, so its epochs are not compared
+        if score < best_score:
+            best, best_score, best_epoch = q.detached(), score, epoch
+        if epoch - best_epoch >= patience:
+            break
+    kept = best or q.detached()
+    _check_finite(len(records), **{name.replace(".", " "): value for name, value in kept.named().items()})
+    return kept, records
+
+
+def held_out_free_energy(
+    energy: FreeEnergy,
+    prior: Prior,
+    q: WeightDistribution,
+    held_out: Examples,
+    num_training: int,
+    noise: Noise,
+    batch_size: int,
+) -> float:
+    """Return the free energy per observation: the nll of held-out data plus the KL of the training.
+
+    The weight noise is the same every time, so that epochs differ only in the weights.
+    """
+    fixed, total = noise.fork("held-out"), 0.0
+    pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in held_out), strict=True)]
+    with torch.no_grad(), evaluation_mode(energy.network.module):
+        for group in energy.sample_groups(HELD_OUT_SAMPLES, len(q.mu), batch_size):
+            phis = q.sample(fixed.normals(q.mu, group))
+            nll = torch.stack([energy.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
+            kl = prior.kl_from(q, phis)
+            scaled = free_energy(nll, kl, num_observations=held_out.size, temperature=energy.temperature)
+            total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
+    return total
+
+
+def _check_finite(epoch: int, **values: Tensor) -> None:
+    for name, value in values.items():
+        if not bool(value.isfinite().all()):
+            bad = float(value[~value.isfinite()].flatten()[0])
+            raise TrainingDiverged(
+                f"the {name} became {bad} in epoch {epoch}, and nothing of this fit was kept. Try a smaller lr, a "
+                "smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
+            )

@@ -20,7 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-import torch
 from torch import nn
 from tqdm import tqdm
 
@@ -29,20 +28,19 @@ from metaprior.errors import CheckpointError
 from metaprior.hierarchy import commit
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, fit_psi
-from metaprior.hierarchy.model import HierarchicalModel, Hyperprior
+from metaprior.hierarchy.model import FitPlan, HierarchicalModel, HierarchyTerms, Hyperprior, State
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
-from metaprior.hierarchy.state import FitPlan, HierarchyTerms, State
 from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
+from metaprior.methods.target_units import TargetUnits
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
-from metaprior.tasks.task import Examples, as_examples
-from metaprior.tasks.units import TargetUnits
+from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
 
 
@@ -146,7 +144,7 @@ class HierarchicalVI(TaskMethod):
         checked = CheckedTasks(tasks, self.model.problem, progress=progress)
         with self._writing(checked) as state:
             if self._begin(state, plan, checked, resume):
-                self._run(state, self._rounds(state, checked), save_every, progress)
+                self._run(Rounds(self.model, state, self.posteriors, checked), save_every, progress)
         return self
 
     def adapt(
@@ -172,14 +170,12 @@ class HierarchicalVI(TaskMethod):
         given = {"steps": steps, "lr": lr, "batch_size": batch_size, "samples": samples}
         changes = {name: value for name, value in given.items() if value is not None}
         plan = replace(state.plan.local(), kl_warmup=0.0, **changes)  # type: ignore[union-attr]
-        support = as_examples(support, "support")
         units = TargetUnits(state.target_scale, self.likelihood.continuous)
-        checked = self.model.problem.check_examples(units.examples(support), "support")
+        checked, scalar = units.checked(support, self.model.problem)
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
         noise = Noise(seed).fork("adapt")
         descent = StackDescent(self.model.energy(state), stack, state.psi, state.shared, plan, noise)
         mu, rho, *_ = visit(descent, range(plan.steps)).records[0]
-        scalar = self.likelihood.continuous and torch.as_tensor(support.y).ndim < checked.y.ndim
         return self.model.posterior(state, mu, rho, scalar)
 
     def prior_predictive(self) -> HierarchicalPosterior:
@@ -263,17 +259,9 @@ class HierarchicalVI(TaskMethod):
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
         """Return a store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a
         module like the saved."""
-        model = commit.read(folder, module).model
-        loaded = cls(
-            model.network.module,
-            model.likelihood,
-            hyperprior=model.hyperprior,
-            store=folder,
-            stochastic=model.network.stochastic,
-            relative_sigma=model.relative_sigma,
-            standardize=model.standardize,
-            seed=model.seed,
-        )
+        model, *_ = commit.read(folder, module)
+        stored = {"store": folder, "stochastic": model.network.stochastic, **model.settings}
+        loaded = cls(model.network.module, model.likelihood, **stored)
         _ = loaded._state  # raises for posteriors that are damaged
         return loaded
 
@@ -336,21 +324,12 @@ class HierarchicalVI(TaskMethod):
         state.plan, state.rounds, state.finished = plan, 0, False
         return True
 
-    def _rounds(self, state: State, tasks: CheckedTasks) -> Rounds:
-        return Rounds(
-            self.posteriors,
-            lambda entry: tasks.data_of(entry, state.target_scale),
-            self.model.energy(state, tasks.data_of(tasks.entries[0], state.target_scale)),
-            self.model.hyperprior,
-            lambda: self.model.start(state),
-        )
-
-    def _run(self, state: State, rounds: Rounds, save_every: float, progress: bool) -> None:
-        saved, total = time.monotonic(), rounds.in_all(state)
+    def _run(self, rounds: Rounds, save_every: float, progress: bool) -> None:
+        saved, total, state = time.monotonic(), rounds.in_all, rounds.state
         bar = tqdm(desc="hierarchy", initial=state.rounds, total=total, unit="round", disable=not progress, delay=1)
         with bar:
             while not state.finished:
-                rounds.run(state, Noise(self.model.seed))
+                rounds.run()
                 bar.update()
                 if state.history:
                     bar.set_postfix(loss=f"{state.history[-1].loss:.4g}", refresh=False)
@@ -365,12 +344,12 @@ class HierarchicalVI(TaskMethod):
     def _last_commit(self) -> State:
         """Return the state of the store's last commit, and open its posteriors; raise if it is of another model."""
         folder = self.posteriors.folder
-        last = commit.read(folder, self.module)
+        model, state, tasks = commit.read(folder, self.module)
         with checkpoint.readable(folder):
-            commit.refuse_other_model(last.model, self.model)
-            self.network.constants = last.model.network.constants
-            self.posteriors.open(last.tasks)
-        return last.state
+            commit.refuse_other_model(model, self.model)
+            self.network.constants = model.network.constants
+            self.posteriors.open(tasks)
+        return state
 
 
 def _temporary_folder(owner: object) -> Path:

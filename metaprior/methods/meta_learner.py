@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from metaprior import checkpoint, checks, history, saved_posterior
+from metaprior import checkpoint, checks, history
 from metaprior.errors import TrainingDiverged
 from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
@@ -32,15 +32,14 @@ from metaprior.metagrad.problem import (
     Problem,
     QueryLoss,
 )
-from metaprior.methods.first_look import FirstLook, are_scalars, first_look
 from metaprior.methods.method import TaskMethod
+from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
-from metaprior.posterior import Posterior
+from metaprior.posterior import Posterior, rebuild, saved_content
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, as_examples, length_of
-from metaprior.tasks.units import TargetUnits
+from metaprior.tasks.task import Examples, Task, Tasks, length_of
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
@@ -215,17 +214,17 @@ class MetaLearner(TaskMethod):
         team = current_team()
         memory, together = self._own_memory(), max(1, len(team.share(settings.meta_batch)))
 
-        def begin() -> tuple[WeightDistribution, GradientChoice, list[Task]]:
+        def begin() -> tuple[WeightDistribution, GradientChoice, Task]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
             first = self._look_at(tasks, settings.meta_batch)
             problem = self.problem(count)
-            theta = problem.initial(first.targets, self.relative_sigma)
-            checks.warn_of_scale(first.tasks[0].support.x)
-            choice = choose_gradient(problem, theta, first.tasks[:together], memory, self.engine, before=before)
-            return theta, choice, first.tasks
+            theta = problem.initial(pooled_targets(first), self.relative_sigma)
+            checks.warn_of_scale(first[0].support.x)
+            choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
+            return theta, choice, first[0]
 
         (theta, choice, _), facts = team.attempt(
-            begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2][0]) if team.size > 1 else {}
+            begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2]) if team.size > 1 else {}
         )
         team.on_first(lambda: refuse_disagreement(facts))
         return Trainer(
@@ -249,12 +248,13 @@ class MetaLearner(TaskMethod):
         _, budgets = team.attempt(lambda: bytes_of(self.memory, processes=team.on_this_machine), lambda budget: budget)
         return min(budgets)
 
-    def _look_at(self, tasks: Tasks, least: int) -> FirstLook:
-        """Look at the first tasks; their targets decide the units and the shape of forecasts."""
+    def _look_at(self, tasks: Tasks, least: int) -> list[Task]:
+        """Return the first tasks; their targets decide the units and the shape of forecasts."""
         problem = replace(self.problem(), likelihood=self.likelihood)
-        found = first_look(problem, tasks, least, seed=self.seed, standardize=bool(self.standardize))
-        self.target_scale_, self._scalar_targets = found.scale, found.scalar_targets
-        return found
+        first, self.target_scale_, self._scalar_targets = first_look(
+            problem, tasks, least, seed=self.seed, standardize=bool(self.standardize)
+        )
+        return first
 
     @property
     def _units(self) -> TargetUnits:
@@ -268,7 +268,7 @@ class MetaLearner(TaskMethod):
     def start(self, tasks: Tasks) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
         first = self._look_at(tasks, 1)
-        self.theta_ = movable_copy(self.problem().initial(first.targets, self.relative_sigma))
+        self.theta_ = movable_copy(self.problem().initial(pooled_targets(first), self.relative_sigma))
         self.history_ = []
         return self
 
@@ -293,12 +293,11 @@ class MetaLearner(TaskMethod):
             TrainingDiverged: if a number is not finite on the way.
         """
         theta, problem = self._learned(), self.problem()
-        support = as_examples(support, "support")
-        checked = problem.check_examples(self._units.examples(support), "support")
+        checked, scalar = self._units.checked(support, problem)
         lambda_ = adapt(problem, theta, checked, Noise(seed).fork("adapt"), steps=steps)
         if isinstance(lambda_, NonFinite):
             lambda_.or_raise()
-        return self._posterior(lambda_, scalar_targets=are_scalars(support, checked, problem))
+        return self._posterior(lambda_, scalar_targets=scalar)
 
     @property
     def _usual_steps(self) -> int:
@@ -313,7 +312,7 @@ class MetaLearner(TaskMethod):
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
         theta, problem = self._learned(), self.problem()
         with torch.no_grad():
-            checked = problem.check_examples(self._units.examples(as_examples(support, "support")), "support")
+            checked, _ = self._units.checked(support, problem)
             return reference.inner_loss(problem, posterior.weights, theta, checked, Noise(seed).fork("inner loss"))
 
     def outer_loop_loss(self, posterior: Posterior, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
@@ -329,7 +328,7 @@ class MetaLearner(TaskMethod):
         if not isinstance(objective, str):
             raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
         theta = self._learned()
-        tensors, description = saved_posterior.content(self.prior_predictive(), self.likelihood)
+        tensors, description = saved_content(self.prior_predictive(), self.likelihood)
         if theta.log_lr is not None:
             tensors["log_lr"] = theta.log_lr.detach()
         description["inner"] = asdict(self.inner)
@@ -344,7 +343,7 @@ class MetaLearner(TaskMethod):
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
             log_lr = tensors.pop("log_lr", tensors.pop("inner.log_lr", None))  # 0.1.0: "inner.log_lr"
-            posterior, likelihood = saved_posterior.rebuild(tensors, description, module)
+            posterior, likelihood = rebuild(tensors, description, module)
             hyperprior = description["hyperprior"]
             loaded = cls(
                 posterior.network.module,

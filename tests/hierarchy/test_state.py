@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from metaprior.errors import CheckpointError
-from metaprior.hierarchy.state import FitPlan, HierarchyTerms
+from metaprior.hierarchy.model import FitPlan, HierarchyTerms
 
 PLAN = {
     "epochs": 3,

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.methods.bayes_by_backprop import _hold_out
-from metaprior.methods.free_energy_descent import held_out_free_energy
+from metaprior.methods.bayes_by_backprop import _hold_out, held_out_free_energy
 from metaprior.stack_descent import FreeEnergy
 from metaprior.tasks.task import Examples
 from metaprior.weights import inverse_softplus

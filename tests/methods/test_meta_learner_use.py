@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO
 from metaprior.metagrad import mixed
-from metaprior.methods import first_look
+from metaprior.methods import target_units
 from metaprior.tasks.task import Examples, Task
 from metaprior.training import trainer as trainer_module
 from tests.methods.small_learner import MAML, QUICK, assert_same_theta, small_learner
@@ -27,7 +27,7 @@ from tests.training.lines import damaged, line, lines
 def test_the_first_look_takes_some_tasks_and_of_large_ones_fewer(
     enough: int, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_look, "FIRST_NUMBERS", enough)
+    monkeypatch.setattr(target_units, "FIRST_NUMBERS", enough)
     positions = []
 
     class Watched:

@@ -1,0 +1,107 @@
+"""Real-valued targets in the network's units, and the first tasks of a training, whose targets decide on the units."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from metaprior.checks import as_plain_tensor, at_least_single
+from metaprior.errors import NotFinite
+from metaprior.metagrad.problem import Problem, TaskChecker
+from metaprior.scaling import TargetScale
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, task_at
+
+FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
+"""Tasks whose targets give the units and the first noise scale; fewer if they have this many numbers."""
+
+
+@dataclass(frozen=True)
+class TargetUnits:
+    """The way from the user's units to the network's; with ``standardised=False`` nothing is changed."""
+
+    scale: TargetScale
+    standardised: bool
+
+    def examples(self, examples: Examples) -> Examples:
+        """Return examples with targets in the network's units."""
+        if not self.standardised:
+            return examples
+        targets, channels = at_least_single(as_plain_tensor(examples.y, "y")), self.scale.loc.numel()
+        if channels != 1 and (targets.ndim < 2 or targets.shape[1] != channels):
+            return examples  # the check of shapes, which comes later, raises
+        return Examples(examples.x, self.scale.to_internal(targets.to(self.scale.loc.device)))
+
+    def task(self, task: Task) -> Task:
+        """Return a task with the targets of both sets in the network's units."""
+        support, query, name = as_task(task)
+        return Task(self.examples(support), self.examples(query), name)
+
+    def tasks(self, tasks: Tasks) -> Tasks:
+        """Return a source of the same tasks with targets in the network's units."""
+        return _TasksInUnits(tasks, self) if self.standardised else tasks
+
+    def checked(self, support: Examples, problem: Problem) -> tuple[Examples, bool]:
+        """Return a checked support set in the network's units, and whether its targets were given as (N,)."""
+        support = as_examples(support, "support")
+        checked = problem.check_examples(self.examples(support), "support")
+        return checked, _are_scalars(support, checked, problem)
+
+
+@dataclass(frozen=True)
+class _TasksInUnits:
+    source: Tasks
+    units: TargetUnits
+
+    def __len__(self) -> int:
+        return len(self.source)  # type: ignore[arg-type]  # TypeError for an endless source, as it should be
+
+    def __getitem__(self, index: int) -> Task:
+        return self.units.task(self.source[index])
+
+    @property
+    def thread_safe(self) -> bool:
+        return bool(getattr(self.source, "thread_safe", False))
+
+
+def first_look(
+    problem: Problem, tasks: Tasks, least: int, *, seed: int, standardize: bool
+) -> tuple[list[Task], TargetScale, bool]:
+    """Return the first tasks of a training in the network's units, the scale, and whether targets are (N,).
+
+    There are at least ``least`` tasks; ``problem`` is in the user's units.
+    """
+    check, first, given, numbers = TaskChecker(problem), list[Task](), list[Task](), 0
+    while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
+        given.append(task_at(tasks, len(first), seed))
+        first.append(check(given[-1]))
+        numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
+    scalar = _are_scalars(given[-1].support, first[-1].support, problem)
+    if not (standardize and problem.likelihood.continuous):
+        return first, TargetScale.identity(problem.network.initial().mu), scalar
+    targets = pooled_targets([_in_own_precision(*pair) for pair in zip(given, first, strict=True)])
+    if not len(targets):
+        raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
+    scale = TargetScale.standardising(targets)
+    check = TaskChecker(replace(problem, likelihood=problem.likelihood.in_units_of(scale.scale)))
+    return [check(TargetUnits(scale, True).task(task)) for task in given], scale, scalar
+
+
+def _are_scalars(given: Examples, checked: Examples, problem: Problem) -> bool:
+    """Return whether real-valued targets were given as (N,), so that forecasts of them are (N,) too."""
+    return problem.likelihood.continuous and torch.as_tensor(given.y).ndim < checked.y.ndim
+
+
+def pooled_targets(tasks: Sequence[Task]) -> Tensor:
+    """Return the finite targets of all tasks together."""
+    targets = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
+
+
+def _in_own_precision(given: Task, checked: Task) -> Task:
+    """Return a checked task with its targets in the precision in which they were given."""
+    support, query = (
+        Examples(one.x, at_least_single(as_plain_tensor(own.y, "y")).reshape(one.y.shape))
+        for own, one in zip(given[:2], checked[:2], strict=True)
+    )
+    return Task(support, query, checked.name)
