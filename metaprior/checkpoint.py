@@ -49,19 +49,15 @@ def write(
         beside: names of other files that the folder may hold.
     """
     folder = Path(folder)
-    refuse_foreign(folder, beside)
     content = bytes_from_tensors({name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
     header = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "tensors": name, "sha256": digest}
     whole = {**header, **description}
     text = json.dumps({**whole, OWN_DIGEST: _digest(whole)}, indent=2, allow_nan=False) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
+    with _replacing(folder, beside):
         write_file(folder / name, content)
         write_file(folder / DESCRIPTION, text.encode())
-    finally:
-        _remove_leftovers(folder)
 
 
 def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()) -> None:
@@ -71,30 +67,29 @@ def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *,
     independent afterwards.
     """
     source, target = Path(source), Path(target)
-    refuse_foreign(target, beside)
-    text = (source / DESCRIPTION).read_bytes()
-    name = str(_read_description(source / DESCRIPTION)["tensors"])
-    target.mkdir(parents=True, exist_ok=True)
-    try:
+    text, name = (source / DESCRIPTION).read_bytes(), str(read_description(source)["tensors"])
+    with _replacing(target, beside):
         if not (target / name).exists():
             try:
                 os.link(source / name, target / name)
             except OSError:  # a file system without links
                 write_file(target / name, (source / name).read_bytes())
         write_file(target / DESCRIPTION, text)
-    finally:
-        _remove_leftovers(target)
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the tensors of an earlier checkpoint, and of a write that was interrupted or failed."""
+@contextmanager
+def _replacing(folder: Path, beside: Iterable[str]) -> Iterator[None]:
+    """Make the folder for a checkpoint; on exit remove the tensors of an earlier one, and of an interrupted write."""
+    refuse_foreign(folder, beside)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        needed = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["tensors"]
-    except FileNotFoundError:
-        needed = None
-    for entry in folder.iterdir():
-        if LEFTOVER.fullmatch(entry.name) and entry.name != needed:
-            entry.unlink()
+        yield
+    finally:
+        path = folder / DESCRIPTION
+        needed = json.loads(path.read_text(encoding="utf-8"))["tensors"] if path.exists() else None
+        for entry in folder.iterdir():
+            if LEFTOVER.fullmatch(entry.name) and entry.name != needed:
+                entry.unlink()
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -131,7 +126,7 @@ def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
     if not folder.exists():
         return
     if (folder / DESCRIPTION).exists():
-        _read_description(folder / DESCRIPTION)
+        read_description(folder)
         return
     names = {entry.name for entry in folder.iterdir() if not LEFTOVER.fullmatch(entry.name)}
     others = sorted(names - set(beside))
@@ -150,7 +145,7 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
     try:
         content = path.read_bytes()
     except OSError as error:
-        if _read_description(folder / DESCRIPTION)["tensors"] != path.name:  # replaced between the two reads
+        if read_description(folder)["tensors"] != path.name:  # replaced between the two reads
             return read(folder, kind)
         raise CheckpointError(f"{path} cannot be read ({error.strerror}); the checkpoint is incomplete") from None
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
@@ -163,17 +158,33 @@ def read(folder: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], 
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from None
 
 
-def read_description(folder: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Return the verified description of a checkpoint of this kind, without reading its tensors."""
-    description = _read_description(Path(folder) / DESCRIPTION)
-    if description["kind"] != kind:
+def read_description(folder: str | os.PathLike[str], kind: str | None = None) -> dict[str, Any]:
+    """Return the verified description of a checkpoint (of this kind), without reading its tensors."""
+    path = Path(folder) / DESCRIPTION
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error.strerror}); a checkpoint is a folder that holds it"
+        ) from None
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a metaprior checkpoint")
+    version = description.get("version")
+    if version not in (WITHOUT_OWN_DIGEST, FORMAT_VERSION):
+        raise CheckpointError(f"{path} is of format version {version}, this release reads up to {FORMAT_VERSION}")
+    own = () if version == WITHOUT_OWN_DIGEST else (OWN_DIGEST,)
+    missing = [key for key in ("kind", "tensors", "sha256", *own) if not isinstance(description.get(key), str)]
+    if missing:
+        raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
+    if Path(description["tensors"]).name != description["tensors"]:
+        raise CheckpointError(f"{path} is damaged: its tensor file {description['tensors']!r} is not a plain name")
+    if own and _digest(description) != description[OWN_DIGEST]:
+        raise CheckpointError(f"{path} is damaged: its content is not what was saved; restore it from a copy")
+    if kind is not None and description["kind"] != kind:
         raise CheckpointError(f"{folder} holds a {description['kind']}, not a {kind}")
     return description
-
-
-def kind_of(folder: str | os.PathLike[str]) -> str:
-    """Return the kind of the checkpoint in a folder."""
-    return str(_read_description(Path(folder) / DESCRIPTION)["kind"])
 
 
 @contextmanager
@@ -207,31 +218,6 @@ def restore(description: Mapping[str, Any], known: Iterable[type]) -> Any:
         return classes[name](**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"cannot rebuild {name!r} from {fields}: {error!r}") from None
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error.strerror}); a checkpoint is a folder that holds it"
-        ) from None
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is not a metaprior checkpoint")
-    version = description.get("version")
-    if version not in (WITHOUT_OWN_DIGEST, FORMAT_VERSION):
-        raise CheckpointError(f"{path} is of format version {version}, this release reads up to {FORMAT_VERSION}")
-    own = () if version == WITHOUT_OWN_DIGEST else (OWN_DIGEST,)
-    missing = [key for key in ("kind", "tensors", "sha256", *own) if not isinstance(description.get(key), str)]
-    if missing:
-        raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
-    if Path(description["tensors"]).name != description["tensors"]:
-        raise CheckpointError(f"{path} is damaged: its tensor file {description['tensors']!r} is not a plain name")
-    if own and _digest(description) != description[OWN_DIGEST]:
-        raise CheckpointError(f"{path} is damaged: its content is not what was saved; restore it from a copy")
-    return description
 
 
 def _digest(description: Mapping[str, Any]) -> str:

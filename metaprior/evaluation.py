@@ -6,7 +6,7 @@ examples and scored on its query set; a row of the result is the mean over tasks
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,27 +149,24 @@ def evaluate(
             numbers is left out of that cell and listed in ``failures``.
     """
     cells = _cells(shots, steps)
-    for name, value, least in (("samples", samples, 2), ("examples_per_shot", examples_per_shot, 1)):
-        check_integer(name, value, least)
+    check_integer("samples", samples, 2)
+    check_integer("examples_per_shot", examples_per_shot, 1)
 
     def scored(index: int, given: Task) -> list[_Scored | Failure]:
         task = check_task(given)
         supports = {cell: _support(task, cell, examples_per_shot) for cell in cells}
         return [_scored(adapt, task, index, cell, support, samples) for cell, support in supports.items()]
 
-    gathered = {cell: _Gathered() for cell in cells}
-    failures: list[Failure] = []
-    for one in chain(*_for_each(scored, tasks, progress)):
-        if isinstance(one, Failure):
-            failures.append(one)
-            gathered[one.cell].failed += 1
-        else:
-            gathered[one.cell].add(one)
-    _check_something_left(gathered, failures)
+    results = list(chain(*_for_each(scored, tasks, progress)))
+    failures = [one for one in results if isinstance(one, Failure)]
+    found = [one for one in results if isinstance(one, _Scored)]
+    _refuse_no_scores(found, failures)
+    by_cell = {cell: [one for one in found if one.cell == cell] for cell in cells}
+    reliability = {cell: _merged(own) for cell, own in by_cell.items() if own}
     return Evaluation(
-        rows=[counts.row(cell) for cell, counts in gathered.items()],
-        per_task=[row for counts in gathered.values() for row in counts.rows],
-        reliability={cell: counts.reliability for cell, counts in gathered.items() if counts.reliability is not None},
+        rows=[_mean_row(cell, by_cell[cell], failures, reliability.get(cell)) for cell in cells],
+        per_task=[one.row for own in by_cell.values() for one in own],
+        reliability=reliability,
         failures=failures,
         examples_per_shot=examples_per_shot,
     )
@@ -178,7 +175,13 @@ def evaluate(
 def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool) -> list[T]:
     """Return ``[function(i, task) for i, task in enumerate(tasks)]``, computed by all ranks together."""
     if isinstance(tasks, Sequence) or not isinstance(tasks, Iterable):
-        return map_tasks(lambda index: function(index, tasks[index]), _count(tasks), progress=progress)
+        count = len(tasks) if isinstance(tasks, Sequence) else length_of(tasks)  # an empty one raises later
+        if count is None:
+            raise ValueError(
+                f"tasks must have an end, but {type(tasks).__name__} has no length; evaluate on some of its tasks, as "
+                "in [tasks[i] for i in range(100)]"
+            )
+        return map_tasks(lambda index: function(index, tasks[index]), count, progress=progress)
     team = current_team()
     passing = tqdm(tasks, desc="evaluation", unit="task", disable=not (progress and team.first), delay=1)
     # The number of tasks is unknown, so ranks take turns.
@@ -228,40 +231,37 @@ def _scored(
     return _Scored(cell, row, tuple(measures), reliability)
 
 
-@dataclass
-class _Gathered:
-    """The scores of one cell over tasks."""
-
-    rows: list[Row] = field(default_factory=list)
-    measures: tuple[str, ...] = ()
-    reliability: Reliability | IntervalReliability | None = None
-    failed: int = 0
-
-    def add(self, one: _Scored) -> None:
-        if self.reliability is None:
-            self.measures, self.reliability = one.measures, one.reliability
-        elif self.measures != one.measures:
+def _merged(found: Sequence[_Scored]) -> Reliability | IntervalReliability:
+    """Return the counts of all tasks of a cell together; raise where they are of different kinds."""
+    merged = found[0].reliability
+    for one in found[1:]:
+        if one.measures != found[0].measures:
             raise ValueError(
                 f"task {one.row['task']!r} has other measures ({', '.join(one.measures)}) than the tasks before it "
-                f"({', '.join(self.measures)}); evaluate real-valued targets and labels separately"
+                f"({', '.join(found[0].measures)}); evaluate real-valued targets and labels separately"
             )
-        else:
-            self.reliability.merge(one.reliability)  # type: ignore[arg-type]  # the same measures, so the same kind
-        self.rows.append(one.row)
+        merged.merge(one.reliability)  # type: ignore[arg-type]  # the same measures, so the same kind
+    return merged
 
-    def row(self, cell: Cell) -> Row:
-        """Return the means over tasks; NaN in a cell in which every task failed."""
-        row: Row = {**cell._asdict(), "support": self._values("support").mean().item()}
-        row |= {"tasks": len(self.rows), "failed": self.failed}
-        for measure in self.measures:
-            values = self._values(measure)
-            row |= {measure: values.mean().item(), f"{measure}_se": scores.standard_error(values)}
-        if isinstance(self.reliability, Reliability):
-            row["ece"] = self.reliability.ece
-        return row
 
-    def _values(self, name: str) -> Tensor:
-        return torch.tensor([row[name] for row in self.rows], dtype=torch.float64)
+def _mean_row(
+    cell: Cell,
+    found: Sequence[_Scored],
+    failures: Sequence[Failure],
+    reliability: Reliability | IntervalReliability | None,
+) -> Row:
+    """Return the means over the tasks of a cell; NaN in a cell in which every task failed."""
+
+    def values(name: str) -> Tensor:
+        return torch.tensor([one.row[name] for one in found], dtype=torch.float64)
+
+    failed = sum(failure.cell == cell for failure in failures)
+    row: Row = {**cell._asdict(), "support": values("support").mean().item(), "tasks": len(found), "failed": failed}
+    for measure in found[0].measures if found else ():
+        row |= {measure: values(measure).mean().item(), f"{measure}_se": scores.standard_error(values(measure))}
+    if isinstance(reliability, Reliability):
+        row["ece"] = reliability.ece
+    return row
 
 
 def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) -> Forecast:
@@ -344,34 +344,19 @@ def check_task(task: Task) -> Task:
 
 
 def _finite(examples: Examples, part: str, task: str) -> Examples:
-    tensors = []
-    for name, values in examples._asdict().items():
-        what = f"{part} {name} of task {task!r}"
-        tensors.append(as_plain_tensor(values, what))
-        refuse_non_finite(tensors[-1], what)
-    return Examples(*tensors)
+    named = {f"{part} {name} of task {task!r}": values for name, values in examples._asdict().items()}
+    tensors = Examples(*(as_plain_tensor(values, what) for what, values in named.items()))
+    for what, tensor in zip(named, tensors, strict=True):
+        refuse_non_finite(tensor, what)
+    return tensors
 
 
-def _count(tasks: Tasks) -> int:
-    """Return the number of tasks; raise for an endless source, which would never raise IndexError."""
-    if isinstance(tasks, Sequence):
-        return len(tasks)  # an empty one raises later
-    count = length_of(tasks)
-    if count is None:
-        raise ValueError(
-            f"tasks must have an end, but {type(tasks).__name__} has no length; evaluate on some of its tasks, as in "
-            "[tasks[i] for i in range(100)]"
-        )
-    return count
-
-
-def _check_something_left(gathered: Mapping[Cell, _Gathered], failures: Sequence[Failure]) -> None:
-    if any(counts.rows for counts in gathered.values()):
-        return
-    if not failures:
+def _refuse_no_scores(found: Sequence[_Scored], failures: Sequence[Failure]) -> None:
+    if not found and not failures:
         raise ValueError("there are no tasks to evaluate on: the collection is empty")
-    first = failures[0]
-    raise FloatingPointError(
-        f"no task could be scored in any cell; the first of {len(failures)} failures was {first.task!r} "
-        f"({first.cell}): {first.message}"
-    )
+    if not found:
+        first = failures[0]
+        raise FloatingPointError(
+            f"no task could be scored in any cell; the first of {len(failures)} failures was {first.task!r} "
+            f"({first.cell}): {first.message}"
+        )

@@ -181,8 +181,10 @@ def rebuild(
     network.constants = {n.removeprefix("constant."): v for n, v in here.items() if n.startswith("constant.")}
     likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
     scale, weights = TargetScale(here["loc"], here["scale"]), WeightDistribution.from_named(here)
-    axes, scalar = description["input_axes"], bool(description["scalar_targets"])
-    return Posterior(network, likelihood.in_units_of(scale.scale), weights, scale, axes, scalar), likelihood
+    axes = None if description["input_axes"] is None else int(description["input_axes"])
+    return Posterior(
+        network, likelihood.in_units_of(scale.scale), weights, scale, axes, bool(description["scalar_targets"])
+    ), likelihood
 
 
 def _rebuilt_module(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> nn.Module:

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_integer, check_positive, check_share
+from metaprior.checks import check_integer, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.network import BayesianNetwork
+from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES, NOISE_LR_FACTOR, Terms, minibatch_free_energy
 from metaprior.posterior import NUMBERS_AT_ONCE, sample_groups
@@ -124,21 +124,14 @@ class SharedParameters:
         self.values = {name: value.detach().clone().requires_grad_() for name, value in values.items()}
         noise = [value for name, value in self.values.items() if name == NOISE_RHO]
         others = [value for name, value in self.values.items() if name != NOISE_RHO]
-        groups: list[dict[str, Any]] = [
-            {"params": parameters, "factor": factor}
-            for parameters, factor in ((others, 1.0), (noise, NOISE_LR_FACTOR))
-            if parameters
-        ]
-        self._adam = torch.optim.Adam(groups) if groups else None
-        if self._adam is not None and moments:
-            for name, value in self.values.items():
-                first, second = moments[f"first.{name}"], moments[f"second.{name}"]
-                self._adam.state[value] = _adam_state(first.clone(), second.clone(), steps)
+        groups = (others, 1.0), (noise, NOISE_LR_FACTOR)
+        self._adam = torch.optim.Adam([{"params": values, "factor": factor} for values, factor in groups])
+        for name, value in self.values.items() if moments else ():
+            first, second = (moments[f"{which}.{name}"].clone() for which in ("first", "second"))
+            self._adam.state[value] = _adam_state(first, second, steps)
 
     def step(self, lr: float) -> None:
         """Take a step along the accumulated gradients, and reset them."""
-        if self._adam is None:
-            return
         for group in self._adam.param_groups:
             group["lr"] = lr * group["factor"]
         self._adam.step()
@@ -147,16 +140,14 @@ class SharedParameters:
     @property
     def moments(self) -> dict[str, Tensor]:
         """Return Adam's moments by name."""
-        state = {} if self._adam is None else self._adam.state
-        kept = {name: state[value] for name, value in self.values.items() if value in state}
+        kept = {name: self._adam.state[value] for name, value in self.values.items() if value in self._adam.state}
         first = {f"first.{name}": entry["exp_avg"] for name, entry in kept.items()}
         return first | {f"second.{name}": entry["exp_avg_sq"] for name, entry in kept.items()}
 
     @property
     def steps(self) -> int:
         """Return the number of steps that were taken."""
-        taken = [entry["step"] for entry in self._adam.state.values()] if self._adam is not None else []
-        return int(taken[0]) if taken else 0
+        return int(next((entry["step"] for entry in self._adam.state.values()), 0))
 
     def detached(self) -> dict[str, Tensor]:
         """Return a copy of the values."""
@@ -192,6 +183,17 @@ class FreeEnergy:
             return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()
 
         return self.network.map_samples(of_task, phis, *data)
+
+    def samples_with_nll(
+        self, q: WeightDistribution, data: Examples, noise: Noise, samples: int, batch_size: int
+    ) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
+        pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in data), strict=True)]
+        with evaluation_mode(self.network.module):
+            for group in self.sample_groups(samples, len(q.mu), batch_size):
+                phis = q.sample(noise.normals(q.mu, group))
+                nll = torch.stack([self.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
+                yield phis, nll, len(group) / samples
 
 
 class StackDescent:
@@ -317,6 +319,16 @@ def visit(descent: StackDescent, steps: range, *, shared_lr: bool = False, weigh
     nll = torch.stack([one.nll for one in terms]).sum(0) * size / descent.plan.num_batches(size)
     kl = torch.stack([one.kl for one in terms]).sum(0) * size / len(steps)
     return Visit(descent.records(), nll * size / descent.seen, kl)
+
+
+def checked_theta(theta: WeightDistribution, network: BayesianNetwork, name: str) -> WeightDistribution:
+    """Return a given theta in the network's type; raise unless it has a finite mean and scale for every weight."""
+    expected = (network.layout.dimension,)
+    for part, value in (("mu", theta.mu), ("rho", theta.rho)):
+        if value.shape != expected:
+            raise ValueError(f"{name}'s {part} has shape {tuple(value.shape)}, the random weights {expected}")
+        refuse_non_finite(value, f"{name}'s {part}", remedy="it must come from a finished training")
+    return WeightDistribution(*(value.detach().to(network.device, network.dtype) for value in (theta.mu, theta.rho)))
 
 
 def _stacked(parts: Sequence[Examples]) -> Examples:

@@ -39,16 +39,10 @@ class HyperPosterior(NamedTuple):
     """t: standard deviation of that log scale."""
 
     @classmethod
-    def fixed(cls, theta: WeightDistribution) -> "HyperPosterior":
-        """Return the point mass at a given theta."""
-        zero = torch.zeros_like(theta.mu)
-        return cls(theta.mu.detach().clone(), zero, theta.sigma.detach().log(), zero.clone())
-
-    @classmethod
-    def around(cls, theta: WeightDistribution) -> "HyperPosterior":
-        """Return the psi to start from: close to a given theta."""
+    def around(cls, theta: WeightDistribution, relative_std: float = FIRST_RELATIVE_STD) -> "HyperPosterior":
+        """Return a psi close to a given theta, to start from; with ``relative_std=0`` the point mass at theta."""
         sigma = theta.sigma.detach()
-        doubt = torch.full_like(sigma, FIRST_RELATIVE_STD)
+        doubt = torch.full_like(sigma, relative_std)
         return cls(theta.mu.detach().clone(), doubt * sigma, sigma.log(), doubt)
 
     @property

@@ -16,10 +16,9 @@ from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
-from metaprior.network import BayesianNetwork, evaluation_mode
-from metaprior.noise import Noise
+from metaprior.network import BayesianNetwork
 from metaprior.scaling import TargetScale
-from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters
+from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters, checked_theta
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution, inverse_softplus
 
@@ -135,7 +134,7 @@ class HierarchicalModel:
         targets = torch.cat([tasks.data_of(entry, scale).y for entry in tasks.entries[:FIRST_TASKS]])
         shared = SharedParameters({**start.plain, **self.likelihood.initial_parameters(targets)})
         fixed = isinstance(self.hyperprior, WeightDistribution)
-        psi = HyperPosterior.fixed(self.hyperprior) if fixed else HyperPosterior.around(start)  # type: ignore[arg-type]
+        psi = HyperPosterior.around(self.hyperprior, 0.0) if fixed else HyperPosterior.around(start)  # type: ignore[arg-type]
         sums, first = PosteriorSums.empty(start.mu), start.mu if fixed else None
         return State(psi, sums, shared, scale, scalar_targets=tasks.scalar_targets, start=first)
 
@@ -173,25 +172,10 @@ class HierarchicalModel:
             hyper=state.psi,
         )
 
-    def nll(self, state: State, q: WeightDistribution, data: Examples, noise: Noise, samples: int) -> float:
-        """Return E_q[-log p(D | phi)] of all data of a task, in the network's units."""
-        energy, total = self.energy(state, data), 0.0
-        with torch.no_grad(), evaluation_mode(self.network.module):
-            for group in energy.sample_groups(samples, len(q.mu), len(data.x)):
-                phis = q.sample(noise.normals(q.mu, group)).unsqueeze(0)
-                pair = Examples(data.x.unsqueeze(0), data.y.unsqueeze(0))
-                total += float(energy.nll(phis, pair, q.plain)) * len(group) / samples
-        return total
-
 
 def _checked(hyperprior: Hyperprior, network: BayesianNetwork) -> Hyperprior:
     if isinstance(hyperprior, GaussianHyperprior):
         return hyperprior
     if not isinstance(hyperprior, WeightDistribution):
         raise TypeError(f"hyperprior must be a GaussianHyperprior or a theta (WeightDistribution), got {hyperprior!r}")
-    if hyperprior.mu.shape != (network.layout.dimension,):
-        raise ValueError(
-            f"the fixed theta has {tuple(hyperprior.mu.shape)} means, the network {network.layout.dimension} weights"
-        )
-    mu, rho = (value.detach().to(network.device, network.dtype) for value in (hyperprior.mu, hyperprior.rho))
-    return WeightDistribution(mu, rho)
+    return checked_theta(hyperprior, network, "the fixed theta")

@@ -12,7 +12,7 @@ from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
 from metaprior.scaling import TargetMoments, TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, length_of
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, length_of
 
 TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
 """Tasks with a length, whose support and query sets are taken together; or examples (x, y) by name."""
@@ -60,7 +60,7 @@ class CheckedTasks:
             )
         if not self._continuous:
             return data
-        return Examples(data.x, scale.to_internal(_exact_targets(given, data)).to(data.y.dtype))
+        return Examples(data.x, scale.to_internal(exact_targets(given, data)).to(data.y.dtype))
 
     def target_scale(self) -> TargetScale:
         """Return the scale that standardises the targets of all tasks together."""
@@ -75,17 +75,12 @@ class CheckedTasks:
             raise type(error)(f"{name}: {error}") from error
         data = Examples(*self._check(*given, name))
         if self._continuous:
-            exact = _exact_targets(given, data)
+            exact = exact_targets(given, data)
             self._moments.append(TargetMoments.of(exact))
             if not number:
                 self._like, self.scalar_targets = exact, given.y.ndim < exact.ndim
         self._samples.append(_sample(data))
         return Entry(name, data.size, _shapes(data), fingerprint(data))
-
-
-def _exact_targets(given: Examples, checked: Examples) -> Tensor:
-    """Return targets in the shape in which they were checked and in the precision in which they were given."""
-    return checks.at_least_single(given.y.to(checked.y.device)).reshape(checked.y.shape)
 
 
 def _as_tasks(data: TaskData) -> Sequence[Task]:

@@ -21,7 +21,7 @@ def load(folder: str | os.PathLike[str], module: nn.Module | None = None) -> Met
 
     Networks of this package are rebuilt; for any other, give a ``module`` of the same structure.
     """
-    kind = checkpoint.kind_of(folder)
+    kind = checkpoint.read_description(folder)["kind"]
     if kind not in METHODS:
         raise CheckpointError(f"{folder} holds a {kind}, which is no method; {', '.join(METHODS)} can be loaded")
     return METHODS[kind].load(folder, module)

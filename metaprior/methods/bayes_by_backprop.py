@@ -21,13 +21,21 @@ from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.methods.method import Method
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, evaluation_mode
+from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import free_energy
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior, rebuild, saved_content
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
 from metaprior.scaling import TargetScale
-from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters, Stack, StackDescent, new_record
+from metaprior.stack_descent import (
+    DescentPlan,
+    FreeEnergy,
+    SharedParameters,
+    Stack,
+    StackDescent,
+    checked_theta,
+    new_record,
+)
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
@@ -125,7 +133,8 @@ class BayesByBackprop(Method):
         scale = TargetScale.standardising(data.y) if standardised else TargetScale.identity(data.y)
         data, held_out = self._internal(data, scale), held_out and self._internal(held_out, scale)
         start = network.initial(self.relative_sigma)
-        prior, numbers = self._checked_prior(), network.numbers_per_observation(start, inputs)
+        learned, numbers = isinstance(self.prior, WeightDistribution), network.numbers_per_observation(start, inputs)
+        prior = checked_theta(self.prior, network, "the prior") if learned else self.prior  # type: ignore[arg-type]
         energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, self.history_ = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
@@ -202,13 +211,10 @@ class BayesByBackprop(Method):
         self, data: Examples, validation: Validation, output_shape: torch.Size, noise: Noise
     ) -> tuple[Examples, Examples | None]:
         """Return training and held-out data."""
-        if validation is None:
-            return data, None
-        if isinstance(validation, tuple | list):
-            held_x, held_y = validation
-            held_inputs = checks.inputs(held_x, dtype=self.network.dtype, device=self.network.device)
-            return data, Examples(held_inputs, self._targets(held_inputs, held_y, output_shape))
-        return _hold_out(data, validation, noise)
+        if not isinstance(validation, tuple | list):
+            return (data, None) if validation is None else _hold_out(data, validation, noise)
+        held_inputs = checks.inputs(validation[0], dtype=self.network.dtype, device=self.network.device)
+        return data, Examples(held_inputs, self._targets(held_inputs, validation[1], output_shape))
 
     def _internal(self, data: Examples, scale: TargetScale) -> Examples:
         """Return data in the network's units and type."""
@@ -216,18 +222,6 @@ class BayesByBackprop(Method):
             return data
         targets = scale.to_internal(data.y) if self.likelihood.continuous else data.y
         return Examples(data.x, checks.as_float(targets, "y", self.network.dtype))
-
-    def _checked_prior(self) -> Prior:
-        if not isinstance(self.prior, WeightDistribution):
-            return self.prior
-        network, expected = self.network, (self.network.layout.dimension,)
-        for name in ("mu", "rho"):
-            value = getattr(self.prior, name)
-            if value.shape != expected:
-                raise ValueError(f"the prior's {name} has shape {tuple(value.shape)}, the random weights {expected}")
-            checks.refuse_non_finite(value, f"the prior's {name}", remedy="it must come from a finished training")
-        mu, rho = (value.detach().to(network.device, network.dtype) for value in (self.prior.mu, self.prior.rho))
-        return WeightDistribution(mu, rho)
 
 
 def _hold_out(data: Examples, fraction: float, noise: Noise) -> tuple[Examples, Examples]:
@@ -298,6 +292,7 @@ def _descend(
     return kept, records
 
 
+@torch.no_grad()
 def held_out_free_energy(
     energy: FreeEnergy,
     prior: Prior,
@@ -312,14 +307,10 @@ def held_out_free_energy(
     The weight noise is the same every time, so that epochs differ only in the weights.
     """
     fixed, total = noise.fork("held-out"), 0.0
-    pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in held_out), strict=True)]
-    with torch.no_grad(), evaluation_mode(energy.network.module):
-        for group in energy.sample_groups(HELD_OUT_SAMPLES, len(q.mu), batch_size):
-            phis = q.sample(fixed.normals(q.mu, group))
-            nll = torch.stack([energy.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
-            kl = prior.kl_from(q, phis)
-            scaled = free_energy(nll, kl, num_observations=held_out.size, temperature=energy.temperature)
-            total += float(scaled.nll + kl / num_training) * len(group) / HELD_OUT_SAMPLES
+    for phis, nll, share in energy.samples_with_nll(q, held_out, fixed, HELD_OUT_SAMPLES, batch_size):
+        kl = prior.kl_from(q, phis)
+        scaled = free_energy(nll, kl, num_observations=held_out.size, temperature=energy.temperature)
+        total += float(scaled.nll + kl / num_training) * share
     return total
 
 

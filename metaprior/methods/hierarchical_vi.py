@@ -20,6 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import nn
 from tqdm import tqdm
 
@@ -189,6 +190,7 @@ class HierarchicalVI(TaskMethod):
         q = self._weights(self._index(task))
         return self.model.posterior(self._fitted(), q.mu, q.rho)
 
+    @torch.no_grad()
     def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
         """Return the objective at the present psi and posteriors, from all data and ``samples`` weight samples a task.
 
@@ -201,7 +203,9 @@ class HierarchicalVI(TaskMethod):
         nll, kl = 0.0, 0.0
         for entry in given:
             q, noise = self.posterior(entry.name).weights, Noise(seed).fork("elbo").at(task=indices[entry.name])
-            nll += self.model.nll(state, q, given.data_of(entry, state.target_scale), noise, samples)
+            data = given.data_of(entry, state.target_scale)
+            groups = self.model.energy(state, data).samples_with_nll(q, data, noise, samples, data.size)
+            nll += sum(float(part) * share for _, part, share in groups)
             kl += float(state.psi.kl_from(q))
         return HierarchyTerms(nll, kl, state.psi.kl_to(self.model.hyperprior))
 

@@ -167,7 +167,9 @@ class MetaLearner(TaskMethod):
             TrainingDiverged: if no task of an epoch, or too many tasks in a row, had a finite gradient. ``theta_`` is
                 then what was learned before (also after Ctrl-C).
         """
-        settings = _changed(training, changes)
+        if unknown := sorted(changes.keys() - set(FIELDS)):
+            raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
+        settings = replace(training, **changes)
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
         before, trainer, summaries = dict(vars(self)), None, list[Summary]()
         try:
@@ -202,14 +204,9 @@ class MetaLearner(TaskMethod):
         shard: bool = False,
         before: Way | None = None,
     ) -> Trainer:
-        """Return the training as an object that takes one step at a time.
+        """Return the training as an object that takes one step at a time; arguments are those of ``fit``.
 
-        Args:
-            tasks: see ``fit``.
-            settings: the settings of the training.
-            pooled: see ``fit``.
-            shard: see ``fit``.
-            before: how an earlier start of this training computed gradients, which is kept if memory allows.
+        ``before`` is how an earlier start of this training computed gradients, which is kept if memory allows.
         """
         team = current_team()
         memory, together = self._own_memory(), max(1, len(team.share(settings.meta_batch)))
@@ -223,9 +220,15 @@ class MetaLearner(TaskMethod):
             choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
             return theta, choice, first[0]
 
-        (theta, choice, _), facts = team.attempt(
-            begin, lambda begun: _facts(settings, self.seed, begun[0], begun[2]) if team.size > 1 else {}
-        )
+        def must_agree(begun: tuple[WeightDistribution, GradientChoice, Task]) -> dict[str, object]:
+            return {
+                **asdict(settings),
+                "seed": self.seed,
+                "data of the first task": task_digest(begun[2]),
+                "first theta (seed torch before the module is made)": tensors_digest(begun[0].tensors()),
+            }
+
+        (theta, choice, _), facts = team.attempt(begin, must_agree if team.size > 1 else lambda begun: {})
         team.on_first(lambda: refuse_disagreement(facts))
         return Trainer(
             choice.problem,
@@ -367,19 +370,3 @@ class MetaLearner(TaskMethod):
         if not hasattr(self, "theta_"):
             raise self._not_fitted("fit(tasks) (or start(tasks), for a loop of your own)")
         return self.theta_
-
-
-def _facts(settings: MetaTraining, seed: int, theta: WeightDistribution, first: Task) -> dict[str, object]:
-    """Return what ranks must agree on to train together."""
-    return {
-        **asdict(settings),
-        "seed": seed,
-        "data of the first task": task_digest(first),
-        "first theta (seed torch before the module is made)": tensors_digest(theta.tensors()),
-    }
-
-
-def _changed(settings: MetaTraining, changes: dict[str, Any]) -> MetaTraining:
-    if unknown := sorted(changes.keys() - set(FIELDS)):
-        raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
-    return replace(settings, **changes)

@@ -9,7 +9,7 @@
 ``MetaLearner.fit`` does more (phases, schedules, a search for the step size); here every step is plain.
 """
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Sized
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ from tqdm import tqdm
 from metaprior.checks import check_integer
 from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
-from metaprior.metagrad.meta_batch import MetaBatch, Stacker, meta_gradient
-from metaprior.metagrad.problem import AmortizedELBO, Problem, TaskChecker
+from metaprior.metagrad.meta_batch import Stacker, meta_gradient
+from metaprior.metagrad.problem import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
@@ -75,13 +75,13 @@ def meta_train_one_epoch(
     _refuse_foreign_optimizer(learner, optimizer)
     problem = learner.problem(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
-    summary, position = Summary(), 0
+    summary, position, checked = Summary(), 0, map(TaskChecker(problem), map(learner.to_internal, tasks))
     choice: GradientChoice | None = None
     stacker: Stacker | None = None
     with tqdm(
         total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
     ) as bar:
-        for batch in _batches(problem, map(learner.to_internal, tasks), meta_batch):
+        for batch in iter(lambda: list(islice(checked, meta_batch)), []):
             choice = choice or choose_gradient(problem, learner.theta_, batch, learner.memory, learner.engine)
             stacker = stacker or Stacker(choice.problem, choice.engine)
             own = choice._replace(stacked=choice.stacked and stacker(batch))
@@ -110,19 +110,12 @@ def _refuse_foreign_optimizer(learner: MetaLearner, optimizer: torch.optim.Optim
 def _number_of(tasks: Iterable[Task], num_tasks: int | None, learner: MetaLearner) -> int:
     if num_tasks is not None or isinstance(tasks, Sized):
         return num_tasks if num_tasks is not None else max(1, len(tasks))  # type: ignore[arg-type]
-    objective = learner.problem(1).objective
-    if isinstance(objective, AmortizedELBO) and learner.objective == "abml" and objective.hyperprior is not None:
+    if learner.objective == "abml" and learner.hyperprior is not None:
         raise ValueError(
             "these tasks have no length, and the objective gives each task its share of the hyper-prior: "
             "say how many there are with num_tasks=..."
         )
     return 1
-
-
-def _batches(problem: Problem, tasks: Iterable[Task], size: int) -> Iterator[list[Task]]:
-    rest = map(TaskChecker(problem), tasks)
-    while batch := list(islice(rest, size)):
-        yield batch
 
 
 def _step(
@@ -134,22 +127,18 @@ def _step(
     noise: Noise,
 ) -> StepReport:
     batch = meta_gradient(choice.problem, theta, tasks, noise, engine=choice.engine, stacked=choice.stacked)
-    norms = {"theta": _descend(theta, batch, optimizer, clip)} if batch.count else {}
+    norms: dict[str, float] = {}
+    if batch.count:
+        learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
+        grads = batch.grads.named()
+        for name, tensor in learned.items():  # without a point prior's rho: optimisers skip tensors that have no grad
+            tensor.grad = grads[name]
+        norms["theta"] = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))  # before clipping
+        optimizer.step()
+        for tensor in learned.values():
+            tensor.grad = None
     everything = Phase("everything", 0, 0)
     return StepReport(everything, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
-
-
-def _descend(theta: WeightDistribution, batch: MetaBatch, optimizer: torch.optim.Optimizer, clip: float) -> float:
-    """Take one step of the optimiser; return the gradient's norm before clipping."""
-    learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
-    grads = batch.grads.named()
-    for name, tensor in learned.items():  # without a point prior's rho: optimisers skip tensors that have no grad
-        tensor.grad = grads[name]
-    norm = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))
-    optimizer.step()
-    for tensor in learned.values():
-        tensor.grad = None
-    return norm
 
 
 class QueryForecast(NamedTuple):

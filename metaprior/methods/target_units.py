@@ -10,7 +10,7 @@ from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import NotFinite
 from metaprior.metagrad.problem import Problem, TaskChecker
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, task_at
+from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, task_at
 
 FIRST_TASKS, FIRST_NUMBERS = 20, 2**24
 """Tasks whose targets give the units and the first noise scale; fewer if they have this many numbers."""
@@ -79,7 +79,8 @@ def first_look(
     scalar = _are_scalars(given[-1].support, first[-1].support, problem)
     if not (standardize and problem.likelihood.continuous):
         return first, TargetScale.identity(problem.network.initial().mu), scalar
-    targets = pooled_targets([_in_own_precision(*pair) for pair in zip(given, first, strict=True)])
+    parts = [pair for own, one in zip(given, first, strict=True) for pair in zip(own[:2], one[:2], strict=True)]
+    targets = _finite(torch.cat([exact_targets(own, one) for own, one in parts]))
     if not len(targets):
         raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
     scale = TargetScale.standardising(targets)
@@ -94,14 +95,8 @@ def _are_scalars(given: Examples, checked: Examples, problem: Problem) -> bool:
 
 def pooled_targets(tasks: Sequence[Task]) -> Tensor:
     """Return the finite targets of all tasks together."""
-    targets = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    return _finite(torch.cat([part.y for task in tasks for part in (task.support, task.query)]))
+
+
+def _finite(targets: Tensor) -> Tensor:
     return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
-
-
-def _in_own_precision(given: Task, checked: Task) -> Task:
-    """Return a checked task with its targets in the precision in which they were given."""
-    support, query = (
-        Examples(one.x, at_least_single(as_plain_tensor(own.y, "y")).reshape(one.y.shape))
-        for own, one in zip(given[:2], checked[:2], strict=True)
-    )
-    return Task(support, query, checked.name)

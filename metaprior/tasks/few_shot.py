@@ -68,13 +68,8 @@ class FewShotClasses:
         quarter_turns, label = divmod(number, len(self._rows))
         rows = self._rows[label]
         chosen = rows[torch.randperm(len(rows), generator=generator)[: self.k_shot + self.k_query]]
-        images = as_float(self.images[chosen])
+        images = self.images[chosen].float() / (255 if self.images.dtype == torch.uint8 else 1)
         return images.rot90(quarter_turns, (-2, -1)) if quarter_turns else images
-
-
-def as_float(images: Tensor) -> Tensor:
-    """Return images in float32; uint8 images are divided by 255."""
-    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
 def _check_images(images: Tensor, labels: Tensor, turns: bool) -> None:

@@ -54,12 +54,21 @@ class GroupedTasks:
         check_counts(k_shot=k_shot, k_query=k_query, draws=draws)
         self.dataset = dataset
         self.k_shot, self.k_query, self.seed, self.draws = k_shot, k_query, seed, draws
-        members = _members(groups, len(dataset))
-        needed = k_shot + k_query
+        members, needed = _members(groups, len(dataset)), k_shot + k_query
         self.skipped = {group: len(rows) for group, rows in members.items() if len(rows) < needed}
         self._members = {group: rows for group, rows in members.items() if len(rows) >= needed}
         self.groups = list(self._members)
-        self._report_skipped(needed)
+        if not self._members:
+            raise ValueError(
+                f"no group has the {needed} examples that a task needs (k_shot + k_query); of {len(members)} groups "
+                f"the largest has {max(self.skipped.values(), default=0)}. Choose a smaller k_shot or k_query"
+            )
+        if self.skipped:
+            warnings.warn(
+                f"{len(self.skipped)} of {len(members)} groups have fewer than the {needed} examples that a task needs "
+                "and make no task; the attribute 'skipped' has their sizes",
+                stacklevel=2,
+            )
 
     def __len__(self) -> int:
         """Return the number of tasks: groups times draws."""
@@ -82,20 +91,6 @@ class GroupedTasks:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"example {row} of the data set must be a pair (x, y), got {type(pair).__name__}")
         return _tensor(pair[0], f"x of example {row}"), _tensor(pair[1], f"y of example {row}")
-
-    def _report_skipped(self, needed: int) -> None:
-        total = len(self._members) + len(self.skipped)
-        if not self._members:
-            raise ValueError(
-                f"no group has the {needed} examples that a task needs (k_shot + k_query); of {total} groups the "
-                f"largest has {max(self.skipped.values(), default=0)}. Choose a smaller k_shot or k_query"
-            )
-        if self.skipped:
-            warnings.warn(
-                f"{len(self.skipped)} of {total} groups have fewer than the {needed} examples that a task needs and "
-                "make no task; the attribute 'skipped' has their sizes",
-                stacklevel=3,
-            )
 
 
 def _members(groups: Iterable[Hashable], count: int) -> dict[Hashable, list[int]]:

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.noise import Noise
 
 
@@ -48,6 +49,11 @@ def as_examples(value: object, name: str) -> Examples:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TypeError(f"{name} must be a pair (x, y) of inputs and targets, got {_said(value)}")
     return Examples(*value)
+
+
+def exact_targets(given: Examples, checked: Examples) -> Tensor:
+    """Return targets in the shape in which they were checked and in the precision in which they were given."""
+    return at_least_single(as_plain_tensor(given.y, "y").to(checked.y.device)).reshape(checked.y.shape)
 
 
 def as_task(value: object) -> Task:

@@ -20,13 +20,7 @@ def _sine(generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Sinusoids:
-    r"""Endless tasks $y = A\sin(x + b) + s\,\epsilon$ with $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
-
-    x and y have the shape (k, 1). ``noise`` is $s$, zero in the publication: Finn, Abbeel, Levine 2017, "Model-Agnostic
-    Meta-Learning for Fast Adaptation of Deep Networks", section 5.1.
-    """
-
+class _Waves:
     k_shot: int = 5
     k_query: int = 10
     noise: float = 0.0
@@ -35,6 +29,15 @@ class Sinusoids:
     def __post_init__(self) -> None:
         check_counts(k_shot=self.k_shot, k_query=self.k_query)
         check_not_negative("noise", self.noise)
+
+
+@dataclass(frozen=True)
+class Sinusoids(_Waves):
+    r"""Endless tasks $y = A\sin(x + b) + s\,\epsilon$ with $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
+
+    x and y have the shape (k, 1). ``noise`` is $s$, zero in the publication: Finn, Abbeel, Levine 2017, "Model-Agnostic
+    Meta-Learning for Fast Adaptation of Deep Networks", section 5.1.
+    """
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
@@ -47,7 +50,7 @@ class Sinusoids:
 
 
 @dataclass(frozen=True)
-class SineOrLine:
+class SineOrLine(_Waves):
     r"""Endless tasks, half of them $y = A\sin(x + b) + s\,\epsilon$ and half $y = a x + c + s\,\epsilon$.
 
     A few points can leave it open which of the two they are. $A$, $b$ and $x$ are distributed as in ``Sinusoids``,
@@ -55,14 +58,7 @@ class SineOrLine:
     Model-Agnostic Meta-Learning", section 5.
     """
 
-    k_shot: int = 5
-    k_query: int = 10
     noise: float = 0.3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_counts(k_shot=self.k_shot, k_query=self.k_query)
-        check_not_negative("noise", self.noise)
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more; its name says which of the two it is."""

@@ -53,7 +53,7 @@ def test_sampled_thetas_have_psis_moments() -> None:
 
 def test_a_known_theta_gives_the_divergence_itself() -> None:
     theta, q = some_q(7), WeightDistribution(normal(7, seed=8), normal(7, seed=9), {})
-    known = HyperPosterior.fixed(theta)
+    known = HyperPosterior.around(theta, 0.0)
     torch.testing.assert_close(known.kl_from(q), weights.kl_divergence(q, theta), rtol=1e-13, atol=0)
     assert known.kl_to(theta) == 0.0
 

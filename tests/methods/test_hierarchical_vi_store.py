@@ -159,7 +159,7 @@ def test_a_store_of_another_known_theta_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "store", hyperprior=known_theta())
     with pytest.raises(CheckpointError, match="the fixed theta has other numbers"):
         opened(tmp_path / "store", hyperprior=known_theta(0.1))
-    with pytest.raises(ValueError, match=r"the fixed theta has \(12,\) means, the network 13 weights"):
+    with pytest.raises(ValueError, match=r"the fixed theta's mu has shape \(12,\), the random weights \(13,\)"):
         opened(tmp_path / "store", hyperprior=known_theta(size=12))
 
 
