@@ -126,8 +126,9 @@ class SharedParameters:
         others = [value for name, value in self.values.items() if name != NOISE_RHO]
         groups = (others, 1.0), (noise, NOISE_LR_FACTOR)
         self._adam = torch.optim.Adam([{"params": values, "factor": factor} for values, factor in groups])
-        for name, value in self.values.items() if moments else ():
-            first, second = (moments[f"{which}.{name}"].clone() for which in ("first", "second"))
+        saved = moments or {}
+        for name, value in self.values.items() if saved else ():
+            first, second = (saved[f"{which}.{name}"].clone() for which in ("first", "second"))
             self._adam.state[value] = _adam_state(first, second, steps)
 
     def step(self, lr: float) -> None:
@@ -328,7 +329,8 @@ def checked_theta(theta: WeightDistribution, network: BayesianNetwork, name: str
         if value.shape != expected:
             raise ValueError(f"{name}'s {part} has shape {tuple(value.shape)}, the random weights {expected}")
         refuse_non_finite(value, f"{name}'s {part}", remedy="it must come from a finished training")
-    return WeightDistribution(*(value.detach().to(network.device, network.dtype) for value in (theta.mu, theta.rho)))
+    mu, rho = (value.detach().to(network.device, network.dtype) for value in (theta.mu, theta.rho))
+    return WeightDistribution(mu, rho)
 
 
 def _stacked(parts: Sequence[Examples]) -> Examples:
