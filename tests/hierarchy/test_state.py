@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,19 +6,9 @@ import pytest
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.model import FitPlan, HierarchyTerms
 
-PLAN = {
-    "epochs": 3,
-    "local_steps": 4,
-    "task_batch": 2,
-    "batch_size": 8,
-    "lr": 0.01,
-    "samples": 2,
-    "kl_warmup": 0.5,
-}
-
 
 def plan(**other: Any) -> FitPlan:
-    return FitPlan(**{**PLAN, **other})
+    return replace(FitPlan(3, 4, 2, 8, lr=0.01, samples=2, kl_warmup=0.5), **other)
 
 
 def test_a_posteriors_steps_are_those_of_all_its_visits() -> None:
@@ -31,10 +22,7 @@ def test_a_posteriors_steps_are_those_of_all_its_visits() -> None:
         ({"epochs": 0}, "epochs must be an integer of at least 1"),
         ({"local_steps": 1.5}, "local_steps must be an integer"),
         ({"task_batch": 0}, "task_batch must be an integer"),
-        ({"batch_size": 0}, "batch_size must be an integer"),
         ({"lr": -1.0}, "lr must be a positive number"),
-        ({"samples": True}, "samples must be an integer"),
-        ({"kl_warmup": -0.1}, "kl_warmup must lie between 0 and 1"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(other: dict[str, Any], message: str) -> None:

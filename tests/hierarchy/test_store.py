@@ -17,11 +17,11 @@ from metaprior.hierarchy.store import FILE, Entry, PosteriorStore
 KIND, ROWS, SIZE = "Test", 6, 5
 
 
-def store_in(folder: Path, *, size: int = SIZE, dtype: torch.dtype = torch.float64, kind: str = KIND) -> PosteriorStore:
+def store_in(folder: Path, *, size: int = SIZE, dtype: torch.dtype = torch.float64) -> PosteriorStore:
     """As it was committed, if it was."""
-    store = PosteriorStore(folder, kind, ROWS, size, dtype)
+    store = PosteriorStore(folder, KIND, ROWS, size, dtype)
     if store.exists:
-        store.open(checkpoint.read(folder, kind)[1]["tasks"])
+        store.open(checkpoint.read(folder, KIND)[1]["tasks"])
     return store
 
 
@@ -151,18 +151,6 @@ def test_a_store_of_another_size_is_refused(tmp_path: Path) -> None:
         store_in(tmp_path, dtype=torch.float32).read(0)
 
 
-def test_another_kind_and_a_foreign_folder_are_refused(tmp_path: Path) -> None:
-    new_store(tmp_path / "store")
-    with pytest.raises(CheckpointError, match="holds a Test, not a Other"):
-        store_in(tmp_path / "store", kind="Other")
-    (tmp_path / "foreign").mkdir()
-    (tmp_path / "foreign" / "thesis.tex").write_text("important")
-    foreign = store_in(tmp_path / "foreign")
-    with pytest.raises(CheckpointError, match=r"foreign holds other files"), foreign.locked():
-        foreign.commit({}, {})
-    assert (tmp_path / "foreign" / "thesis.tex").read_text() == "important"
-
-
 def test_one_writes_at_a_time(tmp_path: Path) -> None:
     first, second = new_store(tmp_path), store_in(tmp_path)
     with first.locked():
@@ -178,14 +166,10 @@ def test_one_writes_at_a_time(tmp_path: Path) -> None:
     assert torch.equal(store_in(tmp_path).read(0), record(6))
 
 
-def test_nothing_is_written_without_the_lock(tmp_path: Path) -> None:
+def test_a_record_of_another_shape_and_a_commit_without_the_lock_are_refused(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     with pytest.raises(ValueError, match="is not locked for writing"):
         store.commit({}, {})
-
-
-def test_a_record_of_another_shape_is_refused(tmp_path: Path) -> None:
-    store = new_store(tmp_path)
     with store.locked(), pytest.raises(ValueError, match=r"a record must have the shape \(6, 5\), got \(6, 4\)"):
         store.write(0, torch.zeros(6, 4))
 

@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,16 +195,6 @@ def trained(likelihood: mp.Likelihood | None = None, **arguments: object) -> tup
     return bnn.fit(x, 5 + x[:, 0], **FAST), x
 
 
-def test_a_fit_that_fails_touches_neither_the_earlier_fit_nor_the_saved_one(tmp_path: Path) -> None:
-    bnn, x = trained()
-    bnn.save(tmp_path)
-    before, files = bnn.predict(x).mean, {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(mp.TrainingDiverged, match=r"the (nll|kl) of .the data. became (nan|inf) at step \d+"):
-        bnn.fit(x, x[:, 0], epochs=50, lr=1e18, progress=False)
-    assert torch.equal(bnn.predict(x).mean, before)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files
-
-
 def test_large_targets_keep_the_precision_they_came_with() -> None:
     """Julian dates: in float32 they are steps of a quarter of a day."""
     rng = np.random.default_rng(0)
@@ -240,12 +229,7 @@ GOOD_X, GOOD_Y = np.zeros((5, 2)), np.arange(5.0)
 @pytest.mark.parametrize(
     ("x", "y", "error", "message"),
     [
-        (
-            np.full((5, 2), np.nan),
-            GOOD_Y,
-            ValueError,
-            r"x has 10 NaN or infinite values out of 10, the first at index \(0, 0\)",
-        ),
+        (np.full((5, 2), np.nan), GOOD_Y, ValueError, r"x has 10 NaN or infinite values out of 10, .* index \(0, 0\)"),
         (GOOD_X, np.array([0, 1, np.inf, 3, 4]), ValueError, r"y has 1 NaN or infinite .* index \(2,\)"),
         (np.full((5, 2), 1e300), GOOD_Y, ValueError, r"converted to torch.float32"),
         (GOOD_X, np.arange(4.0), ValueError, "x has 5 observations and y has 4"),
@@ -257,6 +241,9 @@ GOOD_X, GOOD_Y = np.zeros((5, 2)), np.arange(5.0)
         (torch.zeros(5, 2, dtype=torch.complex64), GOOD_Y, TypeError, "x must hold real numbers"),
         (GOOD_X, np.zeros((5, 3)), ValueError, r"but the targets have shape \(5, 3\)"),
         (GOOD_X, np.ones(5), ValueError, "constant.*standardize=False"),
+        (GOOD_X, np.full(5, 2**64 - 1, dtype=np.uint64), ValueError, "y holds 18446744073709551615, too large"),
+        # netCDF files come as masked arrays; the fill value behind the mask is no measurement.
+        (GOOD_X, np.ma.masked_equal(GOOD_Y, 1.0), ValueError, "y has 1 masked values out of 5"),
     ],
 )
 def test_bad_data_is_refused_with_what_was_found(x: object, y: object, error: type[Exception], message: str) -> None:
@@ -265,22 +252,21 @@ def test_bad_data_is_refused_with_what_was_found(x: object, y: object, error: ty
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("settings", "of_fit", "message"),
     [
-        ({"epochs": 0}, "epochs must be an integer of at least 1"),
-        ({"epochs": 2.5}, "epochs must be an integer"),
-        ({"samples": 0}, "samples must be"),
-        ({"batch_size": 0}, "batch_size must be"),
-        ({"lr": -1.0}, "lr must be a positive number"),
-        ({"weighting": "harmonic"}, "weighting must be one of uniform, geometric, got 'harmonic'"),
-        ({"kl_warmup": 2.0}, "kl_warmup"),
-        ({"validation": 0.01}, "leaves one of the two parts empty"),
-        ({"validation": 1.5}, "leaves one of the two parts empty"),
+        ({}, {"epochs": 0}, "epochs must be an integer of at least 1"),
+        ({}, {"patience": 2.5}, "patience must be an integer"),
+        ({}, {"weighting": "harmonic"}, "weighting must be one of uniform, geometric, got 'harmonic'"),
+        ({}, {"validation": 0.01}, "leaves one of the two parts empty"),
+        ({}, {"validation": 1.5}, "leaves one of the two parts empty"),
+        ({"temperature": 0.0}, {}, "temperature must be a positive number"),
+        ({"temperature": "1"}, {}, "temperature must be a positive number"),
+        ({"prior": "normal"}, {}, "prior must be one like NormalPrior"),
     ],
 )
-def test_bad_settings_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **{**FAST, **arguments})  # type: ignore[arg-type]
+def test_bad_settings_are_refused(settings: dict[str, Any], of_fit: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian(), **settings).fit(GOOD_X, GOOD_Y, **{**FAST, **of_fit})
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
@@ -290,11 +276,6 @@ def test_targets_of_few_bits_and_integers_are_worked_on_in_more(dtype: torch.dty
     torch.manual_seed(0)
     bnn = mp.BayesByBackprop(mp.MLP(1, [], 1), mp.Gaussian()).fit(x, y, epochs=600, progress=False)
     assert bnn.evaluate(x, y).row()["rmse"] < 0.15 * float(y.double().std())
-
-
-def test_integers_too_large_for_64_signed_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match="y holds 18446744073709551615, too large"):
-        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, np.full(5, 2**64 - 1, dtype=np.uint64), **FAST)
 
 
 def test_a_parameter_with_the_name_of_the_noise_scale_is_refused() -> None:
@@ -309,13 +290,6 @@ def test_a_parameter_with_the_name_of_the_noise_scale_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"parameter called 'likelihood\.rho'"):
         mp.BayesByBackprop(Clashing(), mp.Gaussian()).fit(GOOD_X, GOOD_Y, **FAST)
-
-
-def test_masked_values_are_refused() -> None:
-    """netCDF files come as masked arrays; the fill value behind the mask is no measurement."""
-    masked = np.ma.masked_array(GOOD_Y, mask=[False, True, False, False, False])
-    with pytest.raises(ValueError, match="y has 1 masked values out of 5"):
-        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian()).fit(GOOD_X, masked, **FAST)
 
 
 def test_inputs_on_a_large_scale_are_warned_of() -> None:
@@ -338,18 +312,3 @@ def test_labels_are_checked_when_scoring_too() -> None:
     binary = mp.BayesByBackprop(mp.MLP(2, [], 1), mp.Bernoulli()).fit(x, y, **FAST)
     with pytest.raises(ValueError, match="0 or 1"):
         binary.evaluate(x, torch.full((20,), 7))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"temperature": 0.0}, ValueError, "temperature must be a positive number"),
-        ({"temperature": "1"}, ValueError, "temperature must be a positive number"),
-        ({"prior": "normal"}, TypeError, "prior must be one like NormalPrior"),
-    ],
-)
-def test_invalid_settings_of_its_own_are_refused(
-    arguments: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        mp.BayesByBackprop(mp.MLP(2, [3], 1), mp.Gaussian(), **arguments).fit(GOOD_X, GOOD_Y, **FAST)

@@ -21,15 +21,6 @@ def test_a_fit_predicts_for_its_tasks_for_new_ones_and_for_none(tmp_path: Path) 
     assert len(hvi.history_) == 2
 
 
-def test_adaptation_takes_as_many_steps_as_training_unless_told(tmp_path: Path) -> None:
-    hvi, new = fitted(tmp_path / "store"), mp.Examples(*waves(4)["wave 3"])
-    assert torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, 4).weights.mu)
-    assert not torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, 5).weights.mu)
-    assert not torch.equal(hvi.adapt(new).weights.mu, hvi.adapt(new, seed=1).weights.mu)
-    with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
-        hvi.adapt(new, 0)
-
-
 def test_adaptation_changes_nothing_that_was_learned(tmp_path: Path) -> None:
     hvi = fitted(tmp_path / "store")
     before, plain, psi = contents(tmp_path / "store"), hvi.prior_predictive().weights.plain, hvi.psi_
@@ -89,7 +80,10 @@ def test_adaptation_is_as_the_fit_was_unless_told(tmp_path: Path) -> None:
     new = mp.Examples(*waves(4)["wave 3"])
     same = hvi.adapt(new, 4, lr=1e-3, batch_size=2, samples=2)
     assert torch.equal(hvi.adapt(new).weights.mu, same.weights.mu)
-    assert not torch.equal(hvi.adapt(new, lr=1e-2).weights.mu, same.weights.mu)
+    for other in ({"lr": 1e-2}, {"steps": 5}, {"seed": 1}):
+        assert not torch.equal(hvi.adapt(new, **other).weights.mu, same.weights.mu)
+    with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
+        hvi.adapt(new, 0)
     tasks = [mp.Task(new, new, "new")]
     slow, fast = (hvi.evaluate(tasks, shots=(None,), lr=lr, progress=False).row()["mse"] for lr in (1e-9, 0.1))
     assert slow != fast

@@ -1,7 +1,6 @@
 """A meta-learner in use: any module and likelihood, saving, and what users are told."""
 
 import math
-from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO
@@ -39,36 +38,7 @@ def test_the_first_look_takes_some_tasks_and_of_large_ones_fewer(
     assert positions == list(range(asked))
 
 
-# --- any module, any likelihood ---------------------------------------------------------------------------------------
-
-
-class Gated(nn.Module):
-    """A forward of its own: two branches, a buffer, a parameter used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left, self.right = nn.Linear(1, 4), nn.Linear(1, 4)
-        self.out = nn.Parameter(torch.ones(4))
-        self.register_buffer("shift", torch.tensor(0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        both = torch.tanh(self.left(x)) * torch.sigmoid(self.right(x) + self.shift)
-        return (both @ self.out + (self.out**2).sum()).unsqueeze(-1)
-
-
-def test_any_module_can_be_learned(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    learner = mp.MetaLearner(Gated(), mp.Gaussian(), stochastic="out|left.*", standardize=False).fit(lines(5), **QUICK)
-    assert set(learner.network.layout.names) == {"out", "left.weight", "left.bias"}
-    assert {"right.weight", "right.bias", NOISE_RHO} == learner.theta_.plain.keys()
-    learner.save(tmp_path)
-    with pytest.raises(mp.CheckpointError, match="a network of your own"):
-        mp.MetaLearner.load(tmp_path)
-    loaded = mp.MetaLearner.load(tmp_path, Gated())
-    assert_same_theta(loaded.theta_, learner.theta_)
-    x, y = line(9).support
-    mine, theirs = (which.adapt((x, y)).predict(x, samples=4) for which in (learner, loaded))
-    assert torch.equal(mine.mean, theirs.mean)
+# --- adaptation -------------------------------------------------------------------------------------------------------
 
 
 def blobs(index: int) -> Task:
@@ -91,20 +61,6 @@ def test_labels_are_learned_from_few_examples() -> None:
     torch.testing.assert_close(forecast.mean.sum(-1), torch.ones(6))
 
 
-def test_targets_without_a_channel_axis_come_back_without_one() -> None:
-    def scalar(task: Task) -> Task:
-        return Task(*(Examples(part.x, part.y[:, 0]) for part in task[:2]), task.name)
-
-    learner = small_learner().fit([scalar(task) for task in lines(5)], **QUICK)
-    assert_same_theta(learner.theta_, small_learner().fit(lines(5), **QUICK).theta_)
-    task = line(8)
-    with_axis = learner.adapt(task.support).predict(task.query.x, samples=4)
-    without = learner.adapt(scalar(task).support).predict(task.query.x, samples=4)
-    assert with_axis.mean.shape == (5, 1)
-    assert torch.equal(without.mean, with_axis.mean[:, 0])
-    assert learner.evaluate([scalar(task)], progress=False).rows == learner.evaluate([task], progress=False).rows
-
-
 def test_support_sets_are_pairs_of_tensors_or_arrays() -> None:
     learner, support = small_learner().fit(lines(5), **QUICK), line(8).support
     expected = learner.adapt(support).weights
@@ -125,23 +81,21 @@ def test_zero_steps_are_the_prior() -> None:
     assert not torch.equal(learner.adapt(task.support).predict(task.query.x, samples=4).mean, before.mean)
 
 
-def test_adaptation_that_explodes_says_so() -> None:
-    inner = mp.InnerLoop(steps=200, lr=1e4, kl_weight=0.0)
-    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(noise=1.0), inner=inner, standardize=False).start(
-        lines(3)
-    )
-    with pytest.raises(FloatingPointError, match=r"became (nan|inf).*inner step \d+.*A smaller inner lr"):
-        learner.adapt(line(0).support)
-
-
-@pytest.mark.parametrize("sigma", [0.1, 0.0])
-def test_adaptation_that_explodes_in_its_last_step_says_so_too(sigma: float) -> None:
-    """The losses of a step are those before it."""
-    inner = mp.InnerLoop(steps=1, lr=1e308, kl_weight=0.0)
+@pytest.mark.parametrize(
+    ("steps", "lr", "noise", "sigma", "message"),
+    [
+        (200, 1e4, 1.0, 0.1, r"became (nan|inf).*inner step \d+.*A smaller inner lr"),
+        # The losses of a step are those before it.
+        (1, 1e308, 1e-3, 0.1, r"(mean|scale) of a weight became -?(nan|inf) \(inner step 0\)"),
+        (1, 1e308, 1e-3, 0.0, r"(mean|scale) of a weight became -?(nan|inf) \(inner step 0\)"),
+    ],
+)
+def test_adaptation_that_explodes_says_so(steps: int, lr: float, noise: float, sigma: float, message: str) -> None:
+    inner = mp.InnerLoop(steps=steps, lr=lr, kl_weight=0.0)
     learner = mp.MetaLearner(
-        nn.Linear(1, 1).double(), mp.Gaussian(noise=1e-3), inner=inner, relative_sigma=sigma, standardize=False
+        nn.Linear(1, 1).double(), mp.Gaussian(noise=noise), inner=inner, relative_sigma=sigma, standardize=False
     )
-    with pytest.raises(FloatingPointError, match=r"(mean|scale) of a weight became -?(nan|inf) \(inner step 0\)"):
+    with pytest.raises(FloatingPointError, match=message):
         learner.start(lines(3)).adapt(line(0).support)
 
 
@@ -196,15 +150,6 @@ def test_saving_and_loading_changes_no_bit(tmp_path: Path, changes: dict[str, An
     assert torch.equal(mine.std, theirs.std)
 
 
-def test_what_cannot_be_saved_or_loaded_says_so(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="objective must be one of the package's to be saved"):
-        small_learner(objective=mp.QueryLoss(2)).fit(lines(3), **QUICK).save(tmp_path / "a")
-    module = nn.Sequential(OrderedDict(a=nn.Linear(1, 3), b=nn.Linear(3, 1))).double()
-    mp.MetaLearner(module, mp.Gaussian(), standardize=False).fit(lines(3), **QUICK).save(tmp_path / "b")
-    with pytest.raises(mp.CheckpointError, match="does not have the structure that was saved"):
-        mp.MetaLearner.load(tmp_path / "b", nn.Linear(1, 1).double())
-
-
 # --- what users are told ----------------------------------------------------------------------------------------------
 
 
@@ -224,7 +169,9 @@ def test_invalid_arguments_are_refused_by_the_first_fit(changes: dict[str, Any],
         small_learner(**changes).fit(lines(3), **QUICK)
 
 
-def test_settings_and_tasks_are_checked() -> None:
+def test_settings_and_tasks_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="objective must be one of the package's to be saved"):
+        small_learner(objective=mp.QueryLoss(2)).fit(lines(3), **QUICK).save(tmp_path)
     with pytest.raises(TypeError, match=r"unknown settings epoch, learning_rate; valid are epochs, tasks_per_epoch"):
         small_learner().fit(lines(2), epoch=3, learning_rate=1.0)
     with pytest.raises(ValueError, match="there are no tasks: the collection is empty"):

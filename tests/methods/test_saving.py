@@ -14,15 +14,21 @@ from metaprior import checkpoint
 from metaprior.tasks.task import Examples, Task
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
 
+LEARNED = mp.BayesianNetwork(mp.MLP(4, [5], 1)).initial()
 
-@pytest.mark.parametrize("prior", [mp.NormalPrior(0.5), mp.ScaleMixturePrior(0.25, 1.0, 0.01)])
-@pytest.mark.parametrize("likelihood", [mp.Gaussian(), mp.Gaussian(noise=0.1)])
-def test_saved_fits_predict_the_same_bits(tmp_path: Path, prior: object, likelihood: mp.Likelihood) -> None:
-    bnn, x = trained(likelihood, prior=prior, temperature=0.3)
+
+@pytest.mark.parametrize("prior", [mp.NormalPrior(0.5), mp.ScaleMixturePrior(0.25, 1.0, 0.01), LEARNED])
+def test_prior_and_temperature_survive_saving(tmp_path: Path, prior: object) -> None:
+    bnn, x = trained(mp.Gaussian(noise=0.1), prior=prior, temperature=0.3)
     bnn.save(tmp_path / "fit")
     loaded = mp.BayesByBackprop.load(tmp_path / "fit")
     assert torch.equal(loaded.predict(x).std, bnn.predict(x).std)
-    assert (loaded.prior, loaded.likelihood, loaded.temperature) == (prior, likelihood, 0.3)
+    assert (loaded.likelihood, loaded.temperature) == (mp.Gaussian(noise=0.1), 0.3)
+    if prior is LEARNED:
+        assert torch.equal(loaded.prior.mu, LEARNED.mu)
+        assert torch.equal(loaded.prior.rho, LEARNED.rho)
+    else:
+        assert loaded.prior == prior
 
 
 def test_frozen_parameters_and_pruning_survive_saving(tmp_path: Path) -> None:
@@ -48,15 +54,6 @@ def test_a_part_that_was_frozen_when_saved_has_to_be_frozen_when_loaded(tmp_path
         mp.BayesByBackprop.load(tmp_path, nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)))
 
 
-def test_a_learned_prior_survives_saving(tmp_path: Path) -> None:
-    prior = mp.BayesianNetwork(mp.MLP(4, [5], 1)).initial()
-    bnn, _ = trained(prior=prior)
-    bnn.save(tmp_path)
-    loaded = mp.BayesByBackprop.load(tmp_path)
-    assert torch.equal(loaded.prior.mu, prior.mu)
-    assert torch.equal(loaded.prior.rho, prior.rho)
-
-
 @pytest.mark.parametrize("freeze", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_networks_of_this_package_are_rebuilt_in_their_type_with_their_frozen_parts(
@@ -69,22 +66,6 @@ def test_networks_of_this_package_are_rebuilt_in_their_type_with_their_frozen_pa
     bnn = mp.BayesByBackprop(net, mp.Gaussian()).fit(x, x[:, 0], **FAST)
     bnn.save(tmp_path)
     assert torch.equal(mp.BayesByBackprop.load(tmp_path).predict(x).mean, bnn.predict(x).mean)
-
-
-def test_a_network_that_cannot_be_vectorised_survives_saving(tmp_path: Path) -> None:
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.head = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, 1)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.lstm(x)[0][:, -1])
-
-    torch.manual_seed(0)
-    x = torch.randn(10, 5, 1)
-    bnn = mp.BayesByBackprop(Recurrent(), mp.Gaussian()).fit(x, x[:, 0, 0], **FAST)
-    bnn.save(tmp_path)
-    assert torch.equal(mp.BayesByBackprop.load(tmp_path, Recurrent()).predict(x).mean, bnn.predict(x).mean)
 
 
 class Buffered(nn.Module):
@@ -111,17 +92,8 @@ def test_buffers_are_part_of_what_is_saved_and_of_the_structure(tmp_path: Path) 
         mp.BayesByBackprop.load(tmp_path, Buffered(gain=torch.tensor(3.0)).double())
 
 
-DAMAGE = [
-    "input_axes",
-    "model",
-    "stochastic",
-    "likelihood",
-    "scalar_targets",
-    "parameters",
-    "prior",
-    "settings",
-    "history",
-]
+OF_A_POSTERIOR = ["input_axes", "model", "stochastic", "likelihood", "scalar_targets", "parameters"]
+DAMAGE = [*OF_A_POSTERIOR, "prior", "settings", "history"]
 
 
 @pytest.mark.parametrize("key", DAMAGE)
@@ -179,8 +151,6 @@ def test_numpy_numbers_as_settings_can_be_saved(tmp_path: Path) -> None:
 def test_loading_needs_a_module_of_the_saved_structure(tmp_path: Path) -> None:
     x, y = linear_problem()
     mp.BayesByBackprop(linear(), mp.Gaussian()).fit(x, y, **FAST).save(tmp_path)
-    with pytest.raises(mp.CheckpointError, match=r"give it as load\(folder, module\)"):
-        mp.BayesByBackprop.load(tmp_path)
     with pytest.raises(mp.CheckpointError, match=r"first 'weight' \(saved \[1, 3\], given \[1, 4\]\)"):
         mp.BayesByBackprop.load(tmp_path, linear(4))
 
@@ -204,13 +174,3 @@ def test_a_bayesian_unet_and_the_crps_survive_saving(tmp_path: Path, random: str
     mine, theirs = (which.adapt(support).predict(query.x, samples=3) for which in (learner, loaded))
     assert torch.equal(mine.means, theirs.means)
     assert torch.equal(mine.scales, theirs.scales)
-
-
-def test_a_fitted_bayesian_unet_is_loaded_without_a_module(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    net = mp.BayesianUNet(2, 1, width=2, levels=2, random="output")
-    bnn = mp.BayesByBackprop(net, mp.CRPSGaussian(weight=2.0)).fit(maps(8, 2, 1), maps(8, 1, 2), **FAST)
-    bnn.save(tmp_path)
-    loaded = mp.BayesByBackprop.load(tmp_path)
-    assert (loaded.stochastic, loaded.likelihood) == (r"output\..*", mp.CRPSGaussian(weight=2.0))
-    assert torch.equal(loaded.predict(maps(2, 2, 3)).mean, bnn.predict(maps(2, 2, 3)).mean)

@@ -3,7 +3,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from metaprior import models
 from metaprior.models import Conv4
 from metaprior.network import stages_of
 
@@ -45,22 +44,3 @@ def test_stages() -> None:
 @pytest.mark.parametrize("width", [1, 3, 6, 20, 64])
 def test_groups_divide_any_width(width: int) -> None:
     assert Conv4(width=width)(torch.zeros(1, 1, 28, 28)).shape == (1, 5)
-
-
-def test_description_rebuilds_the_same_structure() -> None:
-    net = Conv4(channels=3, size=32, classes=4, width=6)
-    description = models.describe(net)
-    assert description == {"kind": "conv4", "channels": 3, "size": 32, "classes": 4, "width": 6}
-    again = models.rebuild(description)
-    assert {n: p.shape for n, p in again.named_parameters()} == {n: p.shape for n, p in net.named_parameters()}
-
-
-@pytest.mark.parametrize("name", ["channels", "classes", "width"])
-def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
-        Conv4(**{name: 0})
-
-
-def test_images_that_cannot_be_halved_four_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="size must be an integer of at least 16, got 15"):
-        Conv4(size=15)

@@ -23,15 +23,6 @@ def test_frames_of_any_size(size: tuple[int, int]) -> None:
     assert net(torch.randn(2, 3, *size)).shape == (2, 5, *size)
 
 
-def test_a_change_of_nothing_is_persistence() -> None:
-    net = UNet(3, 2, width=4, levels=2)
-    frames = torch.randn(2, 3, 9, 8)
-    assert not torch.equal(net(frames), frames[:, -1:].expand(-1, 2, -1, -1))
-    nn.init.zeros_(net.output.change.weight)
-    nn.init.zeros_(net.output.change.bias)
-    assert torch.equal(net(frames), frames[:, -1:].expand(-1, 2, -1, -1))
-
-
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 12, 20, 31])
 def test_groups_divide_the_channels_and_hold_about_eight(width: int) -> None:
     net = UNet(1, 1, width=width, levels=3)
@@ -70,18 +61,6 @@ def test_stages_and_their_channels() -> None:
     assert [skip.shape[-1] for skip in features] == [1, 2, 4, 8, 16, 16], "the next skip comes first"
 
 
-@pytest.mark.parametrize("name", ["input_len", "target_len", "width", "levels"])
-def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
-        UNet(**{name: 0})
-
-
-def test_config_makes_the_same_network_again() -> None:
-    net = UNet(3, 2, width=5, levels=2)
-    again = UNet(**net.config)
-    assert {name: p.shape for name, p in again.named_parameters()} == {n: p.shape for n, p in net.named_parameters()}
-
-
 # --- what is known, and how sure --------------------------------------------------------------------------------------
 
 
@@ -117,11 +96,6 @@ def test_scales_are_as_many_outputs_again_and_start_nearly_the_same_everywhere()
     quiet = silent(net)(frames)
     assert torch.equal(quiet[:, :3], frames[:, 1:2].expand(-1, 3, -1, -1))
     assert not quiet[:, 3:].any(), "no last frame is added to scales"
-
-
-def test_fewer_known_channels_than_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="known must be an integer of at least 0, got -1"):
-        UNet(known=-1)
 
 
 # --- which parameters are random --------------------------------------------------------------------------------------
@@ -172,10 +146,3 @@ def test_methods_take_what_is_random_from_the_module_unless_told_otherwise() -> 
     assert of_learner(stochastic=r"output\..*") == ("output.change.weight", "output.change.bias")
     assert mp.BayesByBackprop(net, mp.HeteroscedasticGaussian()).network.stochastic == net.stochastic
     assert mp.BayesianNetwork(UNet(2, 2, width=1, levels=1)).stochastic == ".*"
-
-
-def test_config_makes_the_same_bayesian_network_again() -> None:
-    net = BayesianUNet(3, 2, width=2, levels=2, known=2, scales=False, random="decoder")
-    again = BayesianUNet(**net.config)
-    assert again.stochastic == net.stochastic
-    assert {n: p.shape for n, p in again.named_parameters()} == {n: p.shape for n, p in net.named_parameters()}
