@@ -130,7 +130,7 @@ def test_the_first_rank_shows_how_far_all_are(monkeypatch: pytest.MonkeyPatch) -
 
     class Bar:
         def __init__(self, *, total: int, disable: bool, **_: Any) -> None:
-            self.n, self.seen = 0, list[int]()
+            self.n, self.seen, self.disable = 0, list[int](), disable
             bars.append((disable, total, self.seen))
 
         def update(self, count: int) -> None:

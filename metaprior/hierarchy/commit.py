@@ -26,8 +26,7 @@ OF_THE_STATE = ("psi.", "sums.", "shared.", "theta.")
 
 def content(model: HierarchicalModel, state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the description of a commit."""
-    centre = state.psi.centre()
-    tensors, description = saved_content(model.posterior(state, centre.mu, centre.rho), model.likelihood)
+    tensors, description = saved_content(model.posterior(state, state.psi.centre()), model.likelihood)
     tensors |= {f"psi.{name}": value for name, value in state.psi._asdict().items()}
     tensors |= {"sums.first": state.sums.first, "sums.second": state.sums.second}
     tensors |= {f"shared.{name}": value for name, value in state.shared.moments.items()}

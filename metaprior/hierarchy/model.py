@@ -160,12 +160,12 @@ class HierarchicalModel:
             return centre
         return centre.replace(rho=inverse_softplus(NARROW_START * centre.sigma))
 
-    def posterior(self, state: State, mu: Tensor, rho: Tensor, scalar: bool | None = None) -> HierarchicalPosterior:
+    def posterior(self, state: State, q: WeightDistribution, scalar: bool | None = None) -> HierarchicalPosterior:
         """Return a task's q(phi) as something that predicts; ``scalar``: its targets have no channel axis."""
         return HierarchicalPosterior(
             self.network,
             self.likelihood.in_units_of(state.target_scale.scale),
-            WeightDistribution(mu, rho, state.shared.detached()),
+            q.replace(plain=state.shared.detached()),
             state.target_scale,
             None,
             state.scalar_targets if scalar is None else scalar,

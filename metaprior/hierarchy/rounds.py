@@ -2,71 +2,39 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 
 import torch
 
 from metaprior.hierarchy.hyper_posterior import fit_psi
-from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
-from metaprior.hierarchy.store import Entry, PosteriorStore
+from metaprior.hierarchy.model import HierarchicalModel, State
+from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.history import EpochRecord
 from metaprior.hyperprior import GaussianHyperprior
 from metaprior.noise import Noise
-from metaprior.stack_descent import FreeEnergy, Stack, StackDescent, new_record, visit
-from metaprior.tasks.task import Examples
+from metaprior.stack_descent import Stack, StackDescent, new_record, visit
 from metaprior.weights import WeightDistribution
 
 SWEEPS, LAST_SWEEPS = 3, 200
 """Sweeps over psi after a round (each continues from the last), and at the end of a fit."""
 
 
-@dataclass(frozen=True)
 class Rounds:
     """What every round of one fit needs, and ``run``, which takes the next one."""
 
-    model: HierarchicalModel
-    state: State
-    store: PosteriorStore
-    tasks: CheckedTasks
-
-    @property
-    def _plan(self) -> FitPlan:
-        assert self.state.plan is not None, "a fit has begun"
-        return self.state.plan
-
-    @cached_property
-    def _energy(self) -> FreeEnergy:
-        return self.model.energy(self.state, self._data_of(self.tasks.entries[0]))
-
-    def _data_of(self, entry: Entry) -> Examples:
-        return self.tasks.data_of(entry, self.state.target_scale)
-
-    @cached_property
-    def live(self) -> list[int]:
-        """Return the positions in the store of the tasks that take part."""
-        return [index for index, entry in enumerate(self.store.entries) if not entry.forgotten]
-
-    @cached_property
-    def _observations(self) -> int:
-        """Return the number of observations of all tasks together."""
-        return sum(self.store.entries[index].observations for index in self.live)
-
-    @property
-    def _in_epoch(self) -> int:
-        """Return the number of rounds in which every task is visited once."""
-        return math.ceil(len(self.live) / self._plan.task_batch)
-
-    @property
-    def in_all(self) -> int:
-        """Return the number of rounds of the present fit."""
-        return self._plan.epochs * self._in_epoch
+    def __init__(self, model: HierarchicalModel, state: State, store: PosteriorStore, tasks: CheckedTasks) -> None:
+        assert state.plan is not None, "a fit has begun"
+        self.model, self.state, self._store, self._tasks, self._plan = model, state, store, tasks, state.plan
+        self._live = [index for index, entry in enumerate(store.entries) if not entry.forgotten]
+        self._observations = sum(store.entries[index].observations for index in self._live)
+        self._in_epoch = math.ceil(len(self._live) / state.plan.task_batch)  # rounds that visit every task once
+        self.in_all = state.plan.epochs * self._in_epoch
+        self._energy = model.energy(state, tasks.data_of(tasks.entries[0], state.target_scale))
 
     def run(self) -> None:
         """Take the next round, and add a record to the history after the last one of an epoch."""
-        state, plan, live, noise = self.state, self._plan, self.live, Noise(self.model.seed)
+        state, plan, live, noise = self.state, self._plan, self._live, Noise(self.model.seed)
         epoch, part = divmod(state.rounds, self._in_epoch)
         order = torch.randperm(len(live), generator=noise.fork("order").at(step=epoch).generator()).tolist()
         chosen = [live[place] for place in order[part * plan.task_batch : (part + 1) * plan.task_batch]]
@@ -83,7 +51,7 @@ class Rounds:
 
     def _record(self) -> EpochRecord:
         """Return the objective per observation, each task's part as of its last visit."""
-        entries, psi = [self.store.entries[index] for index in self.live], self.state.psi
+        entries, psi = [self._store.entries[index] for index in self._live], self.state.psi
         sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), psi.kl_to(self.model.hyperprior)
         nll, kl, hyper = (value / self._observations for value in sums)
         steps, number = self._plan.local_steps * len(entries), len(self.state.history) + 1
@@ -92,7 +60,7 @@ class Rounds:
         )
 
     def _visit(self, stack: Stack, steps: range, noise: Noise) -> None:
-        state, local, live = self.state, self._plan.local(), self.live
+        state, local, live = self.state, self._plan.local(), self._live
         # Every stack takes a step of its own on the shared parameters: a stack of few tasks counts less.
         most = min(self._plan.task_batch, len(live), self._energy.tasks_at_once(local))
         weight = len(stack.indices) / most * stack.size * len(live) / self._observations
@@ -102,21 +70,21 @@ class Rounds:
         state.sums = state.sums.updated(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
             terms = {"nll": float(visited.nll[place]), "kl": float(visited.kl[place])}
-            self.store.write(index, visited.records[place], steps=descent.steps_taken, **terms)
+            self._store.write(index, visited.records[place], steps=descent.steps_taken, **terms)
 
     def _stacks(self, chosen: Sequence[int]) -> Iterator[Stack]:
         """Iterate over stacks of tasks with equal shapes and equally many steps, in a fixed order."""
         at_once = self._energy.tasks_at_once(self._plan.local())
 
         def kind(index: int) -> tuple[int, str]:
-            return self.store.entries[index].steps, self.store.entries[index].shapes
+            return self._store.entries[index].steps, self._store.entries[index].shapes
 
         for (taken, _), same in groupby(sorted(chosen, key=kind), key=kind):
             indices = list(same)
             for begin in range(0, len(indices), at_once):
                 part = indices[begin : begin + at_once]
-                names = [self.store.entries[index].name for index in part]
+                names = [self._store.entries[index].name for index in part]
                 start = self.model.start(self.state)
-                records = torch.stack([self.store.read(index) if taken else new_record(start) for index in part])
-                data = [self._data_of(self.store.entries[index]) for index in part]
+                records = torch.stack([self._store.read(index) if taken else new_record(start) for index in part])
+                data = [self._tasks.data_of(self._store.entries[index], self.state.target_scale) for index in part]
                 yield Stack(names, part, records.to(data[0].x.device), taken, data)

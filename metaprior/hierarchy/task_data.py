@@ -1,7 +1,7 @@
 """All data of each task: checked when a fit begins, and recognised when they are fetched again."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -44,9 +44,6 @@ class CheckedTasks:
             names = [entry.name for entry in self.entries]
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"task names must differ, because posteriors are found by name; got {twice!r} twice")
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
 
     def data_of(self, entry: Entry, scale: TargetScale) -> Examples:
         """Return a task's data in the network's units; raise if they changed since the constructor saw them."""

@@ -177,18 +177,15 @@ class HierarchicalVI(TaskMethod):
         noise = Noise(seed).fork("adapt")
         descent = StackDescent(self.model.energy(state), stack, state.psi, state.shared, plan, noise)
         mu, rho, *_ = visit(descent, range(plan.steps)).records[0]
-        return self.model.posterior(state, mu, rho, scalar)
+        return self.model.posterior(state, WeightDistribution(mu, rho), scalar)
 
     def prior_predictive(self) -> HierarchicalPosterior:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
-        state = self._fitted()
-        centre = state.psi.centre()
-        return self.model.posterior(state, centre.mu, centre.rho)
+        return self.model.posterior(self._fitted(), self.psi_.centre())
 
     def posterior(self, task: str) -> HierarchicalPosterior:
         """Return the posterior of a task of the training, by its name."""
-        q = self._weights(self._index(task))
-        return self.model.posterior(self._fitted(), q.mu, q.rho)
+        return self.model.posterior(self._fitted(), self._weights(self._index(task)))
 
     @torch.no_grad()
     def elbo(self, tasks: TaskData, *, samples: int = 32, seed: int = 0) -> HierarchyTerms:
@@ -201,7 +198,7 @@ class HierarchicalVI(TaskMethod):
         if new_tasks(self.posteriors.entries, given.entries, growing=True, folder=self.posteriors.folder):
             raise ValueError("tasks must be those of the store, but some of the given ones are new")
         nll, kl = 0.0, 0.0
-        for entry in given:
+        for entry in given.entries:
             q, noise = self.posterior(entry.name).weights, Noise(seed).fork("elbo").at(task=indices[entry.name])
             data = given.data_of(entry, state.target_scale)
             groups = self.model.energy(state, data).samples_with_nll(q, data, noise, samples, data.size)

@@ -72,26 +72,22 @@ class DriftingBlobs:
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
-        check_index(index)
-        generator = task_generator("drifting blobs", self.seed, index)
-        frames = self._sequences(self._weather(generator), generator)
+        weather, generator = self.weather(index)
+        frames = self._sequences(weather, generator)
         x, y = frames.split([self.input_len, self.target_len], 1)
         return Task.split(x.contiguous(), y.contiguous(), self.k_shot, f"drifting blobs {index}")
 
-    def weather(self, index: int) -> Weather:
-        """Return the parameters of the task with this index."""
+    def weather(self, index: int) -> tuple[Weather, torch.Generator]:
+        """Return the parameters of the task with this index, and the generator that drew them, for the rest of it."""
         check_index(index)
-        return self._weather(task_generator("drifting blobs", self.seed, index))
-
-    def _weather(self, generator: torch.Generator) -> Weather:
-        """Draw the parameters; they are the first numbers that a task draws."""
+        generator = task_generator("drifting blobs", self.seed, index)
         down, right = uniform(*VELOCITIES, (2,), generator).tolist()
         between = torch.rand(4, generator=generator).tolist()
         ranges = (GAINS, GROWTHS, WIDTHS, LOG_NOISES)
         gain, growth, width, log_noise = (
             low + (high - low) * u for (low, high), u in zip(ranges, between, strict=True)
         )
-        return Weather((down, right), gain, growth, width * self.size, math.exp(log_noise))
+        return Weather((down, right), gain, growth, width * self.size, math.exp(log_noise)), generator
 
     def _sequences(self, weather: Weather, generator: torch.Generator) -> Tensor:
         """Return independent sequences (k_shot + k_query, input_len + target_len, size, size)."""

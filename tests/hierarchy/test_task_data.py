@@ -36,7 +36,7 @@ def test_support_and_query_set_are_taken_together() -> None:
     (x, y), (more_x, more_y) = pair(4), pair(3, seed=5)
     task = Task(Examples(x, y), Examples(more_x, more_y), "both")
     given = checked([task])
-    (entry,) = given
+    (entry,) = given.entries
     data = data_of(given)
     assert entry.name == "both"
     assert torch.equal(data.x, torch.cat([x, more_x]))

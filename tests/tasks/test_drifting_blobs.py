@@ -55,7 +55,7 @@ def shift_between(frames: torch.Tensor, steps: int) -> torch.Tensor:
 @pytest.mark.parametrize("index", range(6))
 def test_blobs_move_with_the_velocity_and_growth_of_their_task(index: int) -> None:
     source = DriftingBlobs(size=16, k_shot=100, k_query=100)
-    rules, task = source.weather(index), source[index]
+    (rules, _), task = source.weather(index), source[index]
     frames = torch.cat([task.query.x, task.query.y], 1)  # the targets go on where the inputs end
     for steps in (1, 5):
         expected = torch.tensor(rules.velocity).double() * steps
@@ -68,7 +68,7 @@ def test_blobs_move_with_the_velocity_and_growth_of_their_task(index: int) -> No
 def test_the_last_input_frame_has_the_depth_that_gain_and_width_say() -> None:
     source = DriftingBlobs(size=16, k_shot=400, k_query=1)
     for index in range(4):
-        rules = source.weather(index)
+        rules, _ = source.weather(index)
         depth = -torch.log(((1 - source[index].support.x[:, -1].double()) / 2).clamp_min(1e-3))
         expected = rules.gain * 3 * 1.0 * 2 * math.pi * rules.width**2 / 16**2  # three blobs of mean depth 1
         assert float(depth.mean()) == pytest.approx(expected, rel=0.06)
@@ -81,11 +81,11 @@ def test_noise_is_that_of_the_task() -> None:
         task = source[index]
         frames = torch.cat([torch.cat([part.x, part.y], 1) for part in (task.support, task.query)]).flatten(0, 1)
         seen = float(((frames * checkers).sum((1, 2)) / 32).std())
-        assert seen == pytest.approx(source.weather(index).noise, rel=4 / math.sqrt(2 * len(frames)))
+        assert seen == pytest.approx(source.weather(index)[0].noise, rel=4 / math.sqrt(2 * len(frames)))
 
 
 def test_tasks_differ_in_all_their_rules() -> None:
-    rules = [DriftingBlobs(size=20).weather(i) for i in range(300)]
+    rules = [DriftingBlobs(size=20).weather(i)[0] for i in range(300)]
     ranges = {
         "gain": (0.5, 1.5),
         "growth": (-0.15, 0.15),
