@@ -160,7 +160,13 @@ def evaluate(
     results = list(chain(*_for_each(scored, tasks, progress)))
     failures = [one for one in results if isinstance(one, Failure)]
     found = [one for one in results if isinstance(one, _Scored)]
-    _refuse_no_scores(found, failures)
+    if not found and not failures:
+        raise ValueError("there are no tasks to evaluate on: the collection is empty")
+    if not found:
+        raise FloatingPointError(
+            f"no task could be scored in any cell; the first of {len(failures)} failures was {failures[0].task!r} "
+            f"({failures[0].cell}): {failures[0].message}"
+        )
     by_cell = {cell: [one for one in found if one.cell == cell] for cell in cells}
     reliability = {cell: _merged(own) for cell, own in by_cell.items() if own}
     return Evaluation(
@@ -349,14 +355,3 @@ def _finite(examples: Examples, part: str, task: str) -> Examples:
     for what, tensor in zip(named, tensors, strict=True):
         refuse_non_finite(tensor, what)
     return tensors
-
-
-def _refuse_no_scores(found: Sequence[_Scored], failures: Sequence[Failure]) -> None:
-    if not found and not failures:
-        raise ValueError("there are no tasks to evaluate on: the collection is empty")
-    if not found:
-        first = failures[0]
-        raise FloatingPointError(
-            f"no task could be scored in any cell; the first of {len(failures)} failures was {first.task!r} "
-            f"({first.cell}): {first.message}"
-        )

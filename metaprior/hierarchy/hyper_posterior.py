@@ -98,23 +98,18 @@ class PosteriorSums(NamedTuple):
         zero = torch.zeros_like(like, dtype=torch.float64)
         return cls(0, zero, zero.clone())
 
-    def without(self, one: WeightDistribution) -> "PosteriorSums":
-        """Return the sums without one posterior (D,)."""
-        first, second = _sums(WeightDistribution(one.mu.unsqueeze(0), one.rho.unsqueeze(0)))
-        return PosteriorSums(self.tasks - 1, self.first - first, self.second - second)
-
-    def updated(self, before: WeightDistribution | None, after: WeightDistribution) -> "PosteriorSums":
-        """Return the sums with posteriors (B, D) replaced; ``before=None`` adds new ones."""
-        first, second = _sums(after)
-        if before is None:
-            return PosteriorSums(self.tasks + len(after.mu), self.first + first, self.second + second)
-        old_first, old_second = _sums(before)
-        return PosteriorSums(self.tasks, self.first + (first - old_first), self.second + (second - old_second))
+    def updated(self, before: WeightDistribution | None, after: WeightDistribution | None) -> "PosteriorSums":
+        """Return the sums with posteriors (B, D) replaced; ``before=None`` adds new ones, ``after=None`` removes."""
+        (gone, old_first, old_second), (come, first, second) = _sums(before), _sums(after)
+        first, second = self.first + (first - old_first), self.second + (second - old_second)
+        return PosteriorSums(self.tasks + come - gone, first, second)
 
 
-def _sums(stack: WeightDistribution) -> tuple[Tensor, Tensor]:
+def _sums(stack: WeightDistribution | None) -> tuple[int, Tensor, Tensor]:
+    if stack is None:
+        return 0, torch.zeros(()), torch.zeros(())
     mu, sigma = stack.mu.detach().double(), stack.sigma.detach().double()
-    return mu.sum(0), (mu**2 + sigma**2).sum(0)
+    return len(mu), mu.sum(0), (mu**2 + sigma**2).sum(0)
 
 
 def fit_psi(psi: HyperPosterior, sums: PosteriorSums, hyperprior: GaussianHyperprior, sweeps: int) -> HyperPosterior:

@@ -220,7 +220,7 @@ class HierarchicalVI(TaskMethod):
                 )
             index = self._index(task, visited=False)
             if self.posteriors.entries[index].steps:
-                state.sums = state.sums.without(self._weights(index))
+                state.sums = state.sums.updated(self._weights(index).map(lambda value: value[None]), None)
             if isinstance(self.model.hyperprior, GaussianHyperprior):
                 state.psi = fit_psi(state.psi, state.sums, self.model.hyperprior, LAST_SWEEPS)
             self.posteriors.forget(index)

@@ -209,7 +209,10 @@ class MetaLearner(TaskMethod):
         ``before`` is how an earlier start of this training computed gradients, which is kept if memory allows.
         """
         team = current_team()
-        memory, together = self._own_memory(), max(1, len(team.share(settings.meta_batch)))
+        memory, together = self.memory, max(1, len(team.share(settings.meta_batch)))
+        if team.size > 1:  # processes on one machine share what is free, and all take the smallest budget
+            _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
+            memory = min(budgets)
 
         def begin() -> tuple[WeightDistribution, GradientChoice, Task]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
@@ -242,14 +245,6 @@ class MetaLearner(TaskMethod):
             seed=self.seed,
             sharded=shard,
         )
-
-    def _own_memory(self) -> Memory:
-        """Return the budget of one process: those on one machine share what is free, and all take the smallest."""
-        team = current_team()
-        if team.size == 1:
-            return self.memory
-        _, budgets = team.attempt(lambda: bytes_of(self.memory, processes=team.on_this_machine), lambda budget: budget)
-        return min(budgets)
 
     def _look_at(self, tasks: Tasks, least: int) -> list[Task]:
         """Return the first tasks; their targets decide the units and the shape of forecasts."""

@@ -43,13 +43,9 @@ class FewShotClasses:
         self.ways, self.k_shot, self.k_query = ways, k_shot, k_query
         self.seed, self.turns = seed, turns
         self._rows = _rows_of_classes(labels, k_shot + k_query)
+        self.num_classes = len(self._rows) * (4 if turns else 1)  # rotated ones included
         if self.num_classes < ways:
             raise ValueError(f"ways must be at most {self.num_classes}, the number of classes, got {ways}")
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes to draw from, rotated ones included."""
-        return len(self._rows) * (4 if self.turns else 1)
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
