@@ -27,12 +27,6 @@ def tensor_file(folder: Path) -> Path:
     return next(folder.glob("tensors-*.safetensors"))
 
 
-def test_round_trip(saved: Path) -> None:
-    tensors, description = checkpoint.read(saved, "Kind")
-    assert description["note"] == "first"
-    assert all(torch.equal(tensors[name], value) for name, value in TENSORS.items())
-
-
 def test_a_new_checkpoint_replaces_the_old_one_and_leaves_nothing_behind(saved: Path) -> None:
     checkpoint.write(saved, "Kind", {"mu": torch.ones(2)}, {"note": "second"})
     assert checkpoint.read(saved, "Kind")[1]["note"] == "second"

@@ -77,23 +77,6 @@ def test_slots_take_turns_from_commit_to_commit(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_size <= 2 * 3 * record(0).nbytes
 
 
-def test_an_error_while_writing_leaves_the_last_commit(tmp_path: Path) -> None:
-    store = new_store(tmp_path)
-
-    def fail() -> None:
-        with store.locked():
-            store.write(0, record(10), steps=2)
-            raise RuntimeError("mishap")
-
-    with pytest.raises(RuntimeError, match="mishap"):
-        fail()
-    assert torch.equal(store.read(0), record(0))
-    with store.locked():  # and nothing is in the way of the next one
-        store.write(0, record(11), steps=2)
-        store.commit({}, {})
-    assert torch.equal(store_in(tmp_path).read(0), record(11))
-
-
 def test_a_store_grows(tmp_path: Path) -> None:
     new_store(tmp_path)
     store = store_in(tmp_path)

@@ -9,7 +9,6 @@ import metaprior as mp
 from metaprior.methods.bayes_by_backprop import _hold_out, held_out_free_energy
 from metaprior.stack_descent import FreeEnergy
 from metaprior.tasks.task import Examples
-from metaprior.weights import inverse_softplus
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
 
 
@@ -51,16 +50,6 @@ def test_held_out_data_are_scored_without_dropout() -> None:
     energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5)), Examples(x, y.unsqueeze(-1))
     prior, q = mp.NormalPrior(), network.initial()
     assert len({held_out_free_energy(energy, prior, q, data, 40, mp.Noise(0), 16) for _ in range(2)}) == 1
-
-
-def test_without_a_warm_up_the_prior_pulls_from_the_start() -> None:
-    x, y = linear_problem()
-    prior = mp.WeightDistribution(torch.full((3,), 50.0).double(), inverse_softplus(torch.full((3,), 0.1).double()), {})
-    after = []
-    for kl_warmup in (0.0, 1.0):
-        bnn = mp.BayesByBackprop(linear(), mp.Gaussian(), prior=prior)
-        after.append(bnn.fit(x, y, epochs=2, kl_warmup=kl_warmup, lr=1e-3, progress=False).history_[-1].kl)
-    assert after[0] != after[1]
 
 
 def test_early_stopping_keeps_the_best_held_out_weights_after_the_warm_up() -> None:

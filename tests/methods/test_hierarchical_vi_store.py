@@ -128,32 +128,6 @@ def test_a_store_of_another_known_theta_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "store", hyperprior=known_theta(size=12))
 
 
-def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
-    fitted(tmp_path / "store")
-    numbers = tmp_path / "store" / "posteriors.bin"
-    content = numbers.read_bytes()
-    numbers.write_bytes(content[: len(content) // 2])
-    with pytest.raises(CheckpointError, match=r"posteriors\.bin is cut short"):
-        mp.HierarchicalVI.load(tmp_path / "store")
-    numbers.write_bytes(bytes(len(content)))
-    hvi = mp.HierarchicalVI.load(tmp_path / "store")
-    with pytest.raises(CheckpointError, match=r"posteriors\.bin: the posterior of 'wave 0' is not what was saved"):
-        hvi.posterior("wave 0")
-    before = contents(tmp_path / "store")
-    with pytest.raises(CheckpointError, match="is not what was saved"):
-        hvi.fit(waves(3), **FAST)
-    assert contents(tmp_path / "store") == before
-
-
-def test_two_cannot_fit_the_same_store_at_a_time(tmp_path: Path) -> None:
-    hvi, other = fitted(tmp_path / "store"), inference(tmp_path / "store")
-    with other.posteriors.locked(), pytest.raises(CheckpointError, match="is being written by another process"):
-        hvi.fit(waves(3), **FAST)
-    hvi.fit(waves(3), **FAST)
-    other.fit(waves(3), **FAST)  # from what the first one left
-    assert {entry.steps for entry in other.posteriors.entries} == {12}
-
-
 def test_a_forgotten_task_leaves_psi_and_may_come_back(tmp_path: Path) -> None:
     hvi = fitted(tmp_path / "store")
     q = hvi.posterior("wave 1").weights

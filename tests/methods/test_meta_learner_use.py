@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -59,19 +58,6 @@ def test_labels_are_learned_from_few_examples() -> None:
     assert scores.row(shots=None)["error"] < 0.3 < 0.5 < scores.row(shots=0)["error"]
     forecast = learner.adapt(blobs(100).support).predict(blobs(100).query.x, samples=5)
     torch.testing.assert_close(forecast.mean.sum(-1), torch.ones(6))
-
-
-def test_support_sets_are_pairs_of_tensors_or_arrays() -> None:
-    learner, support = small_learner().fit(lines(5), **QUICK), line(8).support
-    expected = learner.adapt(support).weights
-    assert_same_theta(learner.adapt((support.x, support.y)).weights, expected)
-    assert_same_theta(learner.adapt((support.x.numpy(), support.y.numpy())).weights, expected)
-    single = learner.adapt((support.x.numpy().astype(np.float32), support.y.numpy()[:, 0]))
-    torch.testing.assert_close(single.weights.mu, expected.mu, rtol=1e-4, atol=1e-5)
-    with pytest.raises(TypeError, match="support: x must be a torch tensor or a NumPy array, got list"):
-        learner.adapt(([[1.0]], [[1.0]]))
-    with pytest.raises(ValueError, match=r"support: y has 1 NaN or infinite values"):
-        learner.adapt(damaged(line(8), "support").support)
 
 
 def test_zero_steps_are_the_prior() -> None:

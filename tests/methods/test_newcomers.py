@@ -109,10 +109,17 @@ def test_what_is_no_task_is_named() -> None:
 
 
 def test_what_is_no_support_set_is_named() -> None:
-    fitted = learner().fit(tasks(), **SHORT)
-    for given in (tasks()[0], tasks()[0].support.x, np.zeros((5, 1))):
-        with pytest.raises(TypeError, match=r"support must be a pair \(x, y\) of inputs and targets, got "):
-            fitted.adapt(given)  # type: ignore[arg-type]
+    fitted, support = learner().fit(tasks(), **SHORT), tasks()[0].support
+    pair = r"support must be a pair \(x, y\) of inputs and targets, got "
+    for given, error, message in (
+        (tasks()[0], TypeError, pair),
+        (support.x, TypeError, pair),
+        (np.zeros((5, 1)), TypeError, pair),
+        (([[1.0]], [[1.0]]), TypeError, "support: x must be a torch tensor or a NumPy array, got list"),
+        ((support.x, support.y * torch.nan), ValueError, "support: y has 5 NaN or infinite values"),
+    ):
+        with pytest.raises(error, match=message):
+            fitted.adapt(given)
 
 
 def test_batch_statistics_without_running_ones_are_not_to_be_frozen() -> None:

@@ -43,15 +43,8 @@ def test_frozen_parameters_and_pruning_survive_saving(tmp_path: Path) -> None:
     bnn.save(tmp_path)
     loaded = mp.BayesByBackprop.load(tmp_path, build(1))
     assert torch.equal(loaded.predict(x).mean, bnn.predict(x).mean), "the frozen layer is part of what was saved"
-
-
-def test_a_part_that_was_frozen_when_saved_has_to_be_frozen_when_loaded(tmp_path: Path) -> None:
-    x = torch.randn(30, 4)
-    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
-    module[0].requires_grad_(False)
-    mp.BayesByBackprop(module, mp.Gaussian(), stochastic=r"2\..*").fit(x, x[:, 0], **FAST).save(tmp_path)
     with pytest.raises(mp.CheckpointError, match=r"were frozen when this was saved.*'0\.weight'"):
-        mp.BayesByBackprop.load(tmp_path, nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)))
+        mp.BayesByBackprop.load(tmp_path, build(1).requires_grad_(True))
 
 
 @pytest.mark.parametrize("freeze", [False, True])

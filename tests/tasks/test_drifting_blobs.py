@@ -99,9 +99,3 @@ def test_tasks_differ_in_all_their_rules() -> None:
     velocities = torch.tensor([rule.velocity for rule in rules])
     assert torch.allclose(velocities.amin(0), torch.tensor(-1.5), atol=0.05)
     assert torch.allclose(velocities.amax(0), torch.tensor(1.5), atol=0.05)
-
-
-@pytest.mark.parametrize("name", ["size", "input_len", "target_len"])
-def test_sizes_below_one_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got 0"):
-        DriftingBlobs(**{name: 0})

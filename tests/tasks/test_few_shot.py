@@ -102,17 +102,14 @@ def test_small_classes_are_named() -> None:
 
 def test_bad_arguments_are_refused() -> None:
     images, labels = coded()
-    with pytest.raises(ValueError, match="ways must be at most 7, the number of classes, got 8"):
-        FewShotClasses(images, labels, ways=8, k_query=2)
-    with pytest.raises(ValueError, match="ways must be an integer of at least 1, got 0"):
-        FewShotClasses(images, labels, ways=0)
-    with pytest.raises(ValueError, match="must have the same length, got 42 and 41"):
-        FewShotClasses(images, labels[1:], k_query=2)
-    with pytest.raises(TypeError, match=r"images must be floating point or uint8, got torch.int64"):
-        FewShotClasses(images.long(), labels, k_query=2)
-    with pytest.raises(TypeError, match=r"labels must be one integer for each image, got torch.float32"):
-        FewShotClasses(images, labels.float(), k_query=2)
-    with pytest.raises(TypeError, match=r"got torch.int64 of shape \(42, 1\)"):
-        FewShotClasses(images, labels[:, None], k_query=2)
-    with pytest.raises(ValueError, match=r"images must be square .* got the shape \(42, 1\)"):
-        FewShotClasses(images, labels, k_query=2, turns=True)
+    for x, y, options, message in (
+        (images, labels, {"ways": 8}, "ways must be at most 7, the number of classes, got 8"),
+        (images, labels, {"ways": 0}, "ways must be an integer of at least 1, got 0"),
+        (images, labels[1:], {}, "must have the same length, got 42 and 41"),
+        (images.long(), labels, {}, "images must be floating point or uint8, got torch.int64"),
+        (images, labels.float(), {}, "labels must be one integer for each image, got torch.float32"),
+        (images, labels[:, None], {}, r"got torch.int64 of shape \(42, 1\)"),
+        (images, labels, {"turns": True}, r"images must be square .* got the shape \(42, 1\)"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            FewShotClasses(x, y, **{"k_query": 2, **options})
