@@ -193,8 +193,17 @@ class Learned(NamedTuple):
 
     def forecaster(self, *, adapted: bool) -> Forecaster:
         """Return forecasts with the chosen steps, or without adaptation."""
-        steps = self.steps if adapted else None
-        return of_learner(self.learner, steps=steps, samples=self.samples, failed=self.failed)
+        prior = of_learner(self.learner, steps=None, samples=self.samples)
+        chosen = of_learner(self.learner, steps=self.steps, samples=self.samples)
+
+        def forecast(task: mp.Task, index: int) -> GaussianForecast:
+            try:
+                return chosen(task, index)
+            except FloatingPointError:
+                self.failed.append(task.name)
+                return prior(task, index)
+
+        return forecast if adapted else prior
 
 
 def meta_methods(archive: Archive, settings: Settings) -> dict[str, Found]:

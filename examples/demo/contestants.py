@@ -29,7 +29,7 @@ Scores = dict[str, LeadTimeScores]
 def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Tensor] | None = None) -> mp.MetaLearner:
     """Return a U-Net whose last decoder block and output layer are random, fresh or with given weights."""
     tasks = world.pooled
-    known = tasks.reader.input_channels - tasks.input_len
+    known = tasks.reader.units.known_per_target * tasks.target_len
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = mp.BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)

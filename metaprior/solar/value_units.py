@@ -17,6 +17,6 @@ def units_text(units: str) -> str:
     return "W/m²" if units in IRRADIANCE_SPELLINGS else units_or_words(units)
 
 
-def one_spelling(units: str | None) -> str | None:
+def one_spelling(units: str) -> str:
     """Return the units with every spelling of irradiance replaced by the one of the CF conventions."""
     return IRRADIANCE if units in IRRADIANCE_SPELLINGS else units

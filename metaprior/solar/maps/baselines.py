@@ -33,23 +33,19 @@ def smart_persistence(inputs: Tensor, clear_sky_now: Tensor, clear_sky_then: Ten
     """
     check_windows(inputs)
     last = inputs[:, -1]
-    _check_clear_sky(clear_sky_now, last.shape, "clear_sky_now")
-    leads = clear_sky_then.shape[1:2]
-    _check_clear_sky(clear_sky_then, torch.Size([len(last), *leads, *last.shape[1:]]), "clear_sky_then")
+    then = (len(last), *clear_sky_then.shape[1:2], *last.shape[1:])
+    for name, values, shape in (("now", clear_sky_now, tuple(last.shape)), ("then", clear_sky_then, then)):
+        if values.shape != shape:
+            raise ValueError(f"clear_sky_{name} must have shape {shape} for these inputs, got {tuple(values.shape)}")
+        refuse_non_finite(values, f"clear_sky_{name}")
+        if float(values.min()) < 0:
+            raise ValueError(f"clear_sky_{name} must be irradiance in W/m2 of 0 or more, got {float(values.min()):g}")
     high = clear_sky_now >= LOWEST_CLEAR_SKY
     own = last / torch.where(high, clear_sky_now, 1.0)
     of_window = (last * high).sum((1, 2)) / (clear_sky_now * high).sum((1, 2)).clamp(min=LOWEST_CLEAR_SKY)
     index = torch.where(high, own, of_window[:, None, None]).clamp(0, LARGEST_INDEX)  # (N, H, W)
     some = high.any(2).any(1)[:, None, None, None]
     return torch.where(some, index[:, None] * clear_sky_then, last[:, None])
-
-
-def _check_clear_sky(values: Tensor, shape: torch.Size, name: str) -> None:
-    if values.shape != shape:
-        raise ValueError(f"{name} must have shape {tuple(shape)} for these inputs, got {tuple(values.shape)}")
-    refuse_non_finite(values, name)
-    if float(values.min()) < 0:
-        raise ValueError(f"{name} must be irradiance in W/m2 of 0 or more, got {float(values.min()):g}")
 
 
 def error_scale(points: Tensor, targets: Tensor, *, daylight: Tensor | None = None) -> Tensor:

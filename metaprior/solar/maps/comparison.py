@@ -10,7 +10,6 @@ from torch import Tensor
 from metaprior.evaluation import finite_forecast, map_tasks
 from metaprior.forecasts import GaussianForecast
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.posterior import Posterior
 from metaprior.solar import sun
 from metaprior.solar.maps import baselines
 from metaprior.solar.maps.archives.archive import Times
@@ -47,11 +46,20 @@ class Context(NamedTuple):
 
 
 def context_of(reader: WindowReader, windows: tuple[Window, ...]) -> Context:
-    """Read these windows, and return them with their decoding, daylight and references."""
+    """Read these windows, and return them with their decoding, daylight and references.
+
+    References are persistence and, where coordinates are known, smart persistence.
+    """
     values = torch.from_numpy(np.stack([reader.read(window) for window in windows]))
     inputs, targets = values[:, : reader.input_len], values[:, reader.input_len :]
     loc, scale = (torch.stack(part) for part in zip(*map(reader.decoding, windows), strict=True))
     night = [sun.is_night(reader.block(window)[reader.input_len :]) for window in windows]
+    references = {PERSISTENCE: baselines.persistence(inputs, reader.target_len)}
+    if has_coordinates(reader.frames):
+        seen = slice(reader.input_len - 1, None)  # the last input frame and the targets
+        skies = [sun.clear_sky(reader.times(one)[seen], *place) for one in windows if (place := reader.place(one))]
+        clear = torch.tensor(np.stack(skies), dtype=torch.float32)  # (N, 1 + L, H, W)
+        references[SMART_PERSISTENCE] = baselines.smart_persistence(inputs, clear[:, 0], clear[:, 1:])
     return Context(
         windows,
         np.array([reader.issued(window) for window in windows]),
@@ -60,24 +68,8 @@ def context_of(reader: WindowReader, windows: tuple[Window, ...]) -> Context:
         loc,
         scale,
         torch.from_numpy(~np.stack(night)),
-        references_of(reader, windows, inputs),
+        references,
     )
-
-
-def references_of(reader: WindowReader, windows: tuple[Window, ...], inputs: Tensor) -> dict[str, Tensor]:
-    """Return persistence and, where coordinates are known, smart persistence."""
-    references = {PERSISTENCE: baselines.persistence(inputs, reader.target_len)}
-    if has_coordinates(reader.frames):
-        clear = torch.stack([_clear_sky(reader, window) for window in windows])
-        references[SMART_PERSISTENCE] = baselines.smart_persistence(inputs, clear[:, 0], clear[:, 1:])
-    return references
-
-
-def _clear_sky(reader: WindowReader, window: Window) -> Tensor:
-    """Return clear-sky irradiance at the last input frame and at the targets, (1 + L, H, W)."""
-    times, place = reader.times(window)[reader.input_len - 1 :], reader.place(window)
-    assert place is not None
-    return torch.tensor(sun.clear_sky(times, *place), dtype=torch.float32)
 
 
 Forecaster = Callable[[Task, int], GaussianForecast]
@@ -88,8 +80,8 @@ PointForecaster = Callable[[Context], Tensor]
 
 def empty_scores(dataset: MetaSolarPredictionDataset) -> LeadTimeScores:
     """Return scores to which nothing has been added, for the lead times and the range of the dataset."""
-    minutes = dataset.reader.lead_times // np.timedelta64(1, "m")
-    attrs = dataset.frames.attrs
+    attrs, leads = dataset.frames.attrs, np.arange(1, dataset.target_len + 1) * dataset.reader.cadence
+    minutes = leads // np.timedelta64(1, "m")
     return LeadTimeScores(minutes.tolist(), value_range=attrs["data_max"] - attrs["data_min"])
 
 
@@ -151,30 +143,19 @@ def reference(name: str) -> PointForecaster:
     return lambda context: context.references[name]
 
 
-def of_learner(learner: MetaLearner, *, steps: int | None, samples: int, failed: list[str] | None = None) -> Forecaster:
+def of_learner(learner: MetaLearner, *, steps: int | None, samples: int) -> Forecaster:
     """Return the forecaster of a learner after ``steps`` adaptation steps; None is the prior, not adapted.
 
-    With a list ``failed``, a task whose adaptation diverges is forecast by the prior, and its name is appended to the
-    list; without one it raises FloatingPointError.
+    It raises FloatingPointError for a task whose adaptation diverges.
     """
 
-    def of(posterior: Posterior, task: Task, index: int) -> GaussianForecast:
-        forecast = gaussian(finite_forecast(posterior, task.query.x, samples, index))
-        for what, values in (("mean", forecast.means), ("scale", forecast.scales)):
+    def forecast(task: Task, index: int) -> GaussianForecast:
+        posterior = learner.prior_predictive() if steps is None else learner.adapt(task.support, steps)
+        found = gaussian(finite_forecast(posterior, task.query.x, samples, index))
+        for what, values in (("mean", found.means), ("scale", found.scales)):
             if not bool(values.isfinite().all()):
                 raise FloatingPointError(f"a {what} of the forecast is not finite")
-        return forecast
-
-    def forecast(task: Task, index: int) -> GaussianForecast:
-        if steps is None:
-            return of(learner.prior_predictive(), task, index)
-        try:
-            return of(learner.adapt(task.support, steps), task, index)
-        except FloatingPointError:
-            if failed is None:
-                raise
-            failed.append(task.name)
-            return of(learner.prior_predictive(), task, index)
+        return found
 
     return forecast
 

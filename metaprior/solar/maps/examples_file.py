@@ -39,14 +39,13 @@ def read_examples(path: Path) -> list[ExampleForecast]:
     """Return the forecasts that ``write_examples`` wrote."""
     with xr.open_dataset(path, engine="netcdf4", decode_timedelta=False) as dataset:
         content = dataset.load()
-    return [_example(content.isel(example=number)) for number in range(content.sizes["example"])]
-
-
-def _example(one: xr.Dataset) -> ExampleForecast:
-    return ExampleForecast(
-        name=str(one["name"].values),
-        issued=str(one["issued"].values),
-        cadence_minutes=int(one.attrs["cadence_minutes"]),
-        units=units_text(str(one.attrs["units"])),  # version 0.1.0 wrote nothing where units are not known
-        **{name: one[name].values for name in (*LAYERS, *PLACES) if name in one.variables},
-    )
+    return [
+        ExampleForecast(
+            name=str(one["name"].values),
+            issued=str(one["issued"].values),
+            cadence_minutes=int(one.attrs["cadence_minutes"]),
+            units=units_text(str(one.attrs["units"])),  # version 0.1.0 wrote nothing where units are not known
+            **{name: one[name].values for name in (*LAYERS, *PLACES) if name in one.variables},
+        )
+        for one in (content.isel(example=number) for number in range(content.sizes["example"]))
+    ]

@@ -1,14 +1,13 @@
 """``metaprior report``: the page about a run on frames, made from the files of its folder alone."""
 
 from pathlib import Path
-from typing import Any
 
 from metaprior.report.page.writing import write_page
-from metaprior.runs.folder import RunFolder, Sections
+from metaprior.runs.folder import RunFolder
 from metaprior.solar.maps.examples_file import read_examples
 from metaprior.solar.maps.report.content import page_content
 from metaprior.solar.maps.report.story import StoryFacts
-from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, read_scores
+from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, read_scores
 from metaprior.solar.maps.source import described_frames
 from metaprior.solar.maps.task_settings import KINDS
 from metaprior.solar.value_units import units_text
@@ -24,12 +23,22 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
             f"one ({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
         )
     scores, frames = read_scores(run), described_frames(run)
-    examples = folder / "examples.nc"
+    patch, examples = config["tasks"]["patch"], folder / "examples.nc"
+    what = f"{patch} x {patch} pixels" if patch else "whole frames"
+    (first, last), (first_test, last_test) = (frames["days"][purpose] for purpose in ("train", "test"))
+    failed = f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."
+    facts = StoryFacts(
+        trained_on=f"{frames['long_name']} of {first} to {last}, {what} at a time",
+        tested_on=f"{what} of {first_test} to {last_test}, later days of the same map",
+        shots=scores.shots,
+        unadapted=PRIOR,
+        remarks=[failed] if scores.failures else [],
+    )
     content = page_content(
         title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",
         ours=ADAPTED,
         scores=scores.methods,
-        facts=_facts(config, frames, scores),
+        facts=facts,
         units=units_text(scores.units),
         learning_curve=scores.learning_curve(),
         examples=read_examples(examples) if examples.exists() else [],
@@ -37,17 +46,3 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     )
     write_page(out, content)
     return out
-
-
-def _facts(config: Sections, frames: dict[str, Any], scores: RunScores) -> StoryFacts:
-    tasks = config["tasks"]
-    what = f"{tasks['patch']} x {tasks['patch']} pixels" if tasks["patch"] else "whole frames"
-    first, last = frames["days"]["train"]
-    failed = f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."
-    return StoryFacts(
-        trained_on=f"{frames['long_name']} of {first} to {last}, {what} at a time",
-        tested_on=f"{what} of {frames['days']['test'][0]} to {frames['days']['test'][1]}, later days of the same map",
-        shots=scores.shots,
-        unadapted=PRIOR,
-        remarks=[failed] if scores.failures else [],
-    )

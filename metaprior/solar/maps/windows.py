@@ -76,11 +76,6 @@ class WindowReader:
         height, width = self.frames.shape[1:]
         return (height, width) if self.patch is None else (self.patch, self.patch)
 
-    @property
-    def input_channels(self) -> int:
-        """Channels of x: the input frames, and what is known about the target times."""
-        return self.input_len + self.units.known_per_target * self.target_len
-
     @cached_property
     def archive_times(self) -> Times:
         """Times of all frames, (T,)."""
@@ -91,11 +86,6 @@ class WindowReader:
     def cadence(self) -> np.timedelta64:
         """Time between frames."""
         return cadence_of(self.frames.attrs["cadence"])
-
-    @cached_property
-    def lead_times(self) -> NDArray[np.timedelta64]:
-        """Times from the last input frame to the target frames, (target_len,)."""
-        return np.arange(1, self.target_len + 1) * self.cadence
 
     def starts(self, length: int | None = None) -> NDArray[np.int64]:
         """Return the positions of the first frames of all gapless windows, or of ``length`` gapless frames."""
@@ -150,12 +140,12 @@ class WindowReader:
         return values
 
     def inputs(self, window: Window) -> Tensor:
-        """Return x of the window (input_channels, H, W), reading its input frames alone."""
+        """Return x of the window (input_len + known, H, W), reading its input frames alone."""
         seen = self._encoded(window, self.read(window, self.input_len))
         return self._with_known(window, seen)
 
     def example(self, window: Window, values: Values | None = None) -> tuple[Tensor, Tensor]:
-        """Return x (input_channels, H, W) and y (target_len, H, W); ``values`` are those of ``read`` if at hand."""
+        """Return x (input_len + known, H, W) and y (target_len, H, W); ``values`` are those of ``read`` if at hand."""
         seen = self._encoded(window, self.read(window) if values is None else values)
         return self._with_known(window, seen[: self.input_len]), torch.from_numpy(seen[self.input_len :])
 

@@ -21,6 +21,7 @@ Times = NDArray[np.datetime64]
 Positions = NDArray[np.intp]
 Values = NDArray[np.float32]
 Index = slice | Positions
+ReadBlock = Callable[[Positions, Index, Index], NDArray[Any]]
 
 LARGEST_BLOCK_BYTES = 2**27
 """Most bytes, as float32, that are read from a file at once. Programs that write large archives usually make chunks of
@@ -66,7 +67,7 @@ class Archive:
 
         Raises ValueError if the file states other units: one of the two is wrong, and every forecast would inherit it.
         """
-        units, stated = one_spelling(value_units), self.attrs.get("units")
+        units, stated = value_units and one_spelling(value_units), self.attrs.get("units")
         if units is not None and stated is not None and units != stated:
             raise ValueError(
                 f"{source}: value_units must be the units of the file, {stated!r}, got {value_units!r}. Leave "
@@ -77,14 +78,13 @@ class Archive:
 
 
 class LazyArray(BackendArray):
-    """An array (frames, rows, columns) that xarray indexes without reading; subclasses read a block."""
+    """An array (frames, rows, columns) that xarray indexes without reading.
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape, self.dtype = shape, dtype
+    ``read`` returns a block, each axis indexed independently, and reads no more of the file than its format requires.
+    """
 
-    def read(self, frames: Positions, rows: Index, columns: Index) -> NDArray[Any]:
-        """Return a block, each axis indexed independently, reading no more of the file than its format requires."""
-        raise NotImplementedError
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], read: ReadBlock) -> None:
+        self.shape, self.dtype, self.read = shape, dtype, read
 
     def __getitem__(self, key: ExplicitIndexer) -> NDArray[Any]:
         """Read the values that the key selects."""
@@ -97,21 +97,14 @@ class LazyArray(BackendArray):
         return block.squeeze(tuple(axis for axis, entry in enumerate(key) if isinstance(entry, int | np.integer)))
 
 
-class LazyFrames(LazyArray):
-    """The frames of a variable at the given positions, as float32."""
-
-    def __init__(self, variable: xr.Variable, positions: Positions) -> None:
-        super().__init__((len(positions), *variable.shape[1:]), np.dtype(np.float32))
-        self.variable, self.positions = variable, positions
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> Values:
-        """Return a block of the variable."""
-        return to_float32(self.variable[_as_range(self.positions[frames]), rows, columns].values)
+def lazy_variable(shape: tuple[int, ...], dtype: np.dtype[Any], read: ReadBlock) -> xr.Variable:
+    """Return a variable (time, y, x) that is read when it is indexed."""
+    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(LazyArray(shape, dtype, read)))
 
 
-def lazy_variable(array: LazyArray) -> xr.Variable:
-    """Return the array as a variable (time, y, x) that is read when it is indexed."""
-    return xr.Variable(("time", "y", "x"), LazilyIndexedArray(array))
+def read_frames(variable: xr.Variable, positions: Positions, frames: Positions, rows: Index, columns: Index) -> Values:
+    """Return a block, as float32, of the frames of a variable at the given positions."""
+    return to_float32(variable[_as_range(positions[frames]), rows, columns].values)
 
 
 def _as_axis(entry: int | Index) -> Index:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import LARGEST_BLOCK_BYTES, Archive, Times, frames_per_block, holds_numbers
+from metaprior.solar.maps.archives.archive import LARGEST_BLOCK_BYTES, Archive, frames_per_block, holds_numbers
 from metaprior.solar.value_units import one_spelling
 
 Engine = Literal["netcdf4", "zarr"]
@@ -38,12 +38,16 @@ def read_cf(path: Path, variable: str | None, engine: Engine) -> Archive:
     y, x = _y_and_x(data, [dim for dim in data.dims if dim != time])
     if not holds_numbers(data.dtype) or not data.size:
         raise ValueError(f"{path}: {data.name} must hold numbers, got {data.dtype} of shape {data.shape}")
-    times = _whole_seconds(data[time].values)
+    exact = data[time].values.astype("datetime64[ns]")  # times stored as days in floating point are off by microseconds
+    times = (exact + np.timedelta64(500, "ms")).astype("datetime64[s]").astype("datetime64[ns]")
     frames_per_chunk = int(data.encoding.get("preferred_chunks", {}).get(time, 1))
     if data.encoding.get("preferred_chunks"):
         _warn_of_large_chunks(path, data, time, engine)
     data = _oriented(data, y, x)
-    values, attrs, coords = data.variable.transpose(time, y, x), _attributes(data), _coordinates(path, data, y, x)
+    attrs = {key: str(data.attrs[key]) for key in ("units", "long_name", "standard_name") if key in data.attrs}
+    if "units" in attrs:
+        attrs["units"] = one_spelling(attrs["units"])
+    values, coords = data.variable.transpose(time, y, x), _coordinates(path, data, y, x)
     return Archive(path, times, values, str(data.name), attrs, coords, frames_per_chunk, close=dataset.close)
 
 
@@ -75,12 +79,6 @@ def _choose(path: Path, dataset: xr.Dataset, variable: str | None) -> xr.DataArr
 def _time_axis(data: xr.DataArray) -> Hashable | None:
     """Return the dimension whose coordinate was decoded to times."""
     return next((dim for dim in data.dims if dim in data.coords and data[dim].dtype.kind == "M"), None)
-
-
-def _whole_seconds(times: Times) -> Times:
-    """Round times to seconds: those stored as days in floating point are off by microseconds."""
-    nanoseconds = times.astype("datetime64[ns]")
-    return (nanoseconds + np.timedelta64(500, "ms")).astype("datetime64[s]").astype("datetime64[ns]")
 
 
 def _y_and_x(data: xr.DataArray, dims: list[Hashable]) -> tuple[Hashable, Hashable]:
@@ -187,9 +185,3 @@ def _degrees(path: Path, coordinate: xr.DataArray, kind: str) -> xr.Variable:
     if not (np.abs(values) <= limit).all():
         raise ValueError(f"{path}: {coordinate.name} must lie within {-limit:g} and {limit:g} degrees, got {values}")
     return xr.Variable(dim, coordinate.values, {"standard_name": kind, "long_name": kind, "units": units})
-
-
-def _attributes(data: xr.DataArray) -> dict[str, str]:
-    """Return units and names as the file states them, with one spelling of W m-2."""
-    stated = {key: str(data.attrs[key]) for key in ("units", "long_name", "standard_name") if key in data.attrs}
-    return {key: one_spelling(text) or "" if key == "units" else text for key, text in stated.items()}

@@ -9,11 +9,13 @@ wherever it is day. docs/solar/frames.md describes the formats and the checks.
 
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import Archive, LazyFrames, lazy_variable
+from metaprior.solar.maps.archives.archive import Archive, lazy_variable, read_frames
 from metaprior.solar.maps.archives.bad_frames import BadFrames, BadFramesSkipped, GapsInTime, OnBad, first_lines
 from metaprior.solar.maps.archives.cf_file import read_cf
 from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps
@@ -71,9 +73,8 @@ def open_frames(
     check_cadence(times, source, step)
     check_daylight(archive, source, checked)
     coords = {"time": ("time", times, {"standard_name": "time", "long_name": "time"}), **archive.coords}
-    frames = xr.DataArray(
-        lazy_variable(LazyFrames(archive.variable, checked.positions)), coords=coords, name=archive.name
-    )
+    shape, read = (len(times), *archive.variable.shape[1:]), partial(read_frames, archive.variable, checked.positions)
+    frames = xr.DataArray(lazy_variable(shape, np.dtype(np.float32), read), coords=coords, name=archive.name)
     frames.attrs = {"units": "1", "long_name": archive.name, **archive.attrs}
     frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max}
     frames.attrs |= {"source": source, "cadence": cadence, "skipped": bad.skipped, "gaps": gaps(times, step)}

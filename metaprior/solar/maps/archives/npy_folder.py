@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,12 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import Archive, Index, LazyArray, Positions, holds_numbers, lazy_variable
+from metaprior.solar.maps.archives.archive import Archive, Index, Positions, holds_numbers, lazy_variable
 from metaprior.solar.maps.archives.bad_frames import BadFrames
 
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
 Format = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of the array in a file."""
-
-
-class NpyFrames(LazyArray):
-    """Files of one shape and type, in order of time; a file is mapped only while it is read."""
-
-    def __init__(self, paths: Sequence[Path], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        super().__init__((len(paths), *shape), dtype)
-        self.paths = paths
-
-    def read(self, frames: Positions, rows: Index, columns: Index) -> NDArray[Any]:
-        """Return a block; only those pages of the files are read that hold the selected rows."""
-        return np.stack([_mapped(self.paths[position])[rows][:, columns] for position in frames.tolist()])
 
 
 def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
@@ -52,7 +41,7 @@ def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress
             bad.report(str(path), f"shape {found[0]} and type {found[1]}, but {others}")
     paths = [path for path, found in formats.items() if found == (shape, dtype)]
     stamps = np.array([times[path] for path in paths], dtype="datetime64[ns]")
-    return Archive(folder, stamps, lazy_variable(NpyFrames(paths, shape, dtype)), files=paths)
+    return Archive(folder, stamps, lazy_variable((len(paths), *shape), dtype, partial(_read, paths)), files=paths)
 
 
 def _times(folder: Path, bad: BadFrames) -> dict[Path, datetime]:
@@ -110,6 +99,11 @@ def _format(path: Path, bad: BadFrames) -> Format | None:
     else:
         return frame.shape, frame.dtype
     return None
+
+
+def _read(paths: Sequence[Path], frames: Positions, rows: Index, columns: Index) -> NDArray[Any]:
+    """Return a block; a file is mapped only while it is read, and only pages that hold the selected rows are read."""
+    return np.stack([_mapped(paths[position])[rows][:, columns] for position in frames.tolist()])
 
 
 def _mapped(path: Path) -> NDArray[Any]:

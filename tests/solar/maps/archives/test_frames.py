@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from benchmarks.common.data_folder import data_folder
+from metaprior.solar.maps.archives import npy_folder
 from metaprior.solar.maps.archives.frames import GapsInTime, open_frames
-from metaprior.solar.maps.archives.npy_folder import NpyFrames
 
 START = np.datetime64("2024-06-01T09:00", "ns")
 STEP = np.timedelta64(30, "m")
@@ -95,13 +95,13 @@ def test_frames_go_to_other_processes(kind: str, tmp_path: Path) -> None:
 
 def test_only_the_files_that_are_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = open_frames(write_folder(tmp_path / "a", ramp(6)))
-    asked: list[int] = []
-    real = NpyFrames.read
-    monkeypatch.setattr(NpyFrames, "read", lambda self, key, *rest: (asked.extend(key), real(self, key, *rest))[1])
+    asked: list[str] = []
+    real = npy_folder._mapped
+    monkeypatch.setattr(npy_folder, "_mapped", lambda path: (asked.append(path.name), real(path))[1])
     part = frames[1:5][:, 1:2]
     assert asked == []
     assert part[1:3].values.shape == (2, 1, 4)
-    assert asked == [2, 3]
+    assert asked == [file_name(time) for time in half_hours(4)[2:]]
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float64", ">f4"])
