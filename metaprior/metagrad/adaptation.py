@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,10 +12,10 @@ from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
 from metaprior.metagrad.inner_step import (
     DataGradient,
+    InnerStep,
     Iterate,
     StepSizes,
     add_kl_gradient,
-    advance,
     out_of_weight_space,
     parts,
     sample,
@@ -70,6 +69,7 @@ class Adaptation:
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
         self.w = problem.inner.kl_weight / self.data.observations("support")
         self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.w, self.data.stack)
+        self.inner_step = InnerStep(self.theta, self.sizes, problem.inner.momentum, self.w)
         self.draw = replayed(noises, self.theta.mu, stacked=stacked)
         self.draw_outer = replayed([noise.fork("outer") for noise in noises], self.theta.mu, stacked=stacked)
 
@@ -111,14 +111,12 @@ class Adaptation:
 
     def step(self, iterate: Iterate, record: Record, step: int) -> Tensor:
         """Take a step in place along a recorded gradient, and return the KL before it."""
-        noise = self.noise_of(record, step)
-        return advance(iterate, self.theta, record.gradient, noise, self.sizes, self.problem.inner.momentum, self.w)
+        return self.inner_step.advance(iterate, self.with_noise(record, step))
 
-    def noise_of(self, record: Record, step: int) -> Tensor | None:
-        """Return the step's noise where there is one sample, and None otherwise."""
-        if record.gradient.e is not None:
-            return None
-        return self.noise(record, step, 0)
+    def with_noise(self, record: Record, step: int) -> DataGradient:
+        """Return a step's gradient, with its noise where there is one sample."""
+        gradient = record.gradient
+        return gradient if gradient.e is not None else gradient._replace(noise=self.noise(record, step, 0))
 
     def noise(self, record: Record, step: int, number: int) -> Tensor:
         """Return the noise of one sample of a step, kept or drawn again."""
@@ -153,28 +151,12 @@ def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> 
     return InnerTerms(torch.stack(nll), torch.stack(kl) * w)
 
 
-def _moved(state: Parameters) -> dict[str, Tensor]:
-    """Return the adapted tensors by name, with zeros for the scales of a point, which are infinite on purpose."""
-    rho = torch.where(state.rho == -torch.inf, 0.0, state.rho)
-    return {"mean of a weight": state.mu, "scale of a weight": rho, **state.plain}
-
-
 def adapt(
     problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
 ) -> WeightDistribution | NonFinite:
     """Return lambda after ``steps`` (default: the problem's) inner steps, or where a number was not finite."""
-    steps = problem.inner.steps if steps is None else steps
-    check_integer("steps", steps, 0)
     run = Adaptation(problem, theta, Task(support, support.first(0)), [noise])
-    iterate = run.start()
-    for step in range(steps):
-        nll, record = run.gradient(iterate, step)
-        kl = run.step(iterate, record, step)
-        if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
-            return failure
-    if steps and (failure := run.failure(_moved(iterate.lambda_), steps - 1)):
-        return failure  # the losses of the last step were those before it
-    return _joined(iterate.lambda_, theta)
+    return _adapted(run, theta, steps)
 
 
 def adapt_stack(
@@ -189,23 +171,32 @@ def adapt_stack(
 
     Numbers that are not finite stay in their own set's row.
     """
-    steps = problem.inner.steps if steps is None else steps
+    task = Task(supports, Examples(supports.x[:, :0], supports.y[:, :0]))
+    lambda_ = _adapted(Adaptation(problem, theta, task, noises, stacked=True), theta, steps)
+    if isinstance(lambda_, NonFinite):
+        raise AssertionError("a stack does not stop early")
+    return lambda_
+
+
+def _adapted(run: Adaptation, theta: WeightDistribution, steps: int | None) -> WeightDistribution | NonFinite:
+    """Return what was adapted, with copies of theta's values for the rest."""
+    steps = run.problem.inner.steps if steps is None else steps
     check_integer("steps", steps, 0)
-    run = Adaptation(
-        problem, theta, Task(supports, Examples(supports.x[:, :0], supports.y[:, :0])), noises, stacked=True
-    )
     iterate = run.start()
     for step in range(steps):
-        _, record = run.gradient(iterate, step)
-        run.step(iterate, record, step)
-    return _joined(iterate.lambda_, theta)
-
-
-def _joined(lambda_: Parameters, theta: WeightDistribution) -> WeightDistribution:
-    """Return what was adapted, with copies of theta's values for the rest."""
-    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in lambda_.plain}
+        nll, record = run.gradient(iterate, step)
+        kl = run.step(iterate, record, step)
+        if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
+            return failure
+    mu, rho, plain = iterate.lambda_.mu, iterate.lambda_.rho, iterate.lambda_.plain
+    if steps:  # the losses of the last step were those before it; the scales of a point are infinite on purpose
+        finite_rho = torch.where(rho == -torch.inf, 0.0, rho)
+        moved = {"mean of a weight": mu, "scale of a weight": finite_rho, **plain}
+        if failure := run.failure(moved, steps - 1):
+            return failure
+    rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in plain}
     log_lr = None if theta.log_lr is None else theta.log_lr.detach().clone()
-    return WeightDistribution(lambda_.mu, lambda_.rho, {**rest, **lambda_.plain}, log_lr)
+    return WeightDistribution(mu, rho, {**rest, **plain}, log_lr)
 
 
 # --- outer loss -------------------------------------------------------------------------------------------------------
@@ -246,8 +237,9 @@ def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterT
                 nll[part] += factor * _accumulate(run, part, point, factor, g, cotangents)
             else:
                 factor = factor * objective.samples
-                nll[part] = factor * shares[part].nll
-                _accumulate(run, part, point, factor * shares[part].of_samples[number], g, cotangents)
+                predictive_nll, of_samples = shares[part]
+                nll[part] = factor * predictive_nll
+                _accumulate(run, part, point, factor * of_samples[number], g, cotangents)
         out_of_weight_space(state, cotangents.v, g, noise.mul_(g))
     kl = add_kl_gradient(state, run.theta, cotangents.v, cotangents.theta, factors.kl) if factors.kl else zero
     hyper = zero
@@ -268,19 +260,13 @@ def _accumulate(
     return total
 
 
-class PredictiveShares(NamedTuple):
-    r"""$-\log\frac1S\sum_s p(y_n|\phi_s)$ summed over observations, and each sample's share
-    $p(y_n|\phi_s) / \sum_{s'} p(y_n|\phi_{s'})$ in it, shape (S, ..., N).
+def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, tuple[Tensor, Tensor]]:
+    r"""Return $-\log\frac1S\sum_s p(y_n|\phi_s)$, summed over observations, and each sample's share
+    $p(y_n|\phi_s) / \sum_{s'} p(y_n|\phi_{s'})$ in it, shape (S, ..., N), for each set of examples.
 
-    The derivative of the first is that of the samples' own losses, weighted with their shares.
+    The derivative of the first is that of the samples' own losses, weighted with their shares. This is a first pass
+    over the samples without graphs: memory does not grow with their number.
     """
-
-    nll: Tensor
-    of_samples: Tensor
-
-
-def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, PredictiveShares]:
-    """Return the shares by a first pass over the samples without graphs: memory does not grow with their number."""
     factors = run.problem.objective.weights(run.data.observations("support"), run.data.observations("query"))
     samples, losses = run.problem.objective.samples, dict[str, list[Tensor]]()
     with torch.no_grad():
@@ -291,10 +277,7 @@ def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, Predicti
                     pieces = [chunk.losses(point, chunk.fixed) for chunk in run.data.chunks(part)]
                     losses.setdefault(part, []).append(torch.cat(pieces, -1))
     log_p = {part: -torch.stack(values) for part, values in losses.items()}
-    return {
-        part: PredictiveShares((math.log(samples) - value.logsumexp(0)).sum(-1), value.softmax(0))
-        for part, value in log_p.items()
-    }
+    return {part: ((math.log(samples) - p.logsumexp(0)).sum(-1), p.softmax(0)) for part, p in log_p.items()}
 
 
 def _add_hyperprior(

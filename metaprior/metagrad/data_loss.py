@@ -126,19 +126,16 @@ class DataLoss:
         """Iterate over the examples of one set in micro-batches."""
         rows = self._rows[part]
         shared = [self._plain[name].expand((*self.stack, *self._plain[name].shape)) for name in self.fixed_names]
-        for window in self._windows(part):
+        count = self.observations(part)
+        size = self.problem.micro_batch or count
+        for start in range(0, count, size):
+            window = (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
             features, y = tuple(f[window] for f in rows.features), rows.y[window]
             yield Chunk(
                 self._chunk_losses(features, rows.single, y),
                 [*shared, *(_real(features) if self.trunk_names else ())],
                 window,
             )
-
-    def _windows(self, part: str) -> Iterator[tuple[slice, ...]]:
-        count = self.observations(part)
-        size = self.problem.micro_batch or count
-        for start in range(0, count, size):
-            yield (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
 
     def _chunk_losses(
         self, features: tuple[Tensor, ...], single: bool, y: Tensor
@@ -160,12 +157,9 @@ class DataLoss:
         return losses
 
     def _run(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
-        own = {name: value for name, value in named.items() if name in self._own_names}
+        known = (*self.network.layout.names, *self.network.plain_names)
+        own = {name: value for name, value in named.items() if name in known}
         return self.network.run_part(part, own, features)
-
-    @property
-    def _own_names(self) -> tuple[str, ...]:
-        return (*self.network.layout.names, *self.network.plain_names)
 
     def _through_trunk(self, part: str, keep: bool) -> Rows:
         """Return the examples with the trunk's outputs for inputs."""
@@ -174,7 +168,9 @@ class DataLoss:
             return Rows((examples.x,), True, examples.y)
         flat = examples.x.flatten(0, len(self.stack))  # the trunk is the same for all tasks of a stack
         with torch.set_grad_enabled(keep):
-            outputs = [self._run_trunk(x) for x in flat.split(self.problem.micro_batch or len(flat))]
+            outputs = [
+                self._run(self._trunk, self._trunk_values, x) for x in flat.split(self.problem.micro_batch or len(flat))
+            ]
         if keep:
             self._kept_trunk[part] = outputs
         lead = examples.x.shape[: len(self.stack) + 1]
@@ -182,9 +178,6 @@ class DataLoss:
             torch.cat(pieces).detach().unflatten(0, lead) for pieces in zip(*map(_several, outputs), strict=True)
         ]
         return Rows(tuple(features), isinstance(outputs[0], Tensor), examples.y)
-
-    def _run_trunk(self, x: Tensor) -> Any:
-        return self._run(self._trunk, self._trunk_values, x)
 
     def pull_back_trunk(self, cotangent: FixedCotangent) -> None:
         """Add to the trunk's cotangent in micro-batches, by its kept graph or by running it once more."""
@@ -195,7 +188,7 @@ class DataLoss:
             for start in range(0, len(x), size):
                 rows = slice(start, start + size)
                 with torch.enable_grad():
-                    outputs = kept.pop(0) if kept else self._run_trunk(x[rows])
+                    outputs = kept.pop(0) if kept else self._run(self._trunk, self._trunk_values, x[rows])
                 self._pull_back_rows(_real(_several(outputs)), [f[rows] for f in along], cotangent.trunk)
                 del outputs
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metaprior.metagrad.adaptation import Adaptation, Cotangents, differentiate_outer_loss
 from metaprior.metagrad.data_loss import HessianProduct, reverse_over_reverse
-from metaprior.metagrad.inner_step import Direction, inner_gradient
+from metaprior.metagrad.inner_step import Direction, Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
 from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
 from metaprior.noise import Noise
@@ -51,20 +51,22 @@ class Implicit:
         state, last = path.iterate.lambda_, problem.inner.steps
         terms, cotangents = differentiate_outer_loss(run, state)
         _, record = run.gradient(path.iterate, last)
+        gradient = run.with_noise(record, last)
 
         def curvature(x: Parameters) -> Parameters:
             scratch = Cotangents(x.zeros(), run.data.fixed_cotangent())
-            pull_back(run, last, state, record, Direction(x), scratch, self.product)
+            pull_back(run, last, state, record, gradient, Direction(x), scratch, self.product)
             return _sum(scratch.v, x, self.damping)
 
         x, residual = self._solve(curvature, cotangents.v)
         along = _sum(x.zeros(), x, -1.0)
         through = Cotangents(x.zeros(), cotangents.fixed, cotangents.theta)
-        pull_back(run, last, state, record, Direction(along), through, self.product)
+        pull_back(run, last, state, record, gradient, Direction(along), through, self.product)
         run.data.pull_back_trunk(through.fixed)
         through.v = x.zeros()  # the starting point does not matter at a minimum
         grads = collect_gradient(run, through)
-        left = inner_gradient(state, run.theta, record.gradient, run.noise_of(record, last), run.w)
+        left = state.zeros()  # a velocity of zero becomes the inner gradient in one more step
+        run.step(Iterate(state, left), record, last)
         diagnostics = {"residual": residual, "inner_gradient": float(_dot(left, left).sqrt())}
         return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), task.name)
 

@@ -59,17 +59,26 @@ class Iterate(NamedTuple):
 
 
 class DataGradient(NamedTuple):
-    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$ by replay), and plain."""
+    r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$ by the step's noise), and plain."""
 
     g: Tensor
     e: Tensor | None
     plain: dict[str, Tensor]
+    noise: Tensor | None = None
 
     @classmethod
     def zeros(cls, state: Parameters, samples: int) -> "DataGradient":
         """Return zeros to be added to."""
         plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
         return cls(torch.zeros_like(state.mu), None if samples == 1 else torch.zeros_like(state.mu), plain)
+
+    def noisy(self, part: slice) -> Tensor:
+        """Return e of the part."""
+        if self.e is not None:
+            return self.e[..., part]
+        if self.noise is None:
+            raise AssertionError("a gradient of one sample needs the step's noise")
+        return self.noise[..., part] * self.g[..., part]
 
 
 class StepSizes:
@@ -81,12 +90,7 @@ class StepSizes:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        theta: WeightDistribution,
-        adapted: list[str],
-        w: float,
-        stack: tuple[int, ...] = (),
+        self, problem: Problem, theta: WeightDistribution, adapted: list[str], w: float, stack: tuple[int, ...]
     ) -> None:
         self.learned = theta.log_lr
         self._adapted, self._sizes = adapted, problem.network.layout.sizes
@@ -155,29 +159,14 @@ class StepSizes:
             self.grad += own
 
 
-class _Elements(NamedTuple):
+class _Elements:
     """A part of lambda and theta, with the functions of it that the formulas need."""
 
-    mu: Tensor
-    s: Tensor
-    slope: Tensor  # s'
-    theta_mu: Tensor
-    theta_s: Tensor
-    theta_slope: Tensor
-    w: float
-
-    @classmethod
-    def of(cls, state: Parameters, theta: WeightDistribution, part: slice, w: float) -> "_Elements":
+    def __init__(self, state: Parameters, theta: WeightDistribution, part: slice, w: float) -> None:
         rho, theta_rho = state.rho[..., part], theta.rho[part]
-        return cls(
-            state.mu[..., part],
-            F.softplus(rho),
-            torch.sigmoid(rho),
-            theta.mu[part],
-            F.softplus(theta_rho),
-            torch.sigmoid(theta_rho),
-            w,
-        )
+        self.mu, self.s, self.slope = state.mu[..., part], F.softplus(rho), torch.sigmoid(rho)
+        self.theta_mu, self.theta_s, self.theta_slope = theta.mu[part], F.softplus(theta_rho), torch.sigmoid(theta_rho)
+        self.w = w
 
     def gradient(self, g: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return (G_mu, G_rho)."""
@@ -190,56 +179,6 @@ class _Elements(NamedTuple):
         """Return KL(q || p) of the part's weights, summed."""
         ratio = self.s / self.theta_s
         return (0.5 * (ratio**2 + ((self.mu - self.theta_mu) / self.theta_s) ** 2 - 1) - ratio.log()).sum(-1)
-
-
-def inner_gradient(
-    state: Parameters, theta: WeightDistribution, gradient: DataGradient, noise: Tensor | None, w: float
-) -> Parameters:
-    """Return G at a state, in new memory."""
-    result = Parameters(torch.empty_like(state.mu), torch.empty_like(state.rho), gradient.plain)
-    for part in parts(state.mu):
-        elements = _Elements.of(state, theta, part, w)
-        both = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
-        result.mu[..., part], result.rho[..., part] = both
-    return result
-
-
-def advance(
-    iterate: Iterate,
-    theta: WeightDistribution,
-    gradient: DataGradient,
-    noise: Tensor | None,
-    sizes: StepSizes,
-    momentum: float,
-    w: float,
-) -> Tensor:
-    """Take one step in place and return the KL before it; ``noise`` is the step's, needed where e is None."""
-    state, velocity = iterate
-    kl = torch.zeros_like(state.mu[..., 0])
-    for part in parts(state.mu):
-        elements, g = _Elements.of(state, theta, part, w), gradient.g[..., part]
-        if w:
-            kl += elements.kl()
-        step_mu, step_rho = elements.gradient(g, _noisy(gradient, noise, part))
-        if velocity is not None:
-            step_mu = velocity.mu[..., part].mul_(momentum).add_(step_mu)
-            step_rho = velocity.rho[..., part].mul_(momentum).add_(step_rho)
-        state.mu[..., part] -= sizes.mu(part) * step_mu
-        state.rho[..., part] -= sizes.rho(part) * step_rho
-    for name, step in gradient.plain.items():
-        if velocity is not None:
-            step = velocity.plain[name].mul_(momentum).add_(step)
-        state.plain[name] -= sizes.plain(name) * step
-    return kl
-
-
-def _noisy(gradient: DataGradient, noise: Tensor | None, part: slice) -> Tensor:
-    """Return e of the part."""
-    if gradient.e is not None:
-        return gradient.e[..., part]
-    if noise is None:
-        raise AssertionError("a gradient of one sample needs the step's noise")
-    return noise[..., part] * gradient.g[..., part]
 
 
 def sample(state: Parameters, noise: Tensor) -> Tensor:
@@ -255,43 +194,6 @@ def out_of_weight_space(state: Parameters, cotangent: Parameters, g: Tensor, e: 
     for part in parts(g):
         cotangent.mu[..., part] += g[..., part]
         cotangent.rho[..., part] += torch.sigmoid(state.rho[..., part]) * e[..., part]
-
-
-def collect_step_size_gradient(
-    iterate: Iterate,
-    theta: WeightDistribution,
-    gradient: DataGradient,
-    noise: Tensor | None,
-    v: Parameters,
-    theta_cotangent: Callable[[], Parameters],
-    sizes: StepSizes,
-    momentum: float,
-    w: float,
-) -> None:
-    r"""Collect $\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is before the step.
-
-    The dependence of damped step sizes on theta's scales is added to theta's cotangent.
-    """
-    if sizes.learned is None and not sizes.damped:
-        return
-    state, velocity = iterate
-    for part in parts(state.mu):
-        elements = _Elements.of(state, theta, part, w)
-        step_mu, step_rho = elements.gradient(gradient.g[..., part], _noisy(gradient, noise, part))
-        if velocity is not None:
-            step_mu = step_mu + momentum * velocity.mu[..., part]
-            step_rho = step_rho + momentum * velocity.rho[..., part]
-        mu, bend = sizes.pull_back_mu(part, -step_mu * v.mu[..., part])
-        if sizes.damped:
-            theta_cotangent().rho[..., part] += bend
-        if sizes.learned is not None:
-            sizes.collect(part, mu, -sizes.rho(part) * step_rho * v.rho[..., part])
-    if sizes.learned is None:
-        return
-    for name, step in gradient.plain.items():
-        if velocity is not None:
-            step = step + momentum * velocity.plain[name]
-        sizes.collect_plain(name, -sizes.plain(name) * step * v.plain[name])
 
 
 @dataclass(frozen=True)
@@ -321,50 +223,13 @@ def into_weight_space(state: Parameters, direction: Direction, noise: Tensor) ->
     return u
 
 
-def add_pullback(
-    state: Parameters,
-    theta: WeightDistribution,
-    gradient: DataGradient,
-    noise: Tensor | None,
-    direction: Direction,
-    product: DataGradient,
-    cotangent: Parameters,
-    theta_cotangent: Parameters,
-    w: float,
-) -> None:
-    """Add the pullback of a direction through the inner gradient to the cotangents of lambda and of theta (as a prior).
-
-    ``product`` holds h and the mean of noise * h (None for one sample), laid out like a gradient. The direction may be
-    computed from ``cotangent`` itself: each part is read before it is changed.
-    """
-    for part in parts(state.mu):
-        x = _Elements.of(state, theta, part, w)
-        a_mu, a_rho = direction.at(part)
-        e, h, eh = _noisy(gradient, noise, part), product.g[..., part], _noisy(product, noise, part)
-        bend = x.slope * (1 - x.slope)  # s''
-        if w == 0:
-            cotangent.mu[..., part] += h
-            cotangent.rho[..., part] += x.slope * eh + bend * e * a_rho
-            continue
-        p, away = x.theta_s**-2, x.mu - x.theta_mu
-        curvature = bend * (e + w * (x.s * p - 1 / x.s)) + w * x.slope**2 * (p + x.s**-2)
-        mean_part = w * p * a_mu
-        scale_part = (-2 * w) * x.theta_slope / x.theta_s**3 * (away * a_mu + x.slope * x.s * a_rho)
-        cotangent.mu[..., part] += h + mean_part
-        cotangent.rho[..., part] += x.slope * eh + curvature * a_rho
-        theta_cotangent.mu[..., part] -= mean_part
-        theta_cotangent.rho[..., part] += scale_part
-    for name, value in product.plain.items():
-        cotangent.plain[name] += value
-
-
 def add_kl_gradient(
     state: Parameters, theta: WeightDistribution, cotangent: Parameters, theta_cotangent: Parameters, factor: float
 ) -> Tensor:
     """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents, and return its value."""
     value = torch.zeros_like(state.mu[..., 0])
     for part in parts(state.mu):
-        x = _Elements.of(state, theta, part, factor)
+        x = _Elements(state, theta, part, factor)
         p, away = x.theta_s**-2, x.mu - x.theta_mu
         pull = factor * p * away
         cotangent.mu[..., part] += pull
@@ -373,3 +238,94 @@ def add_kl_gradient(
         theta_cotangent.rho[..., part] += factor * x.theta_slope / x.theta_s * (1 - p * (x.s**2 + away**2))
         value += factor * x.kl()
     return value
+
+
+@dataclass(frozen=True)
+class InnerStep:
+    """The step from an iterate to the next one, and its adjoint."""
+
+    theta: WeightDistribution
+    sizes: StepSizes
+    momentum: float
+    w: float
+
+    def advance(self, iterate: Iterate, gradient: DataGradient) -> Tensor:
+        """Take one step in place and return the KL before it."""
+        state, velocity = iterate
+        kl = torch.zeros_like(state.mu[..., 0])
+        for part in parts(state.mu):
+            elements = _Elements(state, self.theta, part, self.w)
+            if self.w:
+                kl += elements.kl()
+            step_mu, step_rho = elements.gradient(gradient.g[..., part], gradient.noisy(part))
+            if velocity is not None:
+                step_mu = velocity.mu[..., part].mul_(self.momentum).add_(step_mu)
+                step_rho = velocity.rho[..., part].mul_(self.momentum).add_(step_rho)
+            state.mu[..., part] -= self.sizes.mu(part) * step_mu
+            state.rho[..., part] -= self.sizes.rho(part) * step_rho
+        for name, step in gradient.plain.items():
+            if velocity is not None:
+                step = velocity.plain[name].mul_(self.momentum).add_(step)
+            state.plain[name] -= self.sizes.plain(name) * step
+        return kl
+
+    def collect_step_size_gradient(
+        self, iterate: Iterate, gradient: DataGradient, v: Parameters, theta_cotangent: Callable[[], Parameters]
+    ) -> None:
+        r"""Collect $\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is before it.
+
+        The dependence of damped step sizes on theta's scales is added to theta's cotangent.
+        """
+        sizes, (state, velocity) = self.sizes, iterate
+        if sizes.learned is None and not sizes.damped:
+            return
+        for part in parts(state.mu):
+            elements = _Elements(state, self.theta, part, self.w)
+            step_mu, step_rho = elements.gradient(gradient.g[..., part], gradient.noisy(part))
+            if velocity is not None:
+                step_mu = step_mu + self.momentum * velocity.mu[..., part]
+                step_rho = step_rho + self.momentum * velocity.rho[..., part]
+            mu, bend = sizes.pull_back_mu(part, -step_mu * v.mu[..., part])
+            if sizes.damped:
+                theta_cotangent().rho[..., part] += bend
+            if sizes.learned is not None:
+                sizes.collect(part, mu, -sizes.rho(part) * step_rho * v.rho[..., part])
+        for name, step in gradient.plain.items() if sizes.learned is not None else ():
+            if velocity is not None:
+                step = step + self.momentum * velocity.plain[name]
+            sizes.collect_plain(name, -sizes.plain(name) * step * v.plain[name])
+
+    def add_pullback(
+        self,
+        state: Parameters,
+        gradient: DataGradient,
+        direction: Direction,
+        product: DataGradient,
+        cotangent: Parameters,
+        theta_cotangent: Parameters,
+    ) -> None:
+        """Add the pullback of a direction through the inner gradient to the cotangents of lambda and theta (a prior).
+
+        ``product`` holds h and the mean of noise * h, laid out like a gradient. The direction may be computed from
+        ``cotangent`` itself: each part is read before it is changed.
+        """
+        w = self.w
+        for part in parts(state.mu):
+            x = _Elements(state, self.theta, part, w)
+            a_mu, a_rho = direction.at(part)
+            e, h, eh = gradient.noisy(part), product.g[..., part], product.noisy(part)
+            bend = x.slope * (1 - x.slope)  # s''
+            if w == 0:
+                cotangent.mu[..., part] += h
+                cotangent.rho[..., part] += x.slope * eh + bend * e * a_rho
+                continue
+            p, away = x.theta_s**-2, x.mu - x.theta_mu
+            curvature = bend * (e + w * (x.s * p - 1 / x.s)) + w * x.slope**2 * (p + x.s**-2)
+            mean_part = w * p * a_mu
+            scale_part = (-2 * w) * x.theta_slope / x.theta_s**3 * (away * a_mu + x.slope * x.s * a_rho)
+            cotangent.mu[..., part] += h + mean_part
+            cotangent.rho[..., part] += x.slope * eh + curvature * a_rho
+            theta_cotangent.mu[..., part] -= mean_part
+            theta_cotangent.rho[..., part] += scale_part
+        for name, value in product.plain.items():
+            cotangent.plain[name] += value

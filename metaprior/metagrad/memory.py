@@ -55,8 +55,11 @@ def give_back_free_memory() -> None:
 def in_use() -> float:
     """Return the bytes that the process holds now (where the system does not tell: the most that it ever held)."""
     statm = Path("/proc/self/statm")
-    if statm.exists():
-        return float(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return float(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else peak_memory()
+
+
+def peak_memory() -> float:
+    """Return the most bytes that the process ever held."""
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
@@ -97,18 +100,14 @@ def footprint(function: Callable[..., Any], *arguments: Any, fake: bool = True) 
         return _measured(function, arguments)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            return _measured(function, tree_map(lambda leaf: _fake(mode, leaf), arguments))
+            fakes = tree_map(lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf, arguments)
+            return _measured(function, fakes)
     except (DynamicOutputShapeException, DataDependentOutputException, UnsupportedFakeTensorException):
         return _measured(function, arguments)
 
 
-def _fake(mode: FakeTensorMode, leaf: Any) -> Any:
-    return mode.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf
-
-
 def _measured(function: Callable[..., Any], arguments: Any) -> Footprint:
-    with _LiveBytes() as live:
-        live.inputs(arguments)
+    with _LiveBytes(arguments) as live:
         result = function(*arguments)
         kept = live.now
         del result
@@ -116,16 +115,12 @@ def _measured(function: Callable[..., Any], arguments: Any) -> Footprint:
 
 
 class _LiveBytes(TorchDispatchMode):
-    """Count the bytes of the storages that operations allocate, until they are freed."""
+    """Count the bytes of the storages that operations allocate, until they are freed; arguments are not counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def inputs(self, arguments: Any) -> None:
-        """Leave out what is there already."""
-        self._known |= {leaf.untyped_storage()._cdata for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)}
+        self._known = {leaf.untyped_storage()._cdata for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -11,7 +11,7 @@ from torch import Tensor
 from metaprior.metagrad.adaptation import damage
 from metaprior.metagrad.data_loss import central_difference
 from metaprior.metagrad.engines import twice_reverse
-from metaprior.metagrad.problem import Engine, MetaGradient, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -100,7 +100,8 @@ def _one_by_one(
 ) -> BatchSums:
     failures: list[NonFinite] = []
     names: list[str] = []
-    total: MetaGradient | None = None
+    grads: Parameters | None = None
+    terms: OuterTerms | None = None
     for task, noise in zip(tasks, noises, strict=True):
         with missing_derivatives_explained():
             value = engine(problem, theta, task, noise)
@@ -108,17 +109,13 @@ def _one_by_one(
             failures.append(value)
             continue
         names.append(task.name)
-        total = value if total is None else _add_in_place(total, value)
+        if grads is None or terms is None:
+            grads, terms = value.grads, value.terms
+        else:
+            grads.zip_map(Tensor.add_, value.grads)
+            terms = OuterTerms(*map(torch.add, terms, value.terms))
         del value
-    if total is None:
-        return BatchSums(failures=tuple(failures))
-    return BatchSums(tuple(names), len(names), total.grads, total.terms, tuple(failures))
-
-
-def _add_in_place(total: MetaGradient, value: MetaGradient) -> MetaGradient:
-    total.grads.zip_map(Tensor.add_, value.grads)
-    terms = OuterTerms(*(a + b for a, b in zip(total.terms, value.terms, strict=True)))
-    return MetaGradient(terms.total, total.grads, terms, total.inner)
+    return BatchSums(tuple(names), len(names), grads, terms, tuple(failures))
 
 
 @contextmanager
@@ -164,11 +161,8 @@ def all_at_once(
         good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
         return _without_the_bad(problem, theta, tasks, noises, engine, good)
     sums = grads.map(lambda grad: grad.sum(0))
-    return BatchSums(_names(tasks), len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
-
-
-def _names(tasks: Sequence[Task]) -> tuple[str, ...]:
-    return tuple(task.name for task in tasks)
+    names = tuple(task.name for task in tasks)
+    return BatchSums(names, len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
 
 
 def _without_the_bad(
@@ -194,23 +188,20 @@ def stack_tasks(tasks: Sequence[Task]) -> Task:
     shapes = {shapes_of(task) for task in tasks}
     if len(shapes) > 1:
         raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
-    support, query = (
-        Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
-        for parts in ([task.support for task in tasks], [task.query for task in tasks])
-    )
-    return Task(support, query, "stack")
+    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
+    return Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
 
 
 def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
     """Return the meta-batch of no finite task: NaN everywhere."""
     unknown = torch.full_like(theta.mu[0], float("nan"))
     grads: Parameters = theta.map(lambda value: unknown.expand_as(value))
-    return MetaBatch(unknown, grads, OuterTerms(unknown, unknown, unknown, unknown), 0, tuple(failures))
+    return MetaBatch(unknown, grads, OuterTerms(*[unknown] * 4), 0, tuple(failures))
 
 
 def shapes_of(task: Task) -> tuple[tuple[int, ...], ...]:
     """Return the shapes of a task's four tensors."""
-    return tuple(tuple(values.shape) for part in (task.support, task.query) for values in part)
+    return tuple(tuple(values.shape) for values in (*task.support, *task.query))
 
 
 def fit_together(problem: Problem, tasks: Sequence[Task], engine: Engine) -> bool:

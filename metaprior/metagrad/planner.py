@@ -17,9 +17,11 @@ from torch import Tensor
 
 from metaprior.metagrad import reference
 from metaprior.metagrad.data_loss import (
+    Chunk,
     DataLoss,
     HessianProduct,
     KeptGradient,
+    Tensors,
     add_gradient,
     forward_over_reverse,
     reverse_over_reverse,
@@ -166,22 +168,14 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Cho
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.
     held = in_use() if is_large(problem, theta, task) else before + FIRST_USE
     steps, by_sweep = problem.inner.steps, []
-    for size in _micro_batches(task.support.size):
+    count = task.support.size
+    kept = sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})  # 0, 1, 2, 4, ...
+    for size in sorted({min(2**power, count) for power in range(count.bit_length() + 1)}):  # 1, 2, 4, ... and all
         job = _SweepNeeds(problem, theta, task, needs, size)
         by_sweep.append(Choice(mixed, size, job.peak(needs.forward_over_reverse), job.cost() + steps))
-        for keep in _kept(steps):
+        for keep in kept:
             by_sweep.append(Choice(keeping(keep), size, job.peak(needs.reverse_over_reverse, keep), job.cost(keep)))
     return [replace(choice, peak=held + choice.peak) for choice in (*by_graph, *by_sweep)]
-
-
-def _micro_batches(count: int) -> list[int]:
-    """Return 1, 2, 4, ... and all."""
-    return sorted({min(2**power, count) for power in range(count.bit_length() + 1)})
-
-
-def _kept(steps: int) -> list[int]:
-    """Return 0, 1, 2, 4, ... and all."""
-    return sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})
 
 
 class _SweepNeeds(NamedTuple):
@@ -214,17 +208,14 @@ class _SweepNeeds(NamedTuple):
             phases.append(self._path(steps, keep) + self._product_vectors() - self._vector() + again)
         if keep < steps:
             phases.append(self._path(steps - keep, 0) + self._product_vectors() + product.at(size))
-        trunk = needs.trunk.slope * (self.task.support.size + self.task.query.size) if keep else 0.0
-        return ALLOCATOR * (self._features() + trunk + max(phases))
+        examples = self.task.support.size + self.task.query.size
+        trunk = needs.trunk.slope * examples if keep else 0.0
+        return ALLOCATOR * (needs.features.slope * examples + trunk + max(phases))
 
     def _vector(self) -> float:
         """Return the bytes of D numbers and of the adapted plain ones."""
         plain = sum(self.theta.plain[name].numel() for name in self.problem.adapted_names)
         return float((self.theta.mu.numel() + plain) * self.theta.mu.element_size())
-
-    def _features(self) -> float:
-        examples = self.task.support.size + self.task.query.size
-        return self.needs.features.slope * examples
 
     def _path(self, steps: int, keep: int) -> float:
         """Return the bytes of one gradient for each step (two with several samples), and of what is kept."""
@@ -288,26 +279,21 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
             return work(data, data.point(theta.mu, theta.plain))
 
         one, two = (
-            float(getattr(footprint(run, theta.named(), *(_rows(t, count) for t in task.support), fake=fake), part))
-            for count in (1, 2)
+            float(getattr(footprint(run, theta.named(), *(t[[0] * count] for t in task.support), fake=fake), part))
+            for count in (1, 2)  # the first row once and twice: only shapes matter
         )
         return LinearBytes(2 * one - two - less.constant, two - one - less.slope)
 
     def product(kind: HessianProduct) -> Callable[[DataLoss, list[Tensor]], None]:
         def work(data: DataLoss, point: list[Tensor]) -> None:
-            chunk = next(iter(data.chunks("support")))
+            chunk = next(data.chunks("support"))
             fixed = data.fixed_views(data.fixed_cotangent(), "support", chunk)
             kind(chunk, point, point, [torch.zeros_like(tensor) for tensor in point], fixed)
 
         return work
 
-    def gradient(data: DataLoss, point: list[Tensor]) -> None:
-        chunk = next(iter(data.chunks("support")))
-        fixed = data.fixed_views(data.fixed_cotangent(), "support", chunk)
-        add_gradient(chunk, point, 1.0, [torch.zeros_like(tensor) for tensor in point], fixed)
-
-    def graph(data: DataLoss, point: list[Tensor]) -> KeptGradient:
-        return KeptGradient(next(iter(data.chunks("support"))), point)
+    def gradient(chunk: Chunk, adapted: Tensors, direction: Tensors, into: Tensors, into_fixed: Tensors) -> None:
+        add_gradient(chunk, adapted, 1.0, into, into_fixed)
 
     features = trunk = NONE
     if problem.trunk_stages:
@@ -316,10 +302,10 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
     held = LinearBytes(features.constant + vector, features.slope)  # what the sweep counts itself
     return NetworkNeeds(
         features=features,
-        gradient=linear(gradient, less=held),
+        gradient=linear(product(gradient), less=held),
         forward_over_reverse=linear(product(forward_over_reverse), less=held),
         reverse_over_reverse=linear(product(reverse_over_reverse), less=held),
-        graph=linear(graph, "kept"),
+        graph=linear(lambda data, point: KeptGradient(next(data.chunks("support")), point), "kept"),
         trunk=trunk,
     )
 
@@ -327,11 +313,6 @@ def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkN
 def is_large(problem: Problem, theta: WeightDistribution, task: Task) -> bool:
     """Return whether running a few examples takes longer than running fakes of them."""
     return len(theta.mu) + problem.network.numbers_per_observation(theta, task.support.x) > SMALL
-
-
-def _rows(tensor: Tensor, count: int) -> Tensor:
-    """Return the first row ``count`` times: only shapes matter."""
-    return tensor[:1].expand(count, *tensor.shape[1:]).contiguous()
 
 
 def describe(choice: Choice) -> str:

@@ -17,7 +17,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, NoReturn, Protocol
+from typing import ClassVar, Literal, NamedTuple, NoReturn, Protocol
 
 from torch import Tensor, nn
 
@@ -117,16 +117,12 @@ class QueryLoss:
     two are the same, so it needs at least two.
     """
 
+    hyperprior: ClassVar[None] = None
     samples: int = 1
     predictive: bool = False
 
     def __post_init__(self) -> None:
         check_integer("samples", self.samples, 2 if self.predictive else 1)
-
-    @property
-    def hyperprior(self) -> None:
-        """Return None: theta has no prior of its own."""
-        return
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
         """Return the factors: only the query set counts."""
@@ -143,6 +139,7 @@ class AmortizedELBO:
     annealing; the paper's is 1.
     """
 
+    predictive: ClassVar[bool] = False  # a bound on the evidence is a mean of logarithms
     num_tasks: int
     samples: int = 1
     hyperprior: NormalGammaHyperprior | None = field(default_factory=NormalGammaHyperprior)
@@ -152,11 +149,6 @@ class AmortizedELBO:
         check_integer("num_tasks", self.num_tasks, 1)
         check_integer("samples", self.samples, 1)
         check_not_negative("kl_weight", self.kl_weight)
-
-    @property
-    def predictive(self) -> bool:
-        """Return False: a bound on the evidence is a mean of logarithms."""
-        return False
 
     def weights(self, num_support: int, num_query: int) -> OuterWeights:
         """Return the factors: every observation counts the same."""
@@ -244,8 +236,8 @@ class Problem:
                 f"theta.plain lacks {lacking} and has {unknown}, which this problem does not know; "
                 "problem.initial(targets) makes a theta that fits"
             )
-        shapes = {"mu": (theta.mu, self.network.layout.dimension), "rho": (theta.rho, self.network.layout.dimension)}
-        for name, (tensor, size) in shapes.items():
+        size = self.network.layout.dimension
+        for name, tensor in (("mu", theta.mu), ("rho", theta.rho)):
             if tensor.shape != (size,):
                 raise ValueError(f"theta.{name} has shape {tuple(tensor.shape)}, this network needs ({size},)")
         found = None if theta.log_lr is None else tuple(theta.log_lr.shape)
@@ -280,17 +272,13 @@ class TaskChecker:
 
     def __call__(self, task: Task) -> Task:
         """Return the task in the types that the engines trust."""
-        support, query = (self._tensors(getattr(task, part), f"{task.name}: {part}") for part in PARTS)
-        if not (self._pair.knows(support.x) and self._pair.knows(query.x)):
-            finite = [Examples(with_zeros(part.x), with_zeros(part.y)) for part in (support, query)]
-            self._problem.check(Task(finite[0], finite[1], task.name))
-        support = Examples(*self._pair(support.x, support.y, f"{task.name}: support", finite=False))
-        query = Examples(*self._pair(query.x, query.y, f"{task.name}: query", finite=False))
+        named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
+        sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
+        if not all(self._pair.knows(x) for x, _ in sets.values()):
+            support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
+            self._problem.check(Task(support, query, task.name))
+        support, query = (Examples(*self._pair(x, y, what, finite=False)) for what, (x, y) in sets.items())
         return Task(support, query, task.name)
-
-    @staticmethod
-    def _tensors(examples: Examples, what: str) -> Examples:
-        return Examples(as_plain_tensor(examples.x, f"{what} x"), as_plain_tensor(examples.y, f"{what} y"))
 
 
 PARTS = ("support", "query")

@@ -31,22 +31,19 @@ def distribution(lambda_: Parameters, theta: WeightDistribution) -> WeightDistri
     return theta.replace(mu=lambda_.mu, rho=lambda_.rho, plain={**theta.plain, **lambda_.plain})
 
 
-def nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
-    """Return E_q[-log p(examples | phi)], summed over examples, as a mean over samples."""
-    total = torch.zeros_like(q.mu[0])
-    for number in range(samples):
-        phi = q.sample(noise.at(sample=number).normal(q.mu))
-        total = total + problem.likelihood.nll(problem.network(phi, q.plain, examples.x), examples.y, q.plain).sum()
-    return total / samples
+def nll(
+    problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int, *, predictive: bool = False
+) -> Tensor:
+    """Return E_q[-log p(examples | phi)], summed over examples, as a mean over samples.
 
-
-def predictive_nll(problem: Problem, q: WeightDistribution, examples: Examples, noise: Noise, samples: int) -> Tensor:
-    """Return -log of the mean over samples of each example's likelihood, summed over examples."""
-    log_p = []
-    for number in range(samples):
-        phi = q.sample(noise.at(sample=number).normal(q.mu))
-        log_p.append(-problem.likelihood.nll(problem.network(phi, q.plain, examples.x), examples.y, q.plain))
-    return (math.log(samples) - torch.stack(log_p).logsumexp(0)).sum()
+    ``predictive``: -log of the mean over samples of each example's likelihood, summed over examples.
+    """
+    phis = (q.sample(noise.at(sample=number).normal(q.mu)) for number in range(samples))
+    outputs = (problem.network(phi, q.plain, examples.x) for phi in phis)
+    losses = (problem.likelihood.nll(output, examples.y, q.plain) for output in outputs)
+    if predictive:
+        return (math.log(samples) - (-torch.stack(list(losses))).logsumexp(0)).sum()
+    return sum((loss.sum() for loss in losses), torch.zeros_like(q.mu[0])) / samples
 
 
 def inner_loss(
@@ -67,8 +64,10 @@ def outer_loss(
     factors = objective.weights(task.support.size, task.query.size)
     zero = torch.zeros_like(q.mu[0])
     sets = ((factors.support, task.support), (factors.query, task.query))
-    expected = predictive_nll if objective.predictive else nll
-    support, query = (c * expected(problem, q, part, noise, objective.samples) if c else zero for c, part in sets)
+    support, query = (
+        c * nll(problem, q, part, noise, objective.samples, predictive=objective.predictive) if c else zero
+        for c, part in sets
+    )
     kl = factors.kl * kl_divergence(q, theta) if factors.kl else zero
     hyper = -factors.hyperprior * objective.hyperprior.log_prob(theta) if objective.hyperprior else zero
     return OuterTerms(support, query, kl, hyper)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from metaprior.metagrad.adaptation import (
     Adaptation,
@@ -25,16 +24,7 @@ from metaprior.metagrad.adaptation import (
     inner_terms,
 )
 from metaprior.metagrad.data_loss import HessianProduct
-from metaprior.metagrad.inner_step import (
-    DataGradient,
-    Direction,
-    Iterate,
-    add_pullback,
-    collect_step_size_gradient,
-    into_weight_space,
-    parts,
-    sample,
-)
+from metaprior.metagrad.inner_step import DataGradient, Direction, Iterate, into_weight_space, parts, sample
 from metaprior.metagrad.problem import InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
@@ -129,8 +119,8 @@ class Path:
         record = self._records.pop(step)
         if record.before is not None:
             self.iterate = record.before
-            return record
-        self._replay(step)
+        else:
+            self._replay(step)
         return record
 
     def _replay(self, step: int) -> None:
@@ -154,17 +144,14 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
     z = v.zeros() if momentum else None
     for step in reversed(range(path.first, path.steps)):
         record = path.rewind(step)
-        noise = run.noise_of(record, step)
-        collect_step_size_gradient(
-            path.iterate, run.theta, record.gradient, noise, v, lambda: cotangents.theta, run.sizes, momentum, run.w
-        )
-        if z is None:
-            pull_back(run, step, path.iterate.lambda_, record, Direction(v, run.sizes), cotangents, product)
-        else:
+        state, gradient = path.iterate.lambda_, run.with_noise(record, step)
+        run.inner_step.collect_step_size_gradient(path.iterate, gradient, v, lambda: cotangents.theta)
+        if z is not None:
             _add_descent(z, v, run)  # now z is a
-            pull_back(run, step, path.iterate.lambda_, record, Direction(z), cotangents, product)
-            for tensor in z.tensors():
-                tensor *= momentum
+        direction = Direction(v, run.sizes) if z is None else Direction(z)
+        pull_back(run, step, state, record, gradient, direction, cotangents, product)
+        for tensor in z.tensors() if z is not None else ():
+            tensor *= momentum
     if path.first:
         _collect_untouched_steps(run, path.iterate.lambda_, v, cotangents)
 
@@ -193,9 +180,7 @@ def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, 
             theta_rho = run.theta.rho[part]  # -inf for a point prior, which does not move
             rho = torch.where(state.rho[..., part] == theta_rho, 0.0, state.rho[..., part] - theta_rho)
             run.sizes.collect(part, mu, v.rho[..., part] * rho)
-    if run.sizes.learned is None:
-        return
-    for name, value in state.plain.items():
+    for name, value in state.plain.items() if run.sizes.learned is not None else ():
         run.sizes.collect_plain(name, v.plain[name] * (value - run.theta.plain[name]))
 
 
@@ -204,66 +189,48 @@ def pull_back(
     step: int,
     state: Parameters,
     record: Record,
+    gradient: DataGradient,
     direction: Direction,
     cotangents: Cotangents,
     product: HessianProduct,
 ) -> None:
-    """Add (dG/d lambda)^T a, (dG/d theta)^T a and (dG/d fixed)^T a to the cotangents."""
+    """Add (dG/d lambda)^T a, (dG/d theta)^T a and (dG/d fixed)^T a to the cotangents; ``gradient`` has its noise."""
     samples = run.problem.inner.samples
-    total = DataGradient.zeros(state, samples)
+    factor = 1 / (run.data.observations("support") * samples)
+    total = DataGradient.zeros(state, samples)._replace(noise=gradient.noise)
     for number in range(samples):
         own = total.g if samples == 1 else torch.zeros_like(total.g)
         into = run.data.point(own, total.plain)
-        _add_products(run, state, record, (step, number), direction, product, into, cotangents)
+        graphs = record.graphs[number] if record.graphs else None
+        noise = run.noise(record, step, number) if gradient.noise is None else gradient.noise
+        u = into_weight_space(state, direction, noise).mul_(factor)
+        along = run.data.point(u, {name: factor * direction.of_plain(name) for name in state.plain})
+        point = [] if graphs else run.data.point(sample(state, noise), state.plain)
+        del noise
+        for index, chunk in enumerate(run.data.chunks("support")):
+            into_fixed = run.data.fixed_views(cotangents.fixed, "support", chunk)
+            if graphs:
+                graphs[index].add_product(along, into, into_fixed)
+            else:
+                product(chunk, point, along, into, into_fixed)
+        del u, along, point
         if total.e is not None:
             total.g.add_(own)
             total.e.addcmul_(own, run.noise(record, step, number))
-    noise = run.noise_of(record, step)
-    add_pullback(state, run.theta, record.gradient, noise, direction, total, cotangents.v, cotangents.theta, run.w)
-
-
-def _add_products(
-    run: Adaptation,
-    state: Parameters,
-    record: Record,
-    index: tuple[int, int],
-    direction: Direction,
-    product: HessianProduct,
-    into: list[Tensor],
-    cotangents: Cotangents,
-) -> None:
-    """Add Hessian times direction at the weight sample with index (step, number), over the support set."""
-    graphs = record.graphs[index[1]] if record.graphs else None
-    noise = run.noise(record, *index)
-    factor = 1 / (run.data.observations("support") * run.problem.inner.samples)
-    u = into_weight_space(state, direction, noise).mul_(factor)
-    along = run.data.point(u, {name: factor * direction.of_plain(name) for name in state.plain})
-    point = [] if graphs else run.data.point(sample(state, noise), state.plain)
-    del noise
-    for number, chunk in enumerate(run.data.chunks("support")):
-        into_fixed = run.data.fixed_views(cotangents.fixed, "support", chunk)
-        if graphs:
-            graphs[number].add_product(along, into, into_fixed)
-        else:
-            product(chunk, point, along, into, into_fixed)
+    run.inner_step.add_pullback(state, gradient, direction, total, cotangents.v, cotangents.theta)
 
 
 def collect_gradient(run: Adaptation, cotangents: Cotangents) -> Parameters:
     """Return the derivative by everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
     stack = run.data.stack
-    plain = {**v.plain, **cotangents.fixed.by_name(stack)}
-    return Parameters(
-        theta.mu.add_(v.mu),
-        theta.rho.add_(v.rho),
-        {name: plain[name] if name in plain else _zeros(t, stack) for name, t in run.theta.plain.items()},
-        None if run.sizes.learned is None else run.sizes.grad,
-    )
-
-
-def _zeros(like: Tensor, stack: tuple[int, ...]) -> Tensor:
-    zeros = torch.zeros_like(like)
-    return zeros.expand(*stack, *like.shape) if stack else zeros
+    known = {**v.plain, **cotangents.fixed.by_name(stack)}
+    plain = {
+        name: known[name] if name in known else torch.zeros_like(value).expand((*stack, *value.shape))
+        for name, value in run.theta.plain.items()
+    }
+    log_lr = None if run.sizes.learned is None else run.sizes.grad
+    return Parameters(theta.mu.add_(v.mu), theta.rho.add_(v.rho), plain, log_lr)
 
 
 def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from metaprior.errors import TrainingDiverged
+from metaprior.metagrad.memory import peak_memory
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.checkpoints import CheckpointName, CheckpointWriter, Position, way_of_checkpoint
 from metaprior.runs.config import Config
@@ -23,7 +24,7 @@ from metaprior.runs.tensorboard import EventFiles, event_files
 from metaprior.runs.validation import Validation, Validator
 from metaprior.team import current_team
 from metaprior.text_table import finite_or_none
-from metaprior.training.epoch import Summary, peak_memory, step_bar
+from metaprior.training.epoch import Summary, step_bar
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from metaprior.metagrad.memory import peak_memory
 from metaprior.team import current_team
-from metaprior.training.epoch import peak_memory
 
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
 

@@ -1,8 +1,6 @@
 """Several steps in a row, with a progress bar and a summary."""
 
 import math
-import resource
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from tqdm import tqdm
 
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
+from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.training.trainer import StepReport, Trainer
 
@@ -40,8 +39,9 @@ class Summary:
         self.bad_tasks += len(report.failures)
         self.failures += map(str, report.failures[: FAILURES_TOLD - len(self.failures)])
         if report.tasks:
-            for name, value in {"loss": report.loss, **_numbers(report.terms), **_norms(report)}.items():
-                self.sums[name] = self.sums.get(name, 0.0) + value * report.tasks
+            norms = {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
+            for name, value in {"loss": report.loss, **report.terms._asdict(), **norms}.items():
+                self.sums[name] = self.sums.get(name, 0.0) + float(value) * report.tasks
                 self.counts[name] = self.counts.get(name, 0) + report.tasks
 
     @property
@@ -57,7 +57,7 @@ class Summary:
     def record(self, epoch: int) -> EpochRecord:
         """Return the record of an epoch for ``history_``."""
         terms = {name: self.means.get(name, math.nan) for name in OuterTerms._fields}
-        norms = {name: value for name, value in self.means.items() if name.startswith(NORM)}
+        norms = {name.removeprefix(NORM): value for name, value in self.means.items() if name.startswith(NORM)}
         return EpochRecord(
             epoch,
             loss=self.loss,
@@ -70,22 +70,8 @@ class Summary:
             bad_tasks=self.bad_tasks,
             failures=tuple(self.failures),
             terms=terms,
-            grad_norms={name.removeprefix(NORM): value for name, value in norms.items()},
+            grad_norms=norms,
         )
-
-
-def _numbers(terms: OuterTerms) -> dict[str, float]:
-    return {name: float(value) for name, value in terms._asdict().items()}
-
-
-def _norms(report: StepReport) -> dict[str, float]:
-    return {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
-
-
-def peak_memory() -> float:
-    """Return the largest memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary:

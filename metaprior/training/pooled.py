@@ -7,7 +7,6 @@ loop, no noise, sigma plays no part.
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from metaprior.metagrad.adaptation import damage, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, no_mean
@@ -27,8 +26,7 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
     tasks = [task for task, found in zip(tasks, damages, strict=True) if found is None]
     if not tasks:
         return BatchSums(failures=damaged)
-    x = torch.cat([part.x for task in tasks for part in (task.support, task.query)])
-    y = torch.cat([part.y for task in tasks for part in (task.support, task.query)])
+    x, y = map(torch.cat, zip(*(part for task in tasks for part in (task.support, task.query)), strict=True))
     leaves = theta.map(lambda value: value.detach().requires_grad_())
     total = torch.zeros_like(theta.mu[0])
     size = problem.micro_batch or len(x)
@@ -39,7 +37,7 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
             loss = problem.likelihood.nll(outputs, y[rows], leaves.plain).sum()
         loss.backward()
         total += loss.detach()
-    grads: Parameters = leaves.map(_grad)
+    grads: Parameters = leaves.map(lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
     zero = torch.zeros_like(total)
     return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)
 
@@ -54,7 +52,3 @@ def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
     if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
         return no_mean(theta, [*batch.failures, *[failure] * batch.count])
     return batch
-
-
-def _grad(leaf: Tensor) -> Tensor:
-    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

@@ -66,8 +66,8 @@ class MetaTraining:
     most_bad_tasks: int = 40
 
     def __post_init__(self) -> None:
-        for name, least in _COUNTS.items():
-            check_integer(name, getattr(self, name), least)
+        for name in ("epochs", "tasks_per_epoch", "meta_batch", "plateau_patience", "warm_start", "most_bad_tasks"):
+            check_integer(name, getattr(self, name), 0 if name in ("epochs", "warm_start") else 1)
         for name in ("lr", "scale_lr", "grad_clip_norm", "warm_start_lr"):
             check_positive(name, getattr(self, name))
         for name in ("scales_first", "kl_warmup", "warm_start_average"):
@@ -100,14 +100,6 @@ class MetaTraining:
 
 
 SCHEDULES = ("cosine", "plateau", "constant")
-_COUNTS = {
-    "epochs": 0,
-    "tasks_per_epoch": 1,
-    "meta_batch": 1,
-    "plateau_patience": 1,
-    "warm_start": 0,
-    "most_bad_tasks": 1,
-}
 FIELDS = tuple(field.name for field in fields(MetaTraining))
 
 

@@ -83,7 +83,9 @@ class _Search(NamedTuple):
             return _with_step_size(theta, places, log_lr + offsets)
 
         def loss_at(log_lr: float) -> float:
-            return self._loss(stepping(log_lr))
+            moved = stepping(log_lr)
+            losses = self._each(lambda task, noise: _task_loss(self.problem, moved, task, noise))
+            return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
         start, standing_still = math.log(self.problem.inner.lr), loss_at(-math.inf)
         losses = _tried(loss_at, _candidates(start), standing_still)
@@ -99,11 +101,6 @@ class _Search(NamedTuple):
         least = min(losses.values())
         enough = least + (1 - self.share) * (standing_still - least)
         return stepping(min(log_lr for log_lr, loss in losses.items() if loss <= enough))
-
-    def _loss(self, theta: WeightDistribution) -> float:
-        """Return the mean over all ranks' tasks, the same on every rank."""
-        losses = self._each(lambda task, noise: _task_loss(self.problem, theta, task, noise))
-        return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
     def balance(self, theta: WeightDistribution, noise: Noise) -> Tensor:
         r"""Return $\log(\bar g / g)$ for every place of ``theta.log_lr``.

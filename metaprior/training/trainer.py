@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from metaprior.training.settings import MetaTraining, Phase, annealed, learning_
 from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
 
+Reading = tuple[bool, range]
+"""Tasks to be read: whether from the pooled source, and at which positions."""
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 WORTH_A_THREAD = 0.002
@@ -67,13 +69,6 @@ class StepReport:
     grad_norms: dict[str, float] = field(default_factory=dict)
 
 
-class Reading(NamedTuple):
-    """Tasks to be read: from which source, and at which positions."""
-
-    pooled: bool
-    positions: range
-
-
 class ReadAhead(Generic[Item, Value]):
     """Call ``read``, and where it takes long, read the next item in a second thread meanwhile."""
 
@@ -84,19 +79,16 @@ class ReadAhead(Generic[Item, Value]):
 
     def __call__(self, item: Item, following: Item | None) -> Value:
         """Return what is read for ``item``; ``following`` is the next item, if there is one."""
-        value = self._taken(item)
-        if following is not None and self._thread is not None:
-            self._coming = following, self._thread.submit(self._read, following)
-        return value
-
-    def _taken(self, item: Item) -> Value:
         coming, self._coming = self._coming, None
         if coming is not None and coming[0] == item:
-            return coming[1].result()
-        began = time.perf_counter()
-        value = self._read(item)
-        if self._thread is None and time.perf_counter() - began > WORTH_A_THREAD:
-            self._thread = ThreadPoolExecutor(1, "read ahead")
+            value = coming[1].result()
+        else:
+            began = time.perf_counter()
+            value = self._read(item)
+            if self._thread is None and time.perf_counter() - began > WORTH_A_THREAD:
+                self._thread = ThreadPoolExecutor(1, "read ahead")
+        if following is not None and self._thread is not None:
+            self._coming = following, self._thread.submit(self._read, following)
         return value
 
 
@@ -199,11 +191,11 @@ class Trainer:
 
     def _reading(self, step: int, own: range) -> Reading:
         first = self.progress.position + (step - self.progress.step) * self.settings.meta_batch
-        return Reading(step < self.settings.warm_start, range(first + own.start, first + own.stop))
+        return step < self.settings.warm_start, range(first + own.start, first + own.stop)
 
     def _tasks_at(self, reading: Reading) -> list[Task]:
-        source = self.pooled if reading.pooled else self.tasks
-        return [task_at(source, position, self.seed) for position in reading.positions]
+        pooled, positions = reading
+        return [task_at(self.pooled if pooled else self.tasks, position, self.seed) for position in positions]
 
     def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
         settings, step = self.settings, self.progress.step
@@ -256,9 +248,8 @@ class Trainer:
         self._hold(theta)
 
     def _with_searched_step_sizes(self, theta: WeightDistribution) -> WeightDistribution:
-        own = self.team.share(SEARCH_TASKS)
-        first = self.progress.position + own.start
-        reading = Reading(pooled=False, positions=range(first, first + len(own)))
+        own, first = self.team.share(SEARCH_TASKS), self.progress.position
+        reading = False, range(first + own.start, first + own.stop)
         tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(reading)], lambda _: None)
         return searched_step_sizes(
             self.problem,

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from metaprior.metagrad import AmortizedELBO
+from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import NonFinite, OuterTerms
 from metaprior.training import epoch
-from metaprior.training.epoch import Summary, peak_memory, run_steps, step_bar
+from metaprior.training.epoch import Summary, run_steps, step_bar
 from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
 from tests.training.lines import LEARNED, EndlessLines, damaged, lines, make_problem, make_trainer
