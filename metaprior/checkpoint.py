@@ -42,13 +42,14 @@ def write(
     """Write a checkpoint; an earlier one in the same folder is replaced only when the new one is complete.
 
     Args:
-        folder: a new or empty folder, or one with a checkpoint; any other raises.
+        folder: a new or empty folder, or one with a checkpoint of this kind; any other raises.
         kind: the kind of thing that is saved.
         tensors: tensors by name.
         description: everything else, as JSON.
         beside: names of other files that the folder may hold.
     """
     folder = Path(folder)
+    _refuse_other_kind(folder, kind)
     content = bytes_from_tensors({name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()})
     digest = hashlib.sha256(content).hexdigest()
     name = f"tensors-{digest[:16]}.safetensors"
@@ -58,6 +59,16 @@ def write(
     with _replacing(folder, beside):
         write_file(folder / name, content)
         write_file(folder / DESCRIPTION, text.encode())
+
+
+def _refuse_other_kind(folder: Path, kind: str) -> None:
+    """Raise if the folder holds a checkpoint of another kind, which would be lost; a damaged one may be replaced."""
+    try:
+        found = read_description(folder)["kind"]
+    except CheckpointError:
+        return
+    if found != kind:
+        raise CheckpointError(f"{folder} holds a {found}, which a {kind} must not replace. Choose another folder")
 
 
 def duplicate(source: str | os.PathLike[str], target: str | os.PathLike[str], *, beside: Iterable[str] = ()) -> None:

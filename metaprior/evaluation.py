@@ -332,6 +332,9 @@ def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:
 
 def _cells(shots: Sequence[int | None], steps: Sequence[int]) -> list[Cell]:
     """Return every number of shots with every number of steps, each once."""
+    for name, values in (("shots", shots), ("steps", steps)):
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise TypeError(f"{name} must be a sequence of integers such as (0, 5), got {values!r}")
     if not shots or not steps:
         raise ValueError(f"shots and steps must not be empty, got shots={shots!r} and steps={steps!r}")
     for name, values in (("shots", [n for n in shots if n is not None]), ("steps", steps)):

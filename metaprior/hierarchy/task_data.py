@@ -12,7 +12,7 @@ from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
 from metaprior.scaling import TargetMoments, TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, length_of
+from metaprior.tasks.task import UNNAMED, Examples, Task, Tasks, as_examples, as_task, exact_targets, length_of
 
 TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
 """Tasks with a length, whose support and query sets are taken together; or examples (x, y) by name."""
@@ -65,12 +65,15 @@ class CheckedTasks:
 
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
-        name = str(getattr(task, "name", f"task {number}"))
+        name = str(getattr(task, "name", UNNAMED))
+        name = f"{UNNAMED} {number}" if name == UNNAMED else name
         try:
             given = _all_examples(task)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{name}: {error}") from error
         data = Examples(*self._check(*given, name))
+        if not number:
+            checks.warn_of_scale(data.x)
         if self._continuous:
             exact = exact_targets(given, data)
             self._moments.append(TargetMoments.of(exact))

@@ -165,8 +165,13 @@ class MetaLearner(TaskMethod):
 
         Raises:
             TrainingDiverged: if no task of an epoch, or too many tasks in a row, had a finite gradient. ``theta_`` is
-                then what was learned before (also after Ctrl-C).
+                then what this fit learned before (also after Ctrl-C), or that of an earlier fit if it learned nothing.
         """
+        if not isinstance(training, MetaTraining):
+            raise TypeError(
+                f"training must be a MetaTraining, got {type(training).__name__}. A prior is learned from tasks: try "
+                "fit([Task((x, y), (x_query, y_query), name), ...])"
+            )
         if unknown := sorted(changes.keys() - set(FIELDS)):
             raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
         settings = replace(training, **changes)
@@ -180,7 +185,8 @@ class MetaLearner(TaskMethod):
                 if trainer.progress.step > settings.warm_start:
                     trainer.note_score(summaries[-1].loss)  # for the plateau schedule
         except BaseException as stopped:
-            if trainer is not None and isinstance(stopped, TrainingDiverged | KeyboardInterrupt):
+            learned = trainer is not None and trainer.progress.position > trainer.progress.bad_tasks
+            if trainer is not None and learned and isinstance(stopped, TrainingDiverged | KeyboardInterrupt):
                 self._keep(trainer, summaries)  # hours of work, and good up to here
             else:
                 vars(self).clear()

@@ -9,6 +9,9 @@ from torch import Tensor
 from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.noise import Noise
 
+UNNAMED = "task"
+"""Name of a task that was given none."""
+
 
 class Examples(NamedTuple):
     """Inputs x and targets y; the first axis of both is the observations."""
@@ -36,7 +39,7 @@ class Task(NamedTuple):
 
     support: Examples
     query: Examples
-    name: str = "task"
+    name: str = UNNAMED
 
     @classmethod
     def split(cls, x: Tensor, y: Tensor, k_shot: int, name: str) -> "Task":

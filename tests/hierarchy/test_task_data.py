@@ -100,9 +100,9 @@ def with_nan() -> tuple[Tensor, Tensor]:
         (Endless(), TypeError, "must have an end"),
         (iter([]), TypeError, "indexed by integers"),
         (
-            [Task(Examples(*pair(4, seed)), Examples(*pair(2))) for seed in (0, 5)],
+            [Task(Examples(*pair(4, seed)), Examples(*pair(2)), "same") for seed in (0, 5)],
             ValueError,
-            "must differ.*'task' twice",
+            "must differ.*'same' twice",
         ),
     ],
 )

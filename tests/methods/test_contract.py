@@ -309,3 +309,38 @@ def test_every_likelihood_works_in_float32(name: str, likelihood: mp.Likelihood,
     assert bool(expected.std.isfinite().all())
     assert torch.equal(found.mean, expected.mean)
     assert evaluated(method, Labelled()).rows[-1]["nll"] > 0
+
+
+def test_a_failed_fit_keeps_the_earlier_one(name: str) -> None:
+    method: Any = fitted(name)
+    before, history = method.predict(X_NEW, samples=4).mean, len(method.history_)
+    damaged = Data(of=lambda values: values * float("nan"))
+    with pytest.raises((mp.TrainingDiverged, ValueError)):
+        method.fit(*arguments(method, damaged), **FAST[name], progress=False)
+    assert torch.equal(method.predict(X_NEW, samples=4).mean, before)
+    assert len(method.history_) == history
+
+
+def test_saving_does_not_replace_another_method(name: str, tmp_path: Path) -> None:
+    fitted(name).save(tmp_path / "saved")
+    other = next(kind for kind in METHODS if kind not in (name, "HierarchicalVI"))
+    with pytest.raises(mp.CheckpointError, match=f"holds a {name}, which a {other} must not replace"):
+        fitted(other).save(tmp_path / "saved")
+    assert isinstance(mp.load(tmp_path / "saved"), METHODS[name])
+
+
+def test_inputs_of_a_large_scale_are_warned_of(name: str) -> None:
+    method: Any = made(name)
+    data = [mp.Task(*(mp.Examples(1e6 * part.x, part.y) for part in task[:2]), task.name) for task in Data().tasks()]
+    given = (data,) if isinstance(method, TaskMethod) else tuple(data[0].support)
+    with pytest.warns(UserWarning, match="standardise each feature"):
+        method.fit(*given, **FAST[name], progress=False)
+
+
+def test_tasks_may_be_unnamed(name: str) -> None:
+    method: Any = made(name)
+    if not isinstance(method, TaskMethod):
+        pytest.skip("learns from one data set")
+    method.fit([mp.Task(*task[:2]) for task in Data().tasks()], **FAST[name], progress=False)
+    with pytest.raises(TypeError, match=r"shots must be a sequence of integers such as \(0, 5\), got 5"):
+        method.evaluate(Data().tasks(), shots=5)
