@@ -77,28 +77,11 @@ class CheckpointWriter:
     def __init__(self, folder: Path, trainer: Trainer, digest: str) -> None:
         self.folder, self.trainer, self.digest = folder, trainer, digest
 
-    def save(self, position: Position) -> None:
-        """Write ``last``; the one that was there becomes ``previous``."""
-        self._write("last", position, keep_as="previous")
-
-    def save_best(self, position: Position) -> None:
-        """Write ``best``."""
-        self._write("best", position)
-
-    def _write(self, name: CheckpointName, position: Position, keep_as: CheckpointName | None = None) -> None:
+    def save(self, position: Position, name: CheckpointName = "last") -> None:
+        """Write a checkpoint; the ``last`` that was there becomes ``previous``."""
         tensors = self.trainer.tensors()
         refuse_drift(self.trainer.theta)
-
-        def write() -> None:
-            folder = self.folder / name
-            if keep_as is not None and (folder / checkpoint.DESCRIPTION).exists():
-                checkpoint.duplicate(folder, self.folder / keep_as)
-            checkpoint.write(folder, KIND, tensors, self._description(position))
-
-        current_team().on_first(write)
-
-    def _description(self, position: Position) -> dict[str, Any]:
-        return {
+        description = {
             "config": self.digest,
             "gradients": gradients(self.trainer)._asdict(),
             "progress": _encoded(asdict(self.trainer.progress)),
@@ -107,12 +90,25 @@ class CheckpointWriter:
             "seconds": position.seconds,
         }
 
+        def write() -> None:
+            folder = self.folder / name
+            if name == "last" and (folder / checkpoint.DESCRIPTION).exists():
+                checkpoint.duplicate(folder, self.folder / "previous")
+            checkpoint.write(folder, KIND, tensors, description)
+
+        current_team().on_first(write)
+
     def restore(self, name: CheckpointName) -> tuple[Position, Gradients]:
         """Bring the trainer to the state of a checkpoint; return the position, and how gradients were computed."""
         team = current_team()
+
+        def restore_trainer() -> None:
+            with checkpoint.readable(self.folder / name):
+                self.trainer.restore(tensors, progress)
+
         try:
             tensors, (progress, position, computed) = team.read_on_first(lambda: self._read(name))
-            team.attempt(lambda: self._restore_trainer(name, tensors, progress), lambda _: None)
+            team.attempt(restore_trainer, lambda _: None)
         except CheckpointError as error:
             others = [f"--resume-from {other}" for other in NAMES if other != name and self.is_whole(other)]
             advice = f"To go on from an earlier state: {' or '.join(others)}" if others else "No other one is whole"
@@ -129,10 +125,6 @@ class CheckpointWriter:
             position = Position(int(description["epochs"]), summary, float(description["seconds"]))
             progress = Progress(**_decoded(description["progress"]))
             return tensors, (progress, position, Gradients(**description["gradients"]))
-
-    def _restore_trainer(self, name: CheckpointName, tensors: dict[str, Tensor], progress: Progress) -> None:
-        with checkpoint.readable(self.folder / name):
-            self.trainer.restore(tensors, progress)
 
     def is_whole(self, name: CheckpointName) -> bool:
         """Return whether a checkpoint is there and can be read."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from metaprior.checks import check_integer
 from metaprior.hyperprior import NormalGammaHyperprior
@@ -18,7 +18,7 @@ from metaprior.metagrad.problem import InnerLoop
 from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.registry import Registry
-from metaprior.runs.folder import Sections
+from metaprior.runs.folder import Sections, changes
 from metaprior.runs.sources import TASKS
 from metaprior.training.settings import MetaTraining
 
@@ -156,14 +156,8 @@ class Config:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-PLAIN_SECTIONS: dict[str, Callable[..., Any]] = {
-    "inner": Inner,
-    "meta": Meta,
-    "hyperprior": NormalGammaHyperprior,
-    "warm_start": WarmStart,
-    "evaluate": Evaluate,
-    "run": Run,
-}
+PLAIN_SECTIONS: dict[str, Callable[..., Any]]
+PLAIN_SECTIONS = {name: section for name, section in get_type_hints(Config).items() if section is not Choice}
 KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS}
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
@@ -171,9 +165,7 @@ EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (st
 
 def differences(old: Sections, new: Sections) -> list[tuple[str, Any, Any]]:
     """Return the dotted keys whose values differ, with both values."""
-    before, after = flat(old), flat(new)
-    pairs = [(key, before.get(key), after.get(key)) for key in {**before, **after}]
-    return [(key, one, other) for key, one, other in pairs if one != other]
+    return changes(flat(old), flat(new))
 
 
 def flat(content: Sections) -> dict[str, Any]:

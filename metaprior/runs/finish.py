@@ -11,7 +11,6 @@ from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.runs.sources import FirstTasks, LearnedRun, TaskSource, open_tasks
 from metaprior.runs.tensorboard import EventFiles
-from metaprior.runs.validation import PolledTasks
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest
 
@@ -26,8 +25,13 @@ def finish(end: LearnedRun, source: TaskSource, events: EventFiles, step: int) -
     team = current_team()
     team.on_first(lambda: save_prior(end.learner, end.run, end.step))
     found = evaluate_learner(end.config, end.learner, source, poll=end.poll)
-    pictures = team.on_first(lambda: _write_evaluation(found, source, end))
-    pictures += source.finish(end)
+
+    def write() -> list[Path]:
+        end.run.write_json("evaluation.json", found.as_json())
+        end.say(_table(found, source))
+        return draw(found, end.run, end.say)
+
+    pictures = team.on_first(write) + source.finish(end)
 
     def close() -> None:
         for path in pictures:
@@ -41,12 +45,6 @@ def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> None:
     """Save a learner as the prior of a run; its theta is that after ``step`` steps."""
     learner.save(run.prior)
     run.note_saved("prior", step)
-
-
-def _write_evaluation(found: Evaluation, source: TaskSource, end: LearnedRun) -> list[Path]:
-    end.run.write_json("evaluation.json", found.as_json())
-    end.say(_table(found, source))
-    return draw(found, end.run, end.say)
 
 
 def _table(found: Evaluation, source: TaskSource) -> str:
@@ -113,9 +111,9 @@ def evaluate_learner(
         progress: show a bar.
     """
     team, count, each = current_team(), tasks or config.evaluate.tasks, source.examples_per_shot
-    unseen, _ = team.attempt(lambda: FirstTasks(source.tasks("test", count), count), lambda _: None)
+    unseen, _ = team.attempt(lambda: FirstTasks(source.tasks("test", count), count, poll), lambda _: None)
     return learner.evaluate(
-        PolledTasks(unseen, poll),
+        unseen,
         shots=shots or possible_shots(config.evaluate.shots, team.on_first(lambda: unseen[0].support.size), each),
         steps=steps or sorted({*config.evaluate.adaptation_steps, config.inner.steps}),
         samples=config.evaluate.samples,

@@ -41,6 +41,18 @@ class RunFolderError(ValueError):
     """A folder that a run cannot be started in, or resumed from."""
 
 
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the keys whose values differ, with both values."""
+    return [(key, before.get(key), now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)]
+
+
+def refuse_changes(what: str, changed: list[tuple[str, Any, Any]], hint: str) -> None:
+    """Raise if there are changes, with a line for each."""
+    if changed:
+        lines = [f"  {key}: the run has {old!r}, now {new!r}" for key, old, new in changed]
+        raise RunFolderError("\n".join([what, *lines, hint]))
+
+
 class RunFolder:
     """Names and contents of the files of a run."""
 

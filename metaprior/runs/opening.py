@@ -1,5 +1,6 @@
 """The beginning of a run: a new folder, or an earlier run to go on with, and never a mixture of two."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.build import learner_of
 from metaprior.runs.checkpoints import NAMES, CheckpointName, CheckpointWriter, Position, gradients
 from metaprior.runs.config import Config, differences, flat
-from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.folder import RunFolder, RunFolderError, refuse_changes
 from metaprior.runs.sources import FirstTasks, TaskSource, open_tasks
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
@@ -40,19 +41,13 @@ def has_work(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
 def _refuse_differences(run: RunFolder, config: Config, say: Say) -> bool:
     """Raise if the run would become another one; return whether it only becomes longer."""
     found = differences(run.config(), config.resolved())
-    refused = [entry for entry in found if not _is_longer(*entry, config)]
-    if refused:
-        lines = [f"  {key}: the run has {old!r}, now {new!r}" for key, old, new in refused]
-        hint = f"Only {MAY_GROW} may become larger, and not with meta.schedule 'cosine', which depends on it."
-        raise RunFolderError("\n".join([f"{run.path} is a run with another configuration:", *lines, hint]))
+    fixed = config.meta.schedule == "cosine"
+    refused = [entry for entry in found if fixed or entry[0] != MAY_GROW or entry[2] <= (entry[1] or math.inf)]
+    hint = f"Only {MAY_GROW} may become larger, and not with meta.schedule 'cosine', which depends on it."
+    refuse_changes(f"{run.path} is a run with another configuration:", refused, hint)
     for _, old, new in found:
         say(f"note: {new} epochs in place of {old}; what is a share of all steps (scales_first, kl_warmup) grows, too")
     return bool(found)
-
-
-def _is_longer(key: str, old: object, new: object, config: Config) -> bool:
-    grown = isinstance(old, int) and isinstance(new, int) and new > old
-    return key == MAY_GROW and grown and config.meta.schedule != "cosine"
 
 
 @dataclass(frozen=True)

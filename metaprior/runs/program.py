@@ -3,11 +3,11 @@
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 import torch
 
@@ -81,7 +81,7 @@ def train(request: Request, say: Say) -> None:
     trainer = learner.trainer(opened.training, config.meta, opened.pooled, shard=request.shard, before=way)
     validate = Validator(learner, opened.validation, config.evaluate, interrupt.poll)
     checkpoints = CheckpointWriter(run.checkpoints, trainer, config.digest)
-    with ExitStack() as open_things, interrupt:
+    with ExitStack() as open_things, interrupt.listening():
         team.on_first(lambda: open_things.enter_context(run.locked()))
         position = restored_position(run, checkpoints, name, say)
         team.keep(STARTED)
@@ -128,7 +128,7 @@ def record_start(request: Request, run: RunFolder, trainer: Trainer, source: Tas
 
 
 class Interrupt:
-    """While it is entered, Ctrl-C makes the next ``check`` raise KeyboardInterrupt; a second Ctrl-C raises at once.
+    """Within ``listening``, Ctrl-C makes the next ``check`` raise KeyboardInterrupt; a second Ctrl-C raises at once.
 
     Of several processes all stop at the same ``check``, whichever of them was interrupted.
     """
@@ -137,12 +137,17 @@ class Interrupt:
         self.asked = False
         self.between_steps = False
         """Whether the KeyboardInterrupt came from ``check``, so that the state is that between two steps."""
-        self._before: Any = None
 
-    def __enter__(self) -> "Interrupt":
-        if threading.current_thread() is threading.main_thread():  # Python delivers signals there alone
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Replace what Ctrl-C does, until the ``with`` block ends."""
+        main = threading.current_thread() is threading.main_thread()  # Python delivers signals there alone
+        before = signal.signal(signal.SIGINT, self._note) if main else None
+        try:
+            yield
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
@@ -150,21 +155,14 @@ class Interrupt:
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if any process was interrupted. All processes call it together."""
-        if current_team().any(self.asked):
-            self.between_steps = True
-            raise KeyboardInterrupt
+        self.asked = current_team().any(self.asked)
+        self.poll()
 
     def poll(self) -> None:
         """Raise KeyboardInterrupt if this process was interrupted; within ``Team.attempt``, which tells the others."""
         if self.asked:
             self.between_steps = True
             raise KeyboardInterrupt
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
 
 
 @dataclass
@@ -183,27 +181,22 @@ class Loop:
     events: EventFiles
 
     @property
-    def config(self) -> Config:
-        """The configuration."""
-        return self.request.config
-
-    @property
     def over(self) -> bool:
         """Whether all steps are taken, or validations have not become better for long enough."""
-        patience = self.config.evaluate.patience
+        patience = self.request.config.evaluate.patience
         stale = patience > 0 and self.trainer.progress.since_best >= patience
-        return stale or self.position.epochs >= len(epochs_of(self.config.meta))
+        return stale or self.position.epochs >= len(epochs_of(self.request.config.meta))
 
     @property
     def epoch(self) -> tuple[int, range]:
         """Number and steps of the present epoch; the warm start is number 0."""
-        return epochs_of(self.config.meta)[self.position.epochs]
+        return epochs_of(self.request.config.meta)[self.position.epochs]
 
     def take_steps(self) -> None:
         """Take the steps up to the end of the epoch, with a checkpoint every ``run.checkpoint_every`` of them."""
         trainer, position, (number, steps) = self.trainer, self.position, self.epoch
-        every = self.config.run.checkpoint_every
-        label = f"Meta-Training {number}/{self.config.meta.epochs}" if number else "Warm start"
+        every = self.request.config.run.checkpoint_every
+        label = f"Meta-Training {number}/{self.request.config.meta.epochs}" if number else "Warm start"
         lines = self.run.metrics() if self.request.progress else []
         skills = [line["validation"]["skill"] for line in lines if line["validation"]]
         shown = {"skill": _number(skills[-1])} if skills else {}
@@ -224,7 +217,9 @@ class Loop:
         """
         team, position, theta, (number, _) = current_team(), self.position, self.trainer.theta.detached(), self.epoch
         began = time.perf_counter()
-        validated = number > 0 and (number % self.config.evaluate.every == 0 or number == self.config.meta.epochs)
+        validated = number > 0 and (
+            number % self.request.config.evaluate.every == 0 or number == self.request.config.meta.epochs
+        )
         found = self.validate(theta) if validated else None
         is_best = found is not None and self.trainer.note_score(found.score, found.failed)
         position.seconds += time.perf_counter() - began
@@ -232,10 +227,10 @@ class Loop:
         team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
         position.epochs, position.summary, position.seconds = position.epochs + 1, Summary(), 0.0
         if is_best:
-            self.checkpoints.save_best(position)
+            self.checkpoints.save(position, "best")
             team.on_first(lambda: save_prior(self.learner.with_theta(theta), self.run, line["step"]))
         self.checkpoints.save(position)
-        self.say(epoch_text(line, self.config.meta.epochs))
+        self.say(epoch_text(line, self.request.config.meta.epochs))
         self.events.add_epoch(line)
 
     def _line(self, found: Validation | None, is_best: bool) -> EpochLine:

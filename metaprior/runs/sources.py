@@ -14,7 +14,7 @@ from metaprior.applications import applications
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.registry import Registry
-from metaprior.runs.folder import RunFolder, RunFolderError
+from metaprior.runs.folder import RunFolder, changes, refuse_changes
 from metaprior.tasks import DriftingBlobs, SineOrLine, Sinusoids, Task, Tasks
 
 if TYPE_CHECKING:
@@ -69,11 +69,8 @@ class TaskSource:
         """Raise ``RunFolderError`` if the facts are not those that the run was begun with."""
         if not (run.path / self.file).exists():
             return
-        before, found = run.read_json(self.file), self.describe()
-        changed = [key for key in {**before, **found} if before.get(key) != found.get(key)]
-        if changed:
-            lines = [f"  {key}: the run has {before.get(key)!r}, now {found.get(key)!r}" for key in changed]
-            raise RunFolderError("\n".join([f"{run.path} was begun with other data:", *lines, RESTORE]))
+        changed = changes(run.read_json(self.file), self.describe())
+        refuse_changes(f"{run.path} was begun with other data:", changed, RESTORE)
 
     def finish(self, end: LearnedRun) -> list[Path]:
         """Write what this kind of tasks adds to the end of a run; return its pictures.
@@ -111,6 +108,8 @@ class FirstTasks:
 
     source: Tasks
     count: int
+    poll: Callable[[], None] = lambda: None
+    """Called whenever a task is asked for, which is a good moment to stop: may raise KeyboardInterrupt."""
 
     def __len__(self) -> int:
         """Return the number of tasks."""
@@ -118,6 +117,7 @@ class FirstTasks:
 
     def __getitem__(self, index: int) -> Task:
         """Return one of them; ``IndexError`` beyond the last."""
+        self.poll()
         if not 0 <= index < self.count:
             raise IndexError(f"there is no task {index}; tasks have the indices 0 to {self.count - 1}")
         return self.source[index]

@@ -2,19 +2,18 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor
 
-from metaprior.evaluation import Evaluation, check_task
+from metaprior.evaluation import check_task
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Evaluate
 from metaprior.runs.sources import FirstTasks
-from metaprior.tasks import Task
 from metaprior.team import current_team
-from metaprior.text_table import Row, finite_or_none
+from metaprior.text_table import finite_or_none
 from metaprior.weights import WeightDistribution
 
 
@@ -32,23 +31,6 @@ class Validation:
     """JSON: "before" and "after" adaptation, each with all measures of ``Evaluation.rows``."""
 
 
-@dataclass(frozen=True)
-class PolledTasks:
-    """Tasks that call ``poll`` whenever one is asked for, which is a good moment to stop."""
-
-    tasks: FirstTasks
-    poll: Callable[[], None]
-
-    def __len__(self) -> int:
-        """Return the number of tasks."""
-        return len(self.tasks)
-
-    def __getitem__(self, index: int) -> Task:
-        """Return one of them."""
-        self.poll()
-        return self.tasks[index]
-
-
 class Validator:
     """Judges every theta by the same tasks, which the ranks of the current team share.
 
@@ -60,7 +42,7 @@ class Validator:
     """
 
     def __init__(self, learner: MetaLearner, tasks: FirstTasks, settings: Evaluate, poll: Callable[[], None]) -> None:
-        self.learner, self.settings, self.tasks = learner, settings, PolledTasks(tasks, poll)
+        self.learner, self.settings, self.tasks = learner, settings, replace(tasks, poll=poll)
         self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
@@ -71,27 +53,14 @@ class Validator:
             unknown = {"before": None, "after": None, "failed": str(error)}
             return Validation(math.inf, -math.inf, len(self.tasks), unknown)
         before, after = found.row(shots=0), found.row()
-        skill = 1 - _error(after) / self.constant if self.constant else math.nan
-        measures = finite_or_none({"before": before, "after": after})
-        return Validation(_score(found), skill, int(after["failed"]), measures)
+        error = after["error"] if "error" in after else math.sqrt(after.get("mse", math.nan))  # NaN: every task failed
+        skill = 1 - error / self.constant if self.constant else math.nan
+        nll = [row["nll"] for row in found.per_task if row["shots"] is None]
+        score = math.fsum(nll) / len(nll) if nll else math.inf
+        return Validation(score, skill, int(after["failed"]), finite_or_none({"before": before, "after": after}))
 
 
-def _error(row: Row) -> float:
-    """Return the error in the units of ``error_of_a_constant``; NaN where every task failed."""
-    return float(row["error"]) if "error" in row else math.sqrt(row.get("mse", math.nan))
-
-
-def _score(found: Evaluation) -> float:
-    """Return the mean nll after adaptation of the tasks that have one."""
-    nll = [row["nll"] for row in found.per_task if row["shots"] is None]
-    return math.fsum(nll) / len(nll) if nll else math.inf
-
-
-def error_of_a_constant(
-    tasks: FirstTasks,
-    *,
-    continuous: bool,
-) -> float:
+def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
     """Return the error of the best constant: the standard deviation of all targets, or the rate of the rarer labels."""
 
     def targets(index: int) -> Tensor:
