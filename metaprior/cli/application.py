@@ -4,7 +4,7 @@ import os
 import time
 import warnings
 from importlib.metadata import version
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -71,14 +71,7 @@ def run_guarded(program: typer.Typer) -> None:
         _stop("\n".join([str(error), *getattr(error, "__notes__", [])]))
 
 
-def _note(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _note(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning without file name and line number: command-line users cannot act on those."""
     typer.echo(f"note: {message}", err=True)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from metaprior.cli.application import integers
-from metaprior.team import OtherRankFailed, Team
+from metaprior.team import OtherRankFailed
 from metaprior.team.launch import HANG_AFTER, team_of_torchrun
 
 OVER = "over"
@@ -19,6 +19,8 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key: --set meta.lr=3e-4 (a value as in TOML; may be repeated)."),
 ]
+MEMORY_HELP = "Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5); instead of run.memory."
+Memory = Annotated[str | None, typer.Option(help=MEMORY_HELP)]
 
 
 def init(
@@ -65,9 +67,7 @@ def train(
         Literal["last", "previous", "best"] | None,
         typer.Option(help="Go on from another checkpoint than the last, if that is damaged."),
     ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Budget for the whole process (4GiB), or a fraction of what is free (0.5).")
-    ] = None,
+    memory: Memory = None,
     shard: Annotated[
         bool, typer.Option("--shard", help="Of several processes each holds a part of the optimiser's state.")
     ] = False,
@@ -109,7 +109,8 @@ def train(
             )
 
         try:
-            _refuse_hopeless_restart(team)
+            if team.kept() == OVER:
+                raise OtherRankFailed("an earlier start has told why")
             asked, _ = team.attempt(request, lambda _: None)
             run_training(asked, typer.echo if team.first else lambda _: None)
         except TrainingDiverged as error:
@@ -123,12 +124,6 @@ def train(
             raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-
-
-def _refuse_hopeless_restart(team: Team) -> None:
-    """Raise if torchrun has started these processes again after an error that no restart can mend."""
-    if team.kept() == OVER:
-        raise OtherRankFailed("an earlier start has told why")
 
 
 def evaluate(
@@ -170,20 +165,13 @@ def say_unfinished(run: Path, name: str = "prior", file: str = "prior") -> None:
     """Print, to the error stream, which state is used of a run that has not finished."""
     from metaprior.runs.learned import unfinished_note
 
-    note = unfinished_note(run, name, file)
-    if note is not None:
+    if note := unfinished_note(run, name, file):
         typer.echo(note, err=True)
 
 
 def plan(
     config: Annotated[str, typer.Argument(help=CONFIG_HELP)],
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5). Default: the "
-            "configuration's run.memory."
-        ),
-    ] = None,
+    memory: Memory = None,
     changes: Changes = None,
 ) -> None:
     """Predict the memory of a training before it runs.

@@ -1,7 +1,6 @@
 """From a configuration to what it describes: the network, the learner, and what its meta-step would take."""
 
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 from safetensors import SafetensorError
@@ -32,22 +31,19 @@ def network_of(config: Config) -> nn.Module:
 
 
 def _load_weights(module: nn.Module, path: Path) -> None:
-    def refuse(why: object) -> NoReturn:
-        raise ValueError(
-            f"warm_start.weights: {path} {why}. It must be a safetensors file with the network's state dict, as "
-            "safetensors.torch.save_file(network.state_dict(), path) writes it"
-        )
-
     try:
-        state = load_file(path)
+        module.load_state_dict(load_file(path))
+        return
     except FileNotFoundError:
-        refuse("is not there")
+        why = "is not there"
     except (SafetensorError, OSError) as error:
-        refuse(f"cannot be read ({error})")
-    try:
-        module.load_state_dict(state)
+        why = f"cannot be read ({error})"
     except RuntimeError as error:
-        refuse(f"belongs to another network ({' '.join(str(error).split())})")
+        why = f"belongs to another network ({' '.join(str(error).split())})"
+    raise ValueError(
+        f"warm_start.weights: {path} {why}. It must be a safetensors file with the network's state dict, as "
+        "safetensors.torch.save_file(network.state_dict(), path) writes it"
+    )
 
 
 def learner_of(config: Config) -> MetaLearner:

@@ -31,23 +31,16 @@ def has_work(run: RunFolder, config: Config, *, resume: bool, say: Say) -> bool:
             f"{run.path} is not empty; to go on with the run in it, give --resume; for a new run, give another --run "
             "folder (or remove this one yourself)"
         )
-    longer = _refuse_differences(run, config, say)
-    if run.finished and not longer:
-        say(f"finished already: {run.path}; see evaluation.json, or metaprior evaluate {run.path}")
-        return False
-    return True
-
-
-def _refuse_differences(run: RunFolder, config: Config, say: Say) -> bool:
-    """Raise if the run would become another one; return whether it only becomes longer."""
-    found = differences(run.config(), config.resolved())
-    fixed = config.meta.schedule == "cosine"
+    found, fixed = differences(run.config(), config.resolved()), config.meta.schedule == "cosine"
     refused = [entry for entry in found if fixed or entry[0] != MAY_GROW or entry[2] <= (entry[1] or math.inf)]
     hint = f"Only {MAY_GROW} may become larger, and not with meta.schedule 'cosine', which depends on it."
     refuse_changes(f"{run.path} is a run with another configuration:", refused, hint)
     for _, old, new in found:
         say(f"note: {new} epochs in place of {old}; what is a share of all steps (scales_first, kl_warmup) grows, too")
-    return bool(found)
+    if run.finished and not found:
+        say(f"finished already: {run.path}; see evaluation.json, or metaprior evaluate {run.path}")
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,6 @@ class Request:
     progress: bool = True
     shard: bool = False
 
-    @property
-    def options(self) -> dict[str, object]:
-        """What all processes have to be told alike, besides the configuration."""
-        return {"--resume": self.resume, "--resume-from": self.resume_from, "--shard": self.shard}
-
 
 def train(request: Request, say: Say) -> None:
     """Learn a prior as configured, in a folder that records everything; or go on where a stopped run was.
@@ -74,7 +69,8 @@ def train(request: Request, say: Say) -> None:
     if not team.on_first(lambda: has_work(run, config, resume=request.resume or bool(before), say=say)):
         return
     # All that can be refused is, before anything is written: a folder with half a beginning would ask for --resume.
-    opened = open_run(config, request.options, progress=request.progress)
+    alike = {"--resume": request.resume, "--resume-from": request.resume_from, "--shard": request.shard}
+    opened = open_run(config, alike, progress=request.progress)
     team.on_first(lambda: opened.source.check_description(run))
     learner, name = opened.learner, "last" if before == SAVED else request.resume_from
     way = team.on_first(lambda: way_of_checkpoint(run.checkpoints, name))

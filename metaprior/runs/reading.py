@@ -68,9 +68,8 @@ def _apply(content: dict[str, Any], change: str) -> str | None:
     if not (equals and dot and section and name):
         return f"--set {change}: write it like meta.lr=3e-4 (section.key=value)"
     table = content.setdefault(section, {})
-    if not isinstance(table, dict):
-        return None  # said where the section is looked at
-    table[name] = _toml_value(value.strip())
+    if isinstance(table, dict):  # else it is said where the section is looked at
+        table[name] = _toml_value(value.strip())
     return None
 
 
@@ -117,14 +116,18 @@ def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
     fields = {**_fields(build), **extra}
     wrong = _unknown(table, [*(["kind"] if kind else []), *fields], f"{name}.{{}} is not known", f"[{name}] takes")
     try:
-        checked = _typed(name, fields, {key: value for key, value in table.items() if key in fields})
+        schema: type[BaseModel] = create_model(name, **fields)  # type: ignore[call-overload]
+        known = {key: value for key, value in table.items() if key in fields}
+        # By way of JSON, where strict types allow a list for a tuple.
+        checked = schema.model_validate_json(json.dumps(known, default=str), strict=True)
         arguments = {key: getattr(checked, key) for key in fields}
         with torch.device("meta"):  # only to hear what a network says about its arguments
             built = build(**{key: value for key, value in arguments.items() if key not in extra})
     except ValidationError as error:
         wrong += _wrong_types(name, error)
     except (ValueError, TypeError) as error:
-        wrong.append(_wrong_value(name, fields, str(error)))
+        first = re.match(r"\w+", str(error))
+        wrong.append(f"{name}.{error}" if first and first[0] in fields else f"[{name}] {error}")
     found += wrong
     if wrong:
         return None
@@ -138,12 +141,6 @@ def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
         name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(build).parameters.items()
     }
-
-
-def _typed(name: str, fields: Mapping[str, tuple[Any, Any]], table: Mapping[str, Any]) -> BaseModel:
-    """Return values in their types; by way of JSON, where strict types allow a list for a tuple."""
-    schema: type[BaseModel] = create_model(name, **dict(fields))  # type: ignore[call-overload]
-    return schema.model_validate_json(json.dumps(table, default=str), strict=True)
 
 
 def _unknown(given: Iterable[str], allowed: Sequence[str], what: str, takes: str) -> list[str]:
@@ -173,9 +170,3 @@ def _wrong_types(name: str, error: ValidationError) -> list[str]:
         else f"{key} must be {' or '.join(dict.fromkeys(texts))}, got {found[key]!r}"
         for key, texts in allowed.items()
     ]
-
-
-def _wrong_value(name: str, fields: Iterable[str], message: str) -> str:
-    """Return a message of the class, after the dotted path if it begins with a key."""
-    first = re.match(r"\w+", message)
-    return f"{name}.{message}" if first and first[0] in fields else f"[{name}] {message}"

@@ -3,7 +3,7 @@
 import math
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -48,21 +48,16 @@ def event_files(folder: Path, step: int, say: Callable[[str], None]) -> Iterator
 
     After a resumption TensorBoard hides what lies beyond ``step``.
     """
-    writer = _writer(folder, step, say) if current_team().first else None
-    try:
+    writer: Any = None
+    if current_team().first:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
+        except ModuleNotFoundError:
+            say("note: no event files, because TensorBoard is not installed: pip install 'metaprior[tensorboard]'")
+        else:
+            writer = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
+    with writer or nullcontext():
         yield EventFiles(writer)
-    finally:
-        if writer is not None:
-            writer.close()
-
-
-def _writer(folder: Path, step: int, say: Callable[[str], None]) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # takes seconds to import
-    except ModuleNotFoundError:
-        say("note: no event files, because TensorBoard is not installed: pip install 'metaprior[tensorboard]'")
-        return None
-    return SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
 
 
 def _numbers(line: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -53,8 +53,8 @@ class Validator:
             unknown = {"before": None, "after": None, "failed": str(error)}
             return Validation(math.inf, -math.inf, len(self.tasks), unknown)
         before, after = found.row(shots=0), found.row()
-        error = after["error"] if "error" in after else math.sqrt(after.get("mse", math.nan))  # NaN: every task failed
-        skill = 1 - error / self.constant if self.constant else math.nan
+        own = after["error"] if "error" in after else math.sqrt(after.get("mse", math.nan))  # NaN: every task failed
+        skill = 1 - own / self.constant if self.constant else math.nan
         nll = [row["nll"] for row in found.per_task if row["shots"] is None]
         score = math.fsum(nll) / len(nll) if nll else math.inf
         return Validation(score, skill, int(after["failed"]), finite_or_none({"before": before, "after": after}))

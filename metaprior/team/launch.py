@@ -41,12 +41,15 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
         with use_team(Team()) as team:
             yield team
         return
-    _check_environment()
+    if missing := [name for name in NEEDED if name not in os.environ]:
+        raise ValueError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} is not set. Start the processes with "
+            "torchrun, which sets them all"
+        )
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    from metaprior.team.meeting import meeting_place
-    from metaprior.team.ranks import Ranks
+    from metaprior.team.ranks import Ranks, meeting_place
 
     timeout = timedelta(seconds=hang_after)
     store, rank, size = next(rendezvous("env://", timeout=timeout))
@@ -56,14 +59,6 @@ def team_of_torchrun(hang_after: float = HANG_AFTER) -> Iterator[Team]:
         yield team
     dist.destroy_process_group()  # not after an error: the other processes may have ended
     time.sleep(LAST_THREADS)
-
-
-def _check_environment() -> None:
-    if missing := [name for name in NEEDED if name not in os.environ]:
-        raise ValueError(
-            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}, but {', '.join(missing)} is not set. Start the processes with "
-            "torchrun, which sets them all"
-        )
 
 
 def backend() -> str:

@@ -4,17 +4,17 @@ import os
 import re
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import Store  # type: ignore[attr-defined]
 
-from metaprior.team.meeting import Store
 from metaprior.team.team import LATER, OtherRankFailed, RankLost, Team, use_team
 
 T = TypeVar("T")
@@ -23,16 +23,8 @@ LARGE = 2**18
 """Size from which a tensor is sent by itself; smaller ones are sent together."""
 GRACE = 10.0
 """Seconds that ranks have to answer when rank 0 asks which of them are there."""
+PAUSE = 0.02
 KEPT, MISSING = "metaprior/kept", "metaprior/missing"
-
-
-@dataclass(frozen=True)
-class _Part(Generic[Note]):
-    """What a rank tells the others: a note, or why there is none."""
-
-    note: Sequence[Note] = ()
-    failure: str | None = None
-    interrupted: bool = False
 
 
 class Ranks(Team):
@@ -53,24 +45,23 @@ class Ranks(Team):
 
     def attempt(self, work: Callable[[], T], note: Callable[[T], Note]) -> tuple[T, list[Note]]:
         """See ``Team``."""
-        own: Exception | None = None
+        own: BaseException | None = None
+        notes: list[Note] = []
         try:
             with use_team(Team()):
                 result = work()
-                part = _Part[Note](note=[note(result)])
-        except KeyboardInterrupt:
-            part = _Part(interrupted=True)
-        except Exception as error:
-            own, part = error, _Part(failure=f"{type(error).__name__}: {error}")
-        parts = self._gather(part)
-        if any(part.interrupted for part in parts):
+                notes.append(note(result))
+        except (KeyboardInterrupt, Exception) as error:
+            own = error
+        failure = None if own is None else f"{type(own).__name__}: {own}"
+        parts = self._gather((notes, failure, isinstance(own, KeyboardInterrupt)))
+        if any(interrupted for _, _, interrupted in parts):
             raise KeyboardInterrupt
-        failures = {rank: part.failure for rank, part in enumerate(parts) if part.failure is not None}
-        if failures:
+        if failures := {rank: failure for rank, (_, failure, _) in enumerate(parts) if failure is not None}:
             raise self._error_to_raise(own, failures)
-        return result, [note for part in parts for note in part.note]
+        return result, [note for notes, _, _ in parts for note in notes]
 
-    def _error_to_raise(self, own: Exception | None, failures: Mapping[int, str]) -> Exception:
+    def _error_to_raise(self, own: BaseException | None, failures: Mapping[int, str]) -> BaseException:
         """Return the error that this rank raises: its own if it is the first that failed, else ``OtherRankFailed``."""
         speaker = min(failures)
         if own is None or self.rank != speaker:
@@ -154,7 +145,7 @@ class Ranks(Team):
 
     def _lost(self, error: RuntimeError, waited: float) -> RuntimeError:
         """Return the error to raise. Rank 0 finds out who is missing, and the others read it from there."""
-        hanging = self._missing() if self.first else self._missing_by_first()
+        hanging = self._missing()
         if hanging is None and "Timed out" in str(error):
             hanging = "another process" if self.first else self.names[0]
         elif hanging and not self.first:
@@ -172,15 +163,17 @@ class Ranks(Team):
         )
 
     def _missing(self) -> str | None:
-        """Return the ranks that do not come to a barrier; None if that is not known (one has ended)."""
-        found = re.search(r"Ranks? ([\d, ]+) failed to pass", self._barrier_message())
-        names = ", ".join(self.names[int(rank)] for rank in found[1].split(",")) if found else ""
-        self._store.set(MISSING, names)
-        return names or None
-
-    def _missing_by_first(self) -> str | None:
-        """Return the ranks that rank 0 has found missing; None if it has found none."""
-        self._barrier_message()
+        """Return the ranks that do not come to a barrier, as rank 0 finds out; None if that is not known."""
+        message = ""
+        try:
+            dist.monitored_barrier(self._spare, timeout=timedelta(seconds=GRACE), wait_all_ranks=True)
+        except RuntimeError as error:
+            message = str(error)
+        if self.first:
+            found = re.search(r"Ranks? ([\d, ]+) failed to pass", message)
+            names = ", ".join(self.names[int(rank)] for rank in found[1].split(",")) if found else ""
+            self._store.set(MISSING, names)
+            return names or None  # None if one has ended
         end = time.monotonic() + GRACE
         while time.monotonic() < end:
             if self._store.check([MISSING]):
@@ -188,10 +181,38 @@ class Ranks(Team):
             time.sleep(0.1)
         return None
 
-    def _barrier_message(self) -> str:
-        """Call all ranks to a barrier; return torch's message if some do not come."""
-        try:
-            dist.monitored_barrier(self._spare, timeout=timedelta(seconds=GRACE), wait_all_ranks=True)
-        except RuntimeError as error:
-            return str(error)
-        return ""
+
+def meeting_place(store: Store, rank: int, size: int, patience: float) -> str:
+    """Return a name that rank 0 has made up and told to the ranks that are here now.
+
+    A rank announces itself by a name that is new in every start, and waits for an answer to that; rank 0 answers every
+    announcement until all ranks have confirmed. Nobody waits longer than ``patience`` seconds.
+
+    It names a part of torchrun's store that earlier starts have never used: when torchrun starts processes anew, its
+    store still has the addresses of those that have ended. The number of restarts does not identify a start, because
+    every machine counts its own.
+    """
+    me = uuid.uuid4().hex
+    if rank:
+        store.set(f"here/{rank}", me)
+        _wait(lambda: [] if store.check([f"to {me}"]) else [0], patience)
+        place = store.get(f"to {me}").decode()
+        store.set(f"{place}/{rank}", "")
+        return place
+
+    def answer() -> list[int]:
+        for other in range(1, size):
+            if store.check([f"here/{other}"]):  # it may be one that has ended
+                store.set(f"to {store.get(f'here/{other}').decode()}", me)
+        return [other for other in range(1, size) if not store.check([f"{me}/{other}"])]
+
+    _wait(answer, patience)
+    return me
+
+
+def _wait(missing: Callable[[], list[int]], patience: float) -> None:
+    end = time.monotonic() + patience
+    while names := ", ".join(f"rank {rank}" for rank in missing()):
+        if time.monotonic() > end:
+            raise RankLost(f"{names} did not come within {patience:g} s (--hang-after {patience:g})")
+        time.sleep(PAUSE)

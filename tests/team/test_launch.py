@@ -27,7 +27,7 @@ with team_of_torchrun() as team:
     )
 assert type(team).__name__ == "Team"
 assert not torch.distributed.is_initialized()
-print("after:", imported("metaprior.team.ranks", "metaprior.team.meeting"))
+print("after:", imported("metaprior.team.ranks"))
 """
 NOTHING = "before: []\nafter: []\n"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from metaprior.team.meeting import meeting_place
+from metaprior.team.ranks import meeting_place
 
 SIZE = 3
 
