@@ -26,7 +26,7 @@ from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior import scores
 from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import CategoricalForecast
-from metaprior.models.conv4 import Conv4
+from metaprior.models.small import Conv4
 from metaprior.scores import Reliability
 from metaprior.tasks.few_shot import FewShotClasses
 

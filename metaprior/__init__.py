@@ -7,17 +7,16 @@ from metaprior.errors import CheckpointError, NotFinite, NotFittedError, Trainin
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.history import EpochRecord
-from metaprior.hyperprior import GaussianHyperprior, NormalGammaHyperprior
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
 from metaprior.methods import BayesByBackprop, HierarchicalVI, MetaLearner, load
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
-from metaprior.models.mlp import MLP
+from metaprior.models.small import MLP
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
-from metaprior.priors import NormalPrior, ScaleMixturePrior
+from metaprior.priors import GaussianHyperprior, NormalGammaHyperprior, NormalPrior, ScaleMixturePrior
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team, team_of_torchrun
 from metaprior.training.settings import MetaTraining

@@ -37,6 +37,13 @@ def check_positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a positive number, got {value!r}")
 
 
+def keep_positive(settings: object) -> None:
+    """Store all fields of a frozen dataclass as plain floats; raise ValueError unless they are positive."""
+    for name, value in dict(vars(settings)).items():
+        check_positive(name, float(value))
+        object.__setattr__(settings, name, float(value))
+
+
 def check_not_negative(name: str, value: float) -> None:
     """Raise ValueError unless a value is finite and at least zero."""
     if not (math.isfinite(value) and value >= 0):
@@ -54,17 +61,18 @@ def check_share(name: str, value: float) -> None:
 
 def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
     """Return a tensor on ``device`` of real, finite numbers, at least one observation long."""
+    return _real(values, name, finite=True).to(device)
+
+
+def _real(values: object, name: str, *, finite: bool) -> Tensor:
     tensor = as_plain_tensor(values, name)
-    _check_real(tensor, name)
-    refuse_non_finite(tensor, name)
-    return tensor.to(device)
-
-
-def _check_real(tensor: Tensor, name: str) -> None:
     if tensor.is_complex():
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
     if tensor.ndim == 0 or tensor.numel() == 0:
         raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis must be the observations")
+    if finite:
+        refuse_non_finite(tensor, name)
+    return tensor
 
 
 def as_plain_tensor(values: object, name: str) -> Tensor:
@@ -97,15 +105,13 @@ def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
 
 def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
     """Raise ``NotFinite``, with the number and the place of NaN and infinite values."""
-    finite = torch.isfinite(tensor)
-    if bool(finite.all()):
-        return
-    bad = ~finite
-    first = tuple(bad.nonzero()[0].tolist())
-    raise NotFinite(
-        f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
-        f"{remedy}"
-    )
+    bad = ~torch.isfinite(tensor)
+    if bool(bad.any()):
+        first = tuple(bad.nonzero()[0].tolist())
+        raise NotFinite(
+            f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
+            f"{remedy}"
+        )
 
 
 def as_float(tensor: Tensor, name: str, dtype: torch.dtype) -> Tensor:
@@ -180,11 +186,7 @@ class PairChecker:
         """
         device = self._network.device
         try:
-            inputs_, targets = (as_plain_tensor(values, name) for values, name in ((x, "x"), (y, "y")))
-            for tensor, name in ((inputs_, "x"), (targets, "y")):
-                _check_real(tensor, name)
-                if finite:
-                    refuse_non_finite(tensor, name)
+            inputs_, targets = (_real(values, name, finite=finite) for values, name in ((x, "x"), (y, "y")))
             same_length(inputs_, targets)
             inputs_ = self._converted(inputs_.to(device), "x", finite)
             if not self.knows(inputs_):

@@ -11,9 +11,9 @@ targets the epistemic variance has S - 1 in its denominator; for labels it has S
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, wraps
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -26,38 +26,53 @@ QUANTILE_TOLERANCE = 1e-7
 """Largest last step of a quantile's search, in standard deviations of the forecast."""
 
 
-class Forecast(Protocol):
+@dataclass(frozen=True)
+class Forecast(ABC):
     """What every likelihood's forecast offers; shapes are those of the targets."""
 
-    @property
-    def mean(self) -> Tensor:
-        """Expected target (for classes: its one-hot code, so the class probabilities)."""
+    _correction: ClassVar[int] = 1
 
-    @property
-    def std(self) -> Tensor:
-        """Total standard deviation of the target."""
+    def __post_init__(self) -> None:
+        given = next(iter(vars(self).values()))
+        if len(given) < 2:
+            raise ValueError(f"a forecast needs at least 2 weight samples for their spread, got {len(given)}")
 
-    @property
-    def epistemic(self) -> Tensor:
-        """Standard deviation because the weights are uncertain."""
+    @cached_property
+    @abstractmethod
+    def samples(self) -> Tensor:
+        """Expected target of each weight sample, (S, N, ...); for labels: the probabilities."""
 
-    @property
+    @cached_property
+    @abstractmethod
     def aleatoric(self) -> Tensor:
         """Standard deviation because the data are noisy."""
 
+    @cached_property
+    def mean(self) -> Tensor:
+        """Expected target (for classes: its one-hot code, so the class probabilities)."""
+        return self.samples.mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Standard deviation because the weights are uncertain."""
+        return self.samples.std(0, correction=self._correction)
+
+    @cached_property
+    def std(self) -> Tensor:
+        """Total standard deviation of the target."""
+        return (self.epistemic**2 + self.aleatoric**2).sqrt()
+
+    @abstractmethod
     def quantile(self, level: float) -> Tensor:
         """Return the quantile at ``level`` in (0, 1)."""
 
+    @abstractmethod
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        """Return the log predictive density (mass) of each observation, shape (N,)."""
+        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$, the log density (mass) of each observation, shape (N,)."""
 
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""
-
-
-def _check_samples(samples: Tensor) -> None:
-    if len(samples) < 2:
-        raise ValueError(f"a forecast needs at least 2 weight samples for their spread, got {len(samples)}")
+        return replace(self, **{field.name: getattr(self, field.name).squeeze(-1) for field in fields(self)})
 
 
 def _targets(values: ArrayLike, expected: torch.Size, like: Tensor) -> Tensor:
@@ -85,34 +100,21 @@ def _log_mean_over_samples(log_density: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GaussianForecast:
+class GaussianForecast(Forecast):
     """A mixture of S Gaussians per target; ``means`` have shape (S, N, ...), ``scales`` one that broadcasts."""
 
     means: Tensor
     scales: Tensor
 
-    def __post_init__(self) -> None:
-        _check_samples(self.means)
-
-    @cached_property
-    def mean(self) -> Tensor:
-        """Mean over weight samples."""
-        return self.means.mean(0)
-
-    @cached_property
-    def epistemic(self) -> Tensor:
-        """Spread of the weight samples' means."""
-        return self.means.std(0)
+    @property
+    def samples(self) -> Tensor:  # type: ignore[override]
+        """The means."""
+        return self.means
 
     @cached_property
     def aleatoric(self) -> Tensor:
         """Root mean square of the weight samples' noise scales."""
         return self.scales.square().mean(0).sqrt().expand(self.means.shape[1:])
-
-    @cached_property
-    def std(self) -> Tensor:
-        """Total standard deviation."""
-        return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
     def cdf(self, targets: ArrayLike) -> Tensor:
         """Return the probability of a value at or below each target, elementwise."""
@@ -132,7 +134,7 @@ class GaussianForecast:
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$; an observation's density is the product over its outputs."""
+        """Return the log density of each observation, the product of the densities of its outputs."""
         y = _targets(targets, self.mean.shape, self.means)
         return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y))
 
@@ -140,54 +142,36 @@ class GaussianForecast:
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
         return GaussianForecast(torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale)
 
-    def squeezed(self) -> "GaussianForecast":
-        """Return the forecast without the trailing axis of length one."""
-        return GaussianForecast(self.means.squeeze(-1), self.scales.squeeze(-1))
-
 
 @dataclass(frozen=True)
-class _LabelForecast(ABC):
+class _LabelForecast(Forecast):
     """A forecast of labels; ``logits`` are the network's outputs, one set for each weight sample."""
 
+    _correction = 0
     logits: Tensor
-
-    def __post_init__(self) -> None:
-        _check_samples(self.logits)
-
-    @cached_property
-    @abstractmethod
-    def samples(self) -> Tensor:
-        """Probabilities, one set for each weight sample."""
-
-    @cached_property
-    def mean(self) -> Tensor:
-        """Probabilities, averaged over weight samples."""
-        return self.samples.mean(0)
-
-    @cached_property
-    def epistemic(self) -> Tensor:
-        """Spread of the probabilities over weight samples."""
-        return self.samples.std(0, correction=0)
 
     @cached_property
     def aleatoric(self) -> Tensor:
         """Spread of the 0/1 outcome when the weights are known: root of the mean of p(1 - p)."""
         return (self.samples * (1 - self.samples)).mean(0).sqrt()
 
-    @cached_property
-    def std(self) -> Tensor:
-        """Total standard deviation of the 0/1 outcome, the root of p(1 - p)."""
-        return (self.epistemic**2 + self.aleatoric**2).sqrt()
-
     def quantile(self, level: float) -> Tensor:
         """Return the quantile of the *probability* over weight samples (that of a 0/1 outcome is 0 or 1)."""
         _check_level(level)
         return self.samples.quantile(level, dim=0)
 
+    @abstractmethod
+    def _entropy(self, p: Tensor, class_axis: int) -> Tensor: ...
 
-def _entropy(p: Tensor, dim: int) -> Tensor:
-    elementwise: Tensor = torch.special.entr(p)
-    return elementwise.sum(dim)
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Entropy of the predicted label in nats: total uncertainty."""
+        return self._entropy(self.mean, 1)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """Mutual information of weights and label in nats: epistemic uncertainty."""
+        return self.entropy - self._entropy(self.samples, 2).mean(0)
 
 
 class CategoricalForecast(_LabelForecast):
@@ -208,18 +192,11 @@ class CategoricalForecast(_LabelForecast):
         """The most probable class."""
         return self.mean.argmax(1)
 
-    @cached_property
-    def entropy(self) -> Tensor:
-        """Entropy of the predicted class in nats: total uncertainty."""
-        return _entropy(self.mean, 1)
-
-    @cached_property
-    def mutual_information(self) -> Tensor:
-        """Mutual information of weights and class in nats: epistemic uncertainty."""
-        return self.entropy - _entropy(self.samples, 2).mean(0)
+    def _entropy(self, p: Tensor, class_axis: int) -> Tensor:
+        return torch.special.entr(p).sum(class_axis)  # type: ignore[no-any-return]
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        """Return the log probability of the labels of each observation."""
         labels = _targets(targets, self.labels.shape, self.logits).long()
         classes = self.logits.shape[2]
         if labels.min() < 0 or labels.max() >= classes:
@@ -227,7 +204,7 @@ class CategoricalForecast(_LabelForecast):
         index = labels.expand(len(self.logits), *labels.shape).unsqueeze(2)
         return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2))
 
-    def squeezed(self) -> "CategoricalForecast":
+    def squeezed(self) -> Self:
         """Return the forecast itself: labels have no trailing axis."""
         return self
 
@@ -250,24 +227,13 @@ class BernoulliForecast(_LabelForecast):
         """The more probable of 0 and 1."""
         return (self.mean > 0.5).long()
 
-    @cached_property
-    def entropy(self) -> Tensor:
-        """Entropy of the predicted label in nats: total uncertainty."""
-        return _entropy(self.probabilities, -1)
-
-    @cached_property
-    def mutual_information(self) -> Tensor:
-        """Mutual information of weights and label in nats: epistemic uncertainty."""
-        return self.entropy - _entropy(torch.stack([1 - self.samples, self.samples], -1), -1).mean(0)
+    def _entropy(self, p: Tensor, class_axis: int) -> Tensor:
+        return torch.special.entr(torch.stack([1 - p, p], -1)).sum(-1)  # type: ignore[no-any-return]
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$."""
+        """Return the log probability of the labels of each observation."""
         ones = _targets(targets, self.mean.shape, self.logits) > 0.5
         return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)))
-
-    def squeezed(self) -> "BernoulliForecast":
-        """Return the forecast without the trailing axis of length one."""
-        return BernoulliForecast(self.logits.squeeze(-1))
 
 
 def as_numpy(value: Any) -> Any:

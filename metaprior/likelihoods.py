@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.checks import check_positive
+from metaprior.checks import keep_positive
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.registry import Registry
 from metaprior.weights import inverse_softplus
@@ -29,9 +29,10 @@ def _per_observation(elementwise: Tensor) -> Tensor:
     return elementwise.reshape(len(elementwise), -1).sum(-1)
 
 
-def _along_channels(values: Tensor, ndim: int) -> Tensor:
-    """Return (C,) as (C, 1, ...), to broadcast against (N, C, ...) of ``ndim`` axes."""
-    return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values
+def _gaussian_nll(mean: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
+    r"""Return $\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$ for each observation."""
+    _refuse_broadcast(targets, mean)
+    return _per_observation(0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
 
 
 class Likelihood(ABC):
@@ -127,15 +128,13 @@ class Gaussian(Likelihood):
 
     def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the noise scale, to broadcast against targets of ``ndim`` axes."""
-        if self.noise is None:
-            return _along_channels(F.softplus(parameters[NOISE_RHO]), ndim)
-        return _along_channels(torch.tensor(self.noise, dtype=torch.float64), ndim)
+        fixed = None if self.noise is None else torch.tensor(self.noise, dtype=torch.float64)
+        values = F.softplus(parameters[NOISE_RHO]) if fixed is None else fixed
+        return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values  # (C,) -> (C, 1, ...)
 
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        r"""Return $\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$ for each observation."""
-        _refuse_broadcast(targets, outputs)
-        scale = self.scale(targets.ndim, parameters).to(outputs)
-        return _per_observation(0.5 * ((targets - outputs) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
+        """Return the negative log density with the learned or the fixed noise."""
+        return _gaussian_nll(outputs, self.scale(targets.ndim, parameters).to(outputs), targets)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
         """Return the mixture over weight samples with the same noise around each."""
@@ -180,18 +179,15 @@ class HeteroscedasticGaussian(Likelihood):
     continuous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_positive("min_scale", self.min_scale)
-        object.__setattr__(self, "min_scale", float(self.min_scale))
+        keep_positive(self)
 
     def _mean_and_scale(self, outputs: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
         mean, raw = outputs.chunk(2, channel_axis)
         return mean, F.softplus(raw) + self.min_scale
 
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        r"""Return $\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$, with the network's $s$."""
-        mean, scale = self._mean_and_scale(outputs, 1)
-        _refuse_broadcast(targets, mean)
-        return _per_observation(0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
+        """Return the negative log density with the network's own scale."""
+        return _gaussian_nll(*self._mean_and_scale(outputs, 1), targets)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
         """Return the mixture over weight samples, each with its own mean and noise."""
@@ -222,11 +218,6 @@ class CRPSGaussian(HeteroscedasticGaussian):
     """
 
     weight: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("weight", self.weight)
-        object.__setattr__(self, "weight", float(self.weight))
 
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted CRPS of each observation, shape (N,)."""

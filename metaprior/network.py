@@ -53,23 +53,15 @@ def stages_of(module: nn.Module) -> Sequence[nn.Module]:
 def first_stage_with(module: nn.Module, names: Collection[str]) -> int:
     """Return the index of the first stage that holds one of the named parameters; stages may share parameters."""
     named = dict(module.named_parameters(remove_duplicate=False))
-    _refuse_strays(module)
-    wanted = {id(named[name]) for name in names}
-    for index, stage in enumerate(stages_of(module)):
-        if any(id(parameter) in wanted for parameter in stage.parameters()):
-            return index
-    return 0
-
-
-def _refuse_strays(module: nn.Module) -> None:
-    """Raise if a parameter belongs to no stage."""
-    held = {id(parameter) for stage in stages_of(module) for parameter in stage.parameters()}
-    strays = [name for name, parameter in module.named_parameters() if id(parameter) not in held]
+    held = [{id(parameter) for parameter in stage.parameters()} for stage in stages_of(module)]
+    strays = [name for name, parameter in module.named_parameters() if id(parameter) not in set().union(*held)]
     if strays:
         raise ValueError(
             f"{type(module).__name__}.stages() leaves out parameters: {_listing(strays)}; every parameter must belong "
             "to a stage that is returned (a stage is an nn.Module with its own parameters)"
         )
+    wanted = {id(named[name]) for name in names}
+    return next((index for index, own in enumerate(held) if own & wanted), 0)
 
 
 class Chain(nn.Module):
@@ -100,7 +92,11 @@ class BayesianNetwork:
 
     def __init__(self, module: nn.Module, stochastic: str | None = None) -> None:
         stochastic = str(getattr(module, "stochastic", ".*")) if stochastic is None else stochastic
-        refuse_lazy(module)
+        lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
+        if lazy:
+            raise ValueError(
+                f"parameters without a shape yet: {_listing(lazy)}; run one batch through the module first"
+            )
         refuse_batch_statistics(module)
         learnable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         random = {name: p for name, p in learnable.items() if _pattern(stochastic).fullmatch(name)}
@@ -109,7 +105,11 @@ class BayesianNetwork:
                 f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
                 f"{_listing(learnable) or '(none)'}. The pattern must match a whole name; '.*' makes all random."
             )
-        refuse_half_precision(random)
+        half = [name for name, p in random.items() if p.dtype in (torch.float16, torch.bfloat16)]
+        if half:  # sums over many weights overflow or lose their small parts
+            raise ValueError(
+                f"random parameters need 32 bits or more, but these have 16: {_listing(half)}; use .float()"
+            )
         self.module = module
         self.stochastic = stochastic
         self.layout = Layout(tuple(random), tuple(p.shape for p in random.values()))
@@ -275,10 +275,15 @@ class BayesianNetwork:
     def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the outputs for parameters by name; raise with an explanation where there are none."""
         try:
-            own = self._own(plain)
-            output = functional_call(self.module, {**self.constants, **own, **named}, (x.clone(),))
+            output = functional_call(self.module, {**self.constants, **self._own(plain), **named}, (x.clone(),))
         except (RuntimeError, IndexError) as error:
-            raise _refusal(x, error) from error
+            if x.is_floating_point():
+                text = f"the network cannot take an observation of shape {tuple(x.shape[1:])}: {error}"
+                raise ValueError(text) from error
+            raise TypeError(
+                f"x holds integers ({x.dtype}), and the network cannot take them ({error}); "
+                "convert x to floating point, unless its first layer is an Embedding"
+            ) from error
         if not isinstance(output, Tensor):
             raise TypeError(f"the network has to return one tensor, but it returned {type(output).__name__}")
         if output.ndim == 0 or len(output) != len(x):
@@ -305,16 +310,6 @@ class _NumbersProduced(TorchFunctionMode):
         return result
 
 
-def _refusal(x: Tensor, error: Exception) -> Exception:
-    """Return the network's own error about its input, with the input named."""
-    if x.is_floating_point():
-        return ValueError(f"the network cannot take an observation of shape {tuple(x.shape[1:])}: {error}")
-    return TypeError(
-        f"x holds integers ({x.dtype}), and the network cannot take them ({error}); "
-        "convert x to floating point, unless its first layer is an Embedding"
-    )
-
-
 @contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
     """Put every part in eval mode, and restore each one's own mode afterwards."""
@@ -325,20 +320,6 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-def refuse_lazy(module: nn.Module) -> None:
-    """Raise if a parameter has no shape yet."""
-    lazy = [name for name, p in module.named_parameters() if is_lazy(p)]
-    if lazy:
-        raise ValueError(f"parameters without a shape yet: {_listing(lazy)}; run one batch through the module first")
-
-
-def refuse_half_precision(random: Mapping[str, Tensor]) -> None:
-    """Raise if a random parameter has 16 bits: sums over many weights overflow or lose their small parts."""
-    half = [name for name, p in random.items() if p.dtype in (torch.float16, torch.bfloat16)]
-    if half:
-        raise ValueError(f"random parameters need 32 bits or more, but these have 16: {_listing(half)}; use .float()")
 
 
 def refuse_batch_statistics(module: nn.Module) -> None:

@@ -144,8 +144,7 @@ class Posterior:
         A pruned weight is a point mass: mu = 0 and sigma = 0 (rho = -inf). Its KL to a Gaussian is infinite, so prune
         a posterior that only predicts, not one that is trained further.
         """
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"fraction must lie between 0 and 1, got {fraction}")
+        checks.check_share("fraction", fraction)
         count = round(fraction * len(self.weights.mu))
         weakest = self.weights.signal_to_noise().argsort()[:count]
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()

@@ -1,4 +1,5 @@
-"""Priors over the random weights, for methods that do not learn one (a learned prior is a ``WeightDistribution``)."""
+"""Priors over the random weights, for methods that do not learn one (a learned prior is a ``WeightDistribution``); and
+priors over theta, the parameters of a learned prior."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_positive
+from metaprior.checks import keep_positive
 from metaprior.weights import WeightDistribution
 
 
@@ -18,14 +19,6 @@ class Prior(Protocol):
         """Return KL(q || self), **summed** over weights; ``phi``, (S, D), are samples of q, for estimates."""
 
 
-def _keep_positive(prior: object, *names: str) -> None:
-    """Store the named fields as plain floats; raise unless they are positive."""
-    for name in names:
-        value = float(getattr(prior, name))
-        check_positive(name, value)
-        object.__setattr__(prior, name, value)
-
-
 @dataclass(frozen=True)
 class NormalPrior:
     r"""$p(w) = \prod_j N(w_j; 0, s^2)$ with one standard deviation $s$ for all weights."""
@@ -33,7 +26,7 @@ class NormalPrior:
     std: float = 1.0
 
     def __post_init__(self) -> None:
-        _keep_positive(self, "std")
+        keep_positive(self)
 
     def kl_from(self, q: WeightDistribution, phi: Tensor | None = None) -> Tensor:
         r"""Return $\sum_j \log\frac{s}{\sigma_j} + \frac{\sigma_j^2 + \mu_j^2}{2 s^2} - \frac12$, which is exact."""
@@ -55,7 +48,7 @@ class ScaleMixturePrior:
     std2: float = math.exp(-6)
 
     def __post_init__(self) -> None:
-        _keep_positive(self, "pi", "std1", "std2")
+        keep_positive(self)
         if not 0 < self.pi < 1:
             raise ValueError(f"pi, the weight of the first part, must lie between 0 and 1, got {self.pi}")
 
@@ -77,3 +70,43 @@ class ScaleMixturePrior:
 
 def _normal_log_density(x: Tensor, std: float) -> Tensor:
     return -0.5 * (x / std) ** 2 - math.log(std * math.sqrt(2 * math.pi))
+
+
+@dataclass(frozen=True)
+class NormalGammaHyperprior:
+    r"""$p(\theta) = N(\mu; 0, I) \prod_{l=1}^{D} \mathrm{Gamma}(\tau_l; a_0, b_0)$ (Ravi & Beatson 2019, section 3.3).
+
+    $\tau_l = 1/\sigma_l^2$ are the precisions, $a_0$ the shape and $b_0$ the **rate**. It is a density over
+    $(\mu, \tau)$: as in the paper, no Jacobian of $\tau(\rho)$ is added. The default values are the paper's.
+    """
+
+    a0: float = 2.0
+    b0: float = 0.2
+
+    def __post_init__(self) -> None:
+        keep_positive(self)
+
+    def log_prob(self, theta: WeightDistribution) -> Tensor:
+        r"""Return $\log p(\theta)$, summed over weights."""
+        log_tau = -2 * theta.sigma.log()
+        normal = -0.5 * (theta.mu**2).sum() - 0.5 * math.log(2 * math.pi) * len(theta.mu)
+        normaliser = self.a0 * math.log(self.b0) - math.lgamma(self.a0)
+        gamma = (normaliser + (self.a0 - 1) * log_tau - self.b0 * log_tau.exp()).sum()
+        return normal + gamma
+
+
+@dataclass(frozen=True)
+class GaussianHyperprior:
+    r"""$p(\theta) = \prod_j N(\mu_j; 0, \kappa^2)\,N(\log\sigma_j; \log c, \omega^2)$:
+    every weight's prior has a mean of about zero and a scale of about $c$.
+
+    ``mean_std`` is $\kappa$, ``scale`` is $c$, ``log_scale_std`` is $\omega$ (1: the scale is within a factor 7 of $c$
+    in 95 of 100 cases).
+    """
+
+    mean_std: float = 1.0
+    scale: float = 0.1
+    log_scale_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        keep_positive(self)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from metaprior import mixture
+from metaprior.checks import check_counts
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, check_shape
 
 COMPONENTS_AT_ONCE = 2**14
@@ -64,8 +65,7 @@ class Reliability:
     """
 
     def __init__(self, bins: int = 15) -> None:
-        if bins < 1:
-            raise ValueError(f"bins must be at least 1, got {bins}")
+        check_counts(bins=bins)
         self.bins = bins
         self.sums = torch.zeros(3, bins + 1, dtype=torch.float64)  # confidence, right answers, count
 

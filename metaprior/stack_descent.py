@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_integer, check_positive, check_share, refuse_non_finite
+from metaprior.checks import check_counts, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
@@ -59,8 +59,7 @@ class DescentPlan:
     weighting: str = "uniform"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "samples"):
-            check_integer(name, getattr(self, name), 1)
+        check_counts(steps=self.steps, batch_size=self.batch_size, samples=self.samples)
         check_positive("lr", self.lr)
         check_share("kl_warmup", self.kl_warmup)
         if self.weighting not in MINIBATCH_SHARES:
@@ -105,14 +104,6 @@ class Stack(NamedTuple):
     def weights(self) -> WeightDistribution:
         """Return mu and rho, (B, D) each."""
         return WeightDistribution(self.records[:, 0], self.records[:, 1])
-
-
-class Visit(NamedTuple):
-    """The result of a visit: the stack's records, and for each task the mean terms, summed over its data."""
-
-    records: Tensor
-    nll: Tensor
-    kl: Tensor
 
 
 class SharedParameters:
@@ -243,7 +234,13 @@ class StackDescent:
         self._adam.param_groups[0]["lr"] = self.plan.lr_at(step)
         plain = self._fixed if shared_lr is None else self.shared.values
         terms = self._accumulate_gradient(batch, share, plain, self.plan.kl_weight_at(step))
-        _refuse_divergence(terms, self.stack.names, step)
+        for what, values in vars(terms).items():
+            for name, value in zip(self.stack.names, values.tolist(), strict=True):
+                if not math.isfinite(value):
+                    raise TrainingDiverged(
+                        f"the {what} of {name!r} became {value} at step {step}; the step was not kept. Try a smaller "
+                        "lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
+                    )
         self._adam.step()
         self._adam.zero_grad()
         if shared_lr is not None:
@@ -303,8 +300,8 @@ class StackDescent:
             turn, place = turn + 1, 0
 
 
-def visit(descent: StackDescent, steps: range, *, shared_lr: bool = False, weight: float = 1.0) -> Visit:
-    """Take some steps of the plan on a stack, and return its records and terms.
+def visit(descent: StackDescent, steps: range, *, shared_lr: bool = False, weight: float = 1.0) -> tuple[Tensor, Terms]:
+    """Take some steps of the plan on a stack; return its records, and for each task the terms summed over its data.
 
     Args:
         descent: the posteriors, at the first of these steps.
@@ -319,7 +316,7 @@ def visit(descent: StackDescent, steps: range, *, shared_lr: bool = False, weigh
     # In the gradient every batch of a pass has the same weight; in the reported sum every observation has.
     nll = torch.stack([one.nll for one in terms]).sum(0) * size / descent.plan.num_batches(size)
     kl = torch.stack([one.kl for one in terms]).sum(0) * size / len(steps)
-    return Visit(descent.records(), nll * size / descent.seen, kl)
+    return descent.records(), Terms(nll * size / descent.seen, kl)
 
 
 def checked_theta(theta: WeightDistribution, network: BayesianNetwork, name: str) -> WeightDistribution:
@@ -339,13 +336,3 @@ def _stacked(parts: Sequence[Examples]) -> Examples:
 
 def _adam_state(first: Tensor, second: Tensor, steps: int) -> dict[str, Tensor]:
     return {"step": torch.tensor(float(steps), device=first.device), "exp_avg": first, "exp_avg_sq": second}
-
-
-def _refuse_divergence(terms: Terms, names: Sequence[str], step: int) -> None:
-    for what, values in (("nll", terms.nll), ("kl", terms.kl)):
-        for name, value in zip(names, values.tolist(), strict=True):
-            if not math.isfinite(value):
-                raise TrainingDiverged(
-                    f"the {what} of {name!r} became {value} at step {step}; the step was not kept. Try a "
-                    "smaller lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
-                )

@@ -24,7 +24,7 @@ FLOORS = [
     },
     {"weights", "forecasts", "tasks"},
     {"team"},
-    {"priors", "hyperprior", "likelihoods", "models", "network", "scores"},
+    {"priors", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
     {"evaluation", "stack_descent", "training"},
     {"hierarchy"},

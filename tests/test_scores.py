@@ -144,5 +144,5 @@ def test_nothing_counted_is_not_known() -> None:
 
 
 def test_settings_of_the_counts_are_checked() -> None:
-    with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="bins must be an integer of at least 1, got 0"):
         scores.Reliability(bins=0)

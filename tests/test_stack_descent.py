@@ -1,6 +1,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from metaprior.stack_descent import (
     SharedParameters,
     Stack,
     StackDescent,
-    Visit,
     new_record,
     visit,
 )
@@ -63,8 +63,9 @@ def descent(where: Stack, plan: DescentPlan, noise: Noise | None = None, common:
     return StackDescent(ENERGY, where, psi(), common or shared(), plan, noise or Noise(3))
 
 
-def visited(where: Stack, plan: DescentPlan, steps: range | None = None, noise: Noise | None = None) -> Visit:
-    return visit(descent(where, plan, noise), steps or range(plan.steps))
+def visited(where: Stack, plan: DescentPlan, steps: range | None = None, noise: Noise | None = None) -> Any:
+    records, terms = visit(descent(where, plan, noise), steps or range(plan.steps))
+    return SimpleNamespace(records=records, nll=terms.nll, kl=terms.kl)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME, Cell, hea
 from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.hierarchy.memory import measure_training
 from metaprior.evaluation import Adapt, Evaluation, evaluate
-from metaprior.tasks.varied_support import VariedSupport
+from metaprior.tasks.task import VariedSupport
 from metaprior.tasks.waves import Sinusoids
 from metaprior.weights import inverse_softplus
 

@@ -19,7 +19,7 @@ from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from benchmarks.wheel.bandit import Game, Outcome, Rule, play
 from benchmarks.wheel.exact_posterior import play_with_exact_posterior
 from benchmarks.wheel.tasks import WheelTasks
-from metaprior.tasks.varied_support import VariedSupport
+from metaprior.tasks.task import VariedSupport
 
 DELTAS = (0.5, 0.7, 0.9, 0.95, 0.99)
 PUBLISHED: dict[str, tuple[float, ...]] = {

@@ -12,8 +12,8 @@ from metaprior import checkpoint, history, models
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
-from metaprior.hyperprior import GaussianHyperprior
 from metaprior.posterior import Posterior, rebuild, saved_content
+from metaprior.priors import GaussianHyperprior
 from metaprior.stack_descent import SharedParameters
 from metaprior.weights import WeightDistribution
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import ArrayLike
-from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast, as_numpy
+from metaprior.forecasts import as_numpy
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
@@ -72,8 +72,7 @@ class HierarchicalPosterior(Posterior):
             raise ValueError(f"thetas and phis must be at least 2 to have a spread, got {thetas} and {phis}")
         nested = replace(self, phis_per_theta=phis)
         forecast = nested._forecast(x, thetas * phis, seed)
-        drawn = _drawn(forecast)
-        groups = drawn.reshape(thetas, phis, *drawn.shape[1:])
+        groups = forecast.samples.unflatten(0, (thetas, phis))
         within = groups.var(1).mean(0)
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
         parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
@@ -87,12 +86,3 @@ class HierarchicalPosterior(Posterior):
         for_means, for_scales = (noise.fork(part).at(sample=number).normal(like) for part in ("mean", "scale"))
         theta = self.hyper.sample(for_means, for_scales)
         return given_theta(self.weights, self.hyper, theta).sample(noise.at(sample=sample).normal(like))
-
-
-def _drawn(forecast: Forecast) -> Tensor:
-    """Return each weight sample's expectation of the target, (S, N, ...)."""
-    if isinstance(forecast, GaussianForecast):
-        return forecast.means
-    if isinstance(forecast, CategoricalForecast | BernoulliForecast):
-        return forecast.samples
-    raise TypeError(f"a {type(forecast).__name__} cannot be split")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior.hyperprior import GaussianHyperprior
+from metaprior.priors import GaussianHyperprior
 from metaprior.weights import WeightDistribution, inverse_softplus
 
 LARGEST_NEWTON_STEP = 0.8

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_counts
+from metaprior.checks import check_counts, check_positive
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.history import EpochRecord
-from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import Problem
 from metaprior.network import BayesianNetwork
+from metaprior.priors import GaussianHyperprior
 from metaprior.scaling import TargetScale
 from metaprior.stack_descent import DescentPlan, FreeEnergy, SharedParameters, checked_theta
 from metaprior.tasks.task import Examples
@@ -111,9 +111,12 @@ class HierarchicalModel:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.relative_sigma < float("inf"):
-            raise ValueError(f"relative_sigma must be a positive number, got {self.relative_sigma}")
-        object.__setattr__(self, "hyperprior", _checked(self.hyperprior, self.network))
+        check_positive("relative_sigma", self.relative_sigma)
+        if isinstance(self.hyperprior, WeightDistribution):
+            object.__setattr__(self, "hyperprior", checked_theta(self.hyperprior, self.network, "the fixed theta"))
+        elif not isinstance(self.hyperprior, GaussianHyperprior):
+            wanted = "a GaussianHyperprior or a theta (WeightDistribution)"
+            raise TypeError(f"hyperprior must be {wanted}, got {self.hyperprior!r}")
         object.__setattr__(self, "standardize", bool(self.standardize))
 
     @property
@@ -171,11 +174,3 @@ class HierarchicalModel:
             state.scalar_targets if scalar is None else scalar,
             hyper=state.psi,
         )
-
-
-def _checked(hyperprior: Hyperprior, network: BayesianNetwork) -> Hyperprior:
-    if isinstance(hyperprior, GaussianHyperprior):
-        return hyperprior
-    if not isinstance(hyperprior, WeightDistribution):
-        raise TypeError(f"hyperprior must be a GaussianHyperprior or a theta (WeightDistribution), got {hyperprior!r}")
-    return checked_theta(hyperprior, network, "the fixed theta")

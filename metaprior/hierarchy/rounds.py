@@ -11,8 +11,8 @@ from metaprior.hierarchy.model import HierarchicalModel, State
 from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.history import EpochRecord
-from metaprior.hyperprior import GaussianHyperprior
 from metaprior.noise import Noise
+from metaprior.priors import GaussianHyperprior
 from metaprior.stack_descent import Stack, StackDescent, new_record, visit
 from metaprior.weights import WeightDistribution
 
@@ -65,12 +65,12 @@ class Rounds:
         most = min(self._plan.task_batch, len(live), self._energy.tasks_at_once(local))
         weight = len(stack.indices) / most * stack.size * len(live) / self._observations
         descent = StackDescent(self._energy, stack, state.psi, state.shared, local, noise)
-        visited = visit(descent, steps, shared_lr=True, weight=weight)
-        after = WeightDistribution(visited.records[:, 0], visited.records[:, 1])
+        records, terms = visit(descent, steps, shared_lr=True, weight=weight)
+        after = WeightDistribution(records[:, 0], records[:, 1])
         state.sums = state.sums.updated(stack.weights if stack.steps_taken else None, after)
         for place, index in enumerate(stack.indices):
-            terms = {"nll": float(visited.nll[place]), "kl": float(visited.kl[place])}
-            self._store.write(index, visited.records[place], steps=descent.steps_taken, **terms)
+            own = {"nll": float(terms.nll[place]), "kl": float(terms.kl[place])}
+            self._store.write(index, records[place], steps=descent.steps_taken, **own)
 
     def _stacks(self, chosen: Sequence[int]) -> Iterator[Stack]:
         """Iterate over stacks of tasks with equal shapes and equally many steps, in a fixed order."""

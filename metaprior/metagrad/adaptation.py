@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import check_integer
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
 from metaprior.metagrad.inner_step import (
     DataGradient,
@@ -22,6 +21,7 @@ from metaprior.metagrad.inner_step import (
 )
 from metaprior.metagrad.problem import PARTS, InnerTerms, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution
 

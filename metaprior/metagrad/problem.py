@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from metaprior.checks import PairChecker, as_plain_tensor, check_integer, check_not_negative, check_positive, with_zeros
 from metaprior.errors import TrainingDiverged
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork, first_stage_with, refuse_batch_statistics
 from metaprior.noise import Noise
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution
 

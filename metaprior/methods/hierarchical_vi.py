@@ -34,12 +34,12 @@ from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
 from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
 from metaprior.history import EpochRecord
-from metaprior.hyperprior import GaussianHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
+from metaprior.priors import GaussianHyperprior
 from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
@@ -176,7 +176,8 @@ class HierarchicalVI(TaskMethod):
         stack = Stack(["the new task"], [0], new_record(self.model.start(state)).unsqueeze(0), 0, [checked])
         noise = Noise(seed).fork("adapt")
         descent = StackDescent(self.model.energy(state), stack, state.psi, state.shared, plan, noise)
-        mu, rho, *_ = visit(descent, range(plan.steps)).records[0]
+        records, _ = visit(descent, range(plan.steps))
+        mu, rho, *_ = records[0]
         return self.model.posterior(state, WeightDistribution(mu, rho), scalar)
 
     def prior_predictive(self) -> HierarchicalPosterior:

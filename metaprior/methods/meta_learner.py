@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, history
 from metaprior.errors import TrainingDiverged
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad import reference
 from metaprior.metagrad.adaptation import adapt
@@ -38,6 +37,7 @@ from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.posterior import Posterior, rebuild, saved_content
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, length_of
 from metaprior.team import current_team

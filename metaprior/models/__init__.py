@@ -4,8 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from metaprior.models.conv4 import Conv4
-from metaprior.models.mlp import MLP
+from metaprior.models.small import MLP, Conv4
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.registry import Registry
 
@@ -23,6 +22,4 @@ def describe(module: nn.Module) -> dict[str, Any] | None:
 def rebuild(description: dict[str, Any]) -> nn.Module:
     """A fresh network from its description."""
     arguments = dict(description)
-    kind = arguments.pop("kind")
-    module: nn.Module = MODELS.build(kind, arguments)
-    return module
+    return MODELS.build(arguments.pop("kind"), arguments)  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from metaprior.checks import check_integer
+from metaprior.checks import check_counts, check_integer
 
 WIDEST = 8
 """Channels double from one resolution to the next, up to this multiple of the width."""
@@ -133,8 +133,7 @@ class UNet(nn.Sequential):
         scales: bool = False,
     ) -> None:
         sizes = {"input_len": input_len, "target_len": target_len, "width": width, "levels": levels}
-        for name, value in sizes.items():
-            check_integer(name, value, 1)
+        check_counts(**sizes)
         check_integer("known", known, 0)
         channels = [width * min(2**level, WIDEST) for level in range(levels)]
         channels.append(channels[-1])

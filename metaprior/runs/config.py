@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_type_hints
 
 from metaprior.checks import check_integer
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import LIKELIHOODS
 from metaprior.metagrad.memory import Memory, bytes_of
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.registry import Registry
 from metaprior.runs.folder import Sections, changes
 from metaprior.runs.sources import TASKS

@@ -3,8 +3,7 @@
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.few_shot import FewShotClasses
 from metaprior.tasks.grouped import GroupedTasks
-from metaprior.tasks.task import Examples, Task, Tasks
-from metaprior.tasks.varied_support import VariedSupport
+from metaprior.tasks.task import Examples, Task, Tasks, VariedSupport
 from metaprior.tasks.waves import SineOrLine, Sinusoids
 
 __all__ = [

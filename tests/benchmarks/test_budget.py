@@ -6,7 +6,7 @@ from benchmarks.common.budget import fit_within, meta_train_within, one_thread
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad.problem import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
-from metaprior.models.mlp import MLP
+from metaprior.models.small import MLP
 from metaprior.tasks.waves import Sinusoids
 from metaprior.training.settings import MetaTraining
 

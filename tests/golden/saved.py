@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import metaprior as mp
-from metaprior.models.conv4 import Conv4
+from metaprior.models.small import Conv4
 from tests.golden import cases_bayes_by_backprop, cases_hierarchy, cases_meta_learner
 from tests.golden.adapters import forecast_entries, posterior_entries
 from tests.golden.data import Waves, generator, wave

@@ -2,7 +2,7 @@ import torch
 
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import InnerLoop, Problem, adapt, adapt_stack
-from metaprior.models.mlp import MLP
+from metaprior.models.small import MLP
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import NOISE_RHO, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, InnerLoop, MetaGradient, QueryLoss, finite_difference, unrolled
 from metaprior.metagrad.implicit import Implicit
 from metaprior.metagrad.problem import Problem
 from metaprior.network import stages_of
+from metaprior.priors import NormalGammaHyperprior
 from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
 
 LR = 5e-3

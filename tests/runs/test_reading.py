@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.runs.build import learner_of, network_of
 from metaprior.runs.config import Evaluate, Inner, Meta, Run, differences
 from metaprior.runs.reading import ConfigError, parse, read_config

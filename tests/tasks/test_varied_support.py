@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from benchmarks.wheel.tasks import WheelTasks
-from metaprior.tasks.task import Examples
-from metaprior.tasks.varied_support import VariedSupport
+from metaprior.tasks.task import Examples, VariedSupport
 from metaprior.tasks.waves import Sinusoids
 
 

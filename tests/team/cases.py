@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from metaprior.errors import TrainingDiverged
-from metaprior.hyperprior import NormalGammaHyperprior
 from metaprior.likelihoods import Categorical, Gaussian, Likelihood
 from metaprior.metagrad import InnerLoop
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
+from metaprior.priors import NormalGammaHyperprior
 from metaprior.runs import finish
 from metaprior.runs.program import train
 from metaprior.tasks.task import Examples, Task, Tasks

@@ -1,15 +1,45 @@
-"""The four-block convolutional network of few-shot image classification, with GroupNorm."""
+"""The fully connected network, and the four-block convolutional network of few-shot image classification."""
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from metaprior.checks import check_integer
+from metaprior.checks import check_counts, check_integer
 
 BLOCKS = 4
 GROUPS = 8
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
+
+
+class MLP(nn.Module):
+    """Linear layers with an activation between them: (N, ...) -> (N, outputs); inputs are flattened first."""
+
+    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "relu") -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
+        self.config: dict[str, Any] = {
+            "inputs": int(inputs),
+            "hidden": [int(width) for width in hidden],
+            "outputs": int(outputs),
+            "activation": activation,
+        }
+        layers: list[nn.Module] = []
+        for fan_in, fan_out in pairwise([inputs, *hidden]):
+            layers += [nn.Linear(fan_in, fan_out), ACTIVATIONS[activation]()]
+        self.layers = nn.Sequential(*layers, nn.Linear([inputs, *hidden][-1], outputs))
+
+    def stages(self) -> list[nn.Module]:
+        """Flattening, then layer by layer."""
+        return [nn.Flatten(), *self.layers]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, ...) -> (N, outputs)."""
+        return self.layers(x.flatten(1))  # type: ignore[no-any-return]
 
 
 class PoolingBlock(nn.Sequential):
@@ -34,8 +64,7 @@ class Conv4(nn.Sequential):
     """
 
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 5, width: int = 64) -> None:
-        for name, value in (("channels", channels), ("classes", classes), ("width", width)):
-            check_integer(name, value, 1)
+        check_counts(channels=channels, classes=classes, width=width)
         check_integer("size", size, 2**BLOCKS)  # every block halves the image
         stages: list[tuple[str, nn.Module]] = [
             (f"block{number}", PoolingBlock(channels if number == 1 else width, width))
