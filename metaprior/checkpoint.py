@@ -113,23 +113,17 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        if os.name == "posix":  # a new name survives a power failure only when its folder is on the disk, too
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder: a new name survives a power failure only when its folder is on the disk, too."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
@@ -140,8 +134,7 @@ def refuse_foreign(folder: Path, beside: Iterable[str] = ()) -> None:
         read_description(folder)
         return
     names = {entry.name for entry in folder.iterdir() if not LEFTOVER.fullmatch(entry.name)}
-    others = sorted(names - set(beside))
-    if others:
+    if others := sorted(names - set(beside)):
         raise CheckpointError(
             f"{folder} holds other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}) and no "
             "checkpoint; give an empty or new folder"
@@ -186,8 +179,7 @@ def read_description(folder: str | os.PathLike[str], kind: str | None = None) ->
     if version not in (WITHOUT_OWN_DIGEST, FORMAT_VERSION):
         raise CheckpointError(f"{path} is of format version {version}, this release reads up to {FORMAT_VERSION}")
     own = () if version == WITHOUT_OWN_DIGEST else (OWN_DIGEST,)
-    missing = [key for key in ("kind", "tensors", "sha256", *own) if not isinstance(description.get(key), str)]
-    if missing:
+    if missing := [key for key in ("kind", "tensors", "sha256", *own) if not isinstance(description.get(key), str)]:
         raise CheckpointError(f"{path} is damaged: it lacks {', '.join(missing)}")
     if Path(description["tensors"]).name != description["tensors"]:
         raise CheckpointError(f"{path} is damaged: its tensor file {description['tensors']!r} is not a plain name")

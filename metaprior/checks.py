@@ -79,15 +79,11 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
     """Return a tensor or an array of numbers as a tensor, whatever is in it."""
     if isinstance(values, Tensor):
         return values.detach()
-    if isinstance(values, np.ndarray):
-        return _from_numpy(values, name)
-    raise TypeError(
-        f"{name} must be a torch tensor or a NumPy array, got {type(values).__name__}. "
-        "numpy.asarray(...) makes one of a list or a data frame."
-    )
-
-
-def _from_numpy(values: npt.NDArray[np.generic], name: str) -> Tensor:
+    if not isinstance(values, np.ndarray):
+        raise TypeError(
+            f"{name} must be a torch tensor or a NumPy array, got {type(values).__name__}. "
+            "numpy.asarray(...) makes one of a list or a data frame."
+        )
     if values.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers, got an array of dtype {values.dtype}")
     if values.dtype.itemsize > 8:
@@ -129,9 +125,7 @@ def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def warn_of_scale(x: Tensor) -> None:
     """Warn of inputs that a network in its usual initialisation cannot learn from."""
-    if not x.is_floating_point():
-        return
-    size = float(x.double().square().mean().sqrt())
+    size = float(x.double().square().mean().sqrt()) if x.is_floating_point() else 0.0
     if size > LARGE_INPUT:
         warnings.warn(
             f"the inputs x have a root mean square of {size:.3g}; networks learn from inputs of about mean 0 and "

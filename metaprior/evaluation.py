@@ -105,8 +105,7 @@ class Evaluation:
                 for failure in self.failures
             ],
         }
-        plain: dict[str, Any] = finite_or_none(content)
-        return plain
+        return finite_or_none(content)  # type: ignore[no-any-return]
 
 
 def _shown(row: Row) -> Row:
@@ -280,9 +279,11 @@ def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) ->
 
 def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Reliability | IntervalReliability]:
     """Return a forecast's measures by name, and the counts of its reliability diagram."""
-    targets = targets.to(forecast.mean.device)
+    targets, shape = targets.to(forecast.mean.device), forecast.mean.shape
+    if not isinstance(forecast, CategoricalForecast) and {targets.shape, shape} == {shape[:1], (*shape[:1], 1)}:
+        targets = targets.reshape(shape)  # (N,) for predictions (N, 1), and vice versa; other differences raise later
     if isinstance(forecast, GaussianForecast):
-        targets, inside = _in_shape(targets, forecast.mean), IntervalReliability()
+        inside = IntervalReliability()
         inside.add(forecast, targets)
         mse = scores.mean_squared_error(forecast.mean, targets)
         measures = {
@@ -297,8 +298,6 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         return measures, inside
     if not isinstance(forecast, CategoricalForecast | BernoulliForecast):
         raise TypeError(f"a {type(forecast).__name__} cannot be scored, only forecasts of this package's likelihoods")
-    if isinstance(forecast, BernoulliForecast):
-        targets = _in_shape(targets, forecast.mean)
     counts = Reliability()
     counts.add(forecast, targets)
     measures = {
@@ -307,13 +306,6 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         "confidence": scores.confidence(forecast).double().mean().item(),
     }
     return measures, counts
-
-
-def _in_shape(targets: Tensor, prediction: Tensor) -> Tensor:
-    """Return targets (N,) for predictions (N, 1) as (N, 1), and vice versa; other differences raise later."""
-    if {targets.shape, prediction.shape} == {targets.shape[:1], (*targets.shape[:1], 1)}:
-        return targets.reshape(prediction.shape)
-    return targets
 
 
 def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:
@@ -349,12 +341,12 @@ def check_task(task: Task) -> Task:
     support, query, name = as_task(task)
     if not len(query.x):
         raise ValueError(f"task {name!r} has no query examples to be scored on")
-    return Task(_finite(support, "support", name), _finite(query, "query", name), name)
 
+    def finite(values: object, what: str) -> Tensor:
+        tensor = as_plain_tensor(values, f"{what} of task {name!r}")
+        refuse_non_finite(tensor, f"{what} of task {name!r}")
+        return tensor
 
-def _finite(examples: Examples, part: str, task: str) -> Examples:
-    named = {f"{part} {name} of task {task!r}": values for name, values in examples._asdict().items()}
-    tensors = Examples(*(as_plain_tensor(values, what) for what, values in named.items()))
-    for what, tensor in zip(named, tensors, strict=True):
-        refuse_non_finite(tensor, what)
-    return tensors
+    parts = {"support": support, "query": query}
+    checked = {part: Examples(finite(own.x, f"{part} x"), finite(own.y, f"{part} y")) for part, own in parts.items()}
+    return Task(**checked, name=name)

@@ -107,7 +107,7 @@ class GaussianForecast(Forecast):
     scales: Tensor
 
     @property
-    def samples(self) -> Tensor:  # type: ignore[override]
+    def samples(self) -> Tensor:
         """The means."""
         return self.means
 

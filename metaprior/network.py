@@ -14,7 +14,7 @@ loop (the trunk), the trunk runs only once for a task.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,20 +31,14 @@ PROBE, PROBE_NUMBERS = 64, 2**24
 their activations."""
 
 
-class Staged(Protocol):
-    """A module that can be split: ``forward(x)`` is the same as running x through its stages one after the other.
-
-    What passes from one to the next is a tensor, or a tuple of tensors, whose first axis is the observations.
-    """
-
-    def stages(self) -> Sequence[nn.Module]:
-        """Return the parts, in order."""
-
-
 def stages_of(module: nn.Module) -> Sequence[nn.Module]:
-    """Return a module's own stages, the children of an ``nn.Sequential``, or the whole module as a single stage."""
+    """Return what a module's method ``stages()`` gives, the children of an ``nn.Sequential``, or the module itself.
+
+    ``forward(x)`` must be the same as running x through the stages one after the other. What passes from one to the
+    next is a tensor, or a tuple of tensors, whose first axis is the observations.
+    """
     if callable(getattr(type(module), "stages", None)):  # a method, and not a layer of this name
-        return cast(Staged, module).stages()
+        return module.stages()  # type: ignore[operator, no-any-return]
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         return list(module)
     return [module]

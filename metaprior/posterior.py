@@ -123,7 +123,9 @@ class Posterior:
                 phis = self._draw(noise, group)
                 for start in range(0, len(inputs), batch_size):
                     rows = slice(start, start + batch_size)
-                    part = self.network.map_samples(partial(self._output, x=inputs[rows]), phis)
+                    part = self.network.map_samples(
+                        partial(self.network, plain=self.weights.plain, x=inputs[rows]), phis
+                    )
                     if not len(outputs):
                         samples = groups[-1].stop - groups[0].start
                         outputs = part.new_empty(samples, len(inputs), *part.shape[2:])
@@ -133,9 +135,6 @@ class Posterior:
     def _draw(self, noise: Noise, group: range) -> Tensor:
         """Return the weight samples (S, D) of these indices."""
         return self.weights.sample(noise.normals(self.weights.mu, group))
-
-    def _output(self, phi: Tensor, x: Tensor) -> Tensor:
-        return self.network(phi, self.weights.plain, x)
 
     def pruned(self, fraction: float) -> "Posterior":
         """Return the posterior with the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at zero

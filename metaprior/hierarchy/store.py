@@ -119,7 +119,8 @@ class PosteriorStore:
         values = np.ascontiguousarray(record.detach().cpu().numpy(), self._type)
         if values.shape != self._shape:
             raise ValueError(f"a record must have the shape {self._shape}, got {values.shape}")
-        slot = self._free_slot(index)
+        taken = self._committed[index] if index < len(self._committed) else None
+        slot = 1 - taken.slot if taken is not None and taken.steps else 0  # the one that the last commit does not use
         self._reserve(self._offset(index, slot))
         mapped = self._mapped(index, slot, "r+")
         mapped[...] = values
@@ -180,11 +181,6 @@ class PosteriorStore:
         if self._file is None:
             raise ValueError(f"the store {self.folder} is not locked for writing")
         return self._file
-
-    def _free_slot(self, index: int) -> int:
-        """Return the slot that the last commit does not use."""
-        taken = self._committed[index] if index < len(self._committed) else None
-        return 1 - taken.slot if taken is not None and taken.steps else 0
 
     def _offset(self, index: int, slot: int) -> int:
         return (index * SLOTS + slot) * self._record_bytes

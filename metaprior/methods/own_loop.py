@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from metaprior.checks import check_integer
+from metaprior.checks import check_counts
 from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
 from metaprior.metagrad.meta_batch import Stacker, meta_gradient
@@ -65,14 +65,20 @@ def meta_train_one_epoch(
     Raises:
         TrainingDiverged: if no task of the epoch had a finite gradient.
     """
-    check_integer("meta_batch", meta_batch, 1)
+    check_counts(meta_batch=meta_batch)
     if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end
         raise ValueError(
             f"tasks must have an end, but {type(tasks).__name__} has none; try [tasks[i] for i in range(9)]"
         )
     if not grad_clip_norm > 0:
         raise ValueError(f"grad_clip_norm must be a positive number, got {grad_clip_norm}")
-    _refuse_foreign_optimizer(learner, optimizer)
+    present = {id(tensor) for tensor in learner.parameters()}
+    moved = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+    if foreign := sum(id(tensor) not in present for tensor in moved):  # its steps would have no effect
+        raise ValueError(
+            f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones. Make the optimiser "
+            "with learner.parameters() after start, fit or load, which make new tensors"
+        )
     problem = learner.problem(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
     summary, position, checked = Summary(), 0, map(TaskChecker(problem), map(learner.to_internal, tasks))
@@ -94,17 +100,6 @@ def meta_train_one_epoch(
     refuse_nothing_learned(summary)
     learner.history_.append(summary.record(len(learner.history_) + 1))
     return learner.history_[-1]
-
-
-def _refuse_foreign_optimizer(learner: MetaLearner, optimizer: torch.optim.Optimizer) -> None:
-    """Raise for an optimiser of another theta, whose steps would have no effect."""
-    own = {id(tensor) for tensor in learner.parameters()}
-    moved = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    if foreign := sum(id(tensor) not in own for tensor in moved):
-        raise ValueError(
-            f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones. Make the optimiser "
-            "with learner.parameters() after start, fit or load, which make new tensors"
-        )
 
 
 def _number_of(tasks: Iterable[Task], num_tasks: int | None, learner: MetaLearner) -> int:

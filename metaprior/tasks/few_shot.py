@@ -82,8 +82,7 @@ def _check_images(images: Tensor, labels: Tensor, turns: bool) -> None:
 def _rows_of_classes(labels: Tensor, needed: int) -> list[Tensor]:
     """Return the rows of each class in the order of labels; raise if a class has fewer than ``needed``."""
     kinds, sizes = labels.unique(return_counts=True)
-    short = [f"{kind} ({size})" for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True) if size < needed]
-    if short:
+    if short := [f"{kind} ({n})" for kind, n in zip(kinds.tolist(), sizes.tolist(), strict=True) if n < needed]:
         named = ", ".join(short[:NAMED_AT_MOST]) + (", ..." if len(short) > NAMED_AT_MOST else "")
         raise ValueError(
             f"a task needs {needed} examples of each class (k_shot + k_query), and {len(short)} of {len(kinds)} "
