@@ -41,8 +41,7 @@ def elevation(times: ArrayLike, latitude: ArrayLike, longitude: ArrayLike) -> Fl
     meridional = x * np.cos(lambda_) + y * np.sin(lambda_)  # (T, X)
     sine = np.cos(phi)[:, None] * meridional[:, None, :] + (z * np.sin(phi))[:, :, None]
     # Rounding can carry the sine of a sun at the zenith past one.
-    degrees: Floats = np.degrees(np.arcsin(np.clip(sine, -1.0, 1.0)))
-    return degrees
+    return np.asarray(np.degrees(np.arcsin(np.clip(sine, -1.0, 1.0))))
 
 
 def clear_sky(times: ArrayLike, latitude: ArrayLike, longitude: ArrayLike) -> Floats:
@@ -54,8 +53,7 @@ def clear_sky(times: ArrayLike, latitude: ArrayLike, longitude: ArrayLike) -> Fl
     and Stein 2012); expect an error of 5 to 10 %, more with the sun below 10 degrees.
     """
     zenith = 90.0 - elevation(times, latitude, longitude)
-    irradiance: Floats = haurwitz(pd.Series(zenith.ravel()))["ghi"].to_numpy().reshape(zenith.shape)
-    return irradiance
+    return np.asarray(haurwitz(pd.Series(zenith.ravel()))["ghi"].to_numpy().reshape(zenith.shape))
 
 
 def is_night(frames: xr.DataArray, *, min_elevation: float = NIGHT_ELEVATION) -> Bools:
@@ -96,15 +94,12 @@ def _direction(times: ArrayLike) -> Floats:
     moments = np.atleast_1d(np.asarray(times)).astype("datetime64[ns]").astype(np.int64).tolist()
     new = [moment for moment in dict.fromkeys(moments) if moment not in _DIRECTIONS]
     if new:
-        _DIRECTIONS.update(zip(new, _position(np.array(new).astype("datetime64[ns]")), strict=True))
+        seen = get_solarposition(pd.to_datetime(new, utc=True), 0.0, 0.0, method="nrel_numpy")
+        zenith, azimuth = np.radians(seen["zenith"].to_numpy()), np.radians(seen["azimuth"].to_numpy())
+        across = np.sin(zenith)
+        vectors = np.stack([np.cos(zenith), across * np.sin(azimuth), across * np.cos(azimuth)], axis=1)
+        _DIRECTIONS.update(zip(new, vectors, strict=True))
     return np.stack([_DIRECTIONS[moment] for moment in moments])
-
-
-def _position(times: NDArray[np.datetime64]) -> Floats:
-    seen = get_solarposition(pd.DatetimeIndex(times).tz_localize("UTC"), 0.0, 0.0, method="nrel_numpy")
-    zenith, azimuth = np.radians(seen["zenith"].to_numpy()), np.radians(seen["azimuth"].to_numpy())
-    across = np.sin(zenith)
-    return np.stack([np.cos(zenith), across * np.sin(azimuth), across * np.cos(azimuth)], axis=1)
 
 
 def _radians(values: ArrayLike, name: str, *, limit: float) -> Floats:

@@ -9,9 +9,11 @@ from metaprior.report.measures import is_known, measure
 from metaprior.report.page.content import PageContent
 from metaprior.text_table import Row
 
-BY_LEAD = ("skill_persistence", "crps")
-BY_SHOTS = ("crps", "rmse")
-X_LABELS = {"lead_minutes": "lead time (minutes)", "shots": "shots (examples to adapt to)"}
+AGAINST = {
+    "lead_minutes": ("lead time (minutes)", ("skill_persistence", "crps")),
+    "shots": ("shots (examples to adapt to)", ("crps", "rmse")),
+}
+"""Label of the axis, and the measures that are drawn."""
 INTERVAL_CAPTIONS = (
     "Targets inside central intervals. Calibrated intervals lie on the dashed line.",
     "The same, as the distance from the dashed line. Below 0, intervals are too narrow.",
@@ -26,17 +28,6 @@ class Figures(NamedTuple):
     missing: list[str]
 
 
-def lead_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figures:
-    """Return figures of the main measures by lead time."""
-    return _measure_figures(content, pens, content.scores, BY_LEAD, "lead_minutes")
-
-
-def shots_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figures:
-    """Return figures of the main measures by the number of shots, where there are at least two such numbers."""
-    several = len({row["shots"] for row in content.learning_curve}) > 1
-    return _measure_figures(content, pens, content.learning_curve if several else (), BY_SHOTS, "shots")
-
-
 def reliability_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figures:
     """Return figures of the observed share of targets against the level of central intervals."""
     curves = interval_curves(content.reliability)
@@ -44,11 +35,9 @@ def reliability_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figure
     return Figures(dict(zip(INTERVAL_CAPTIONS, svgs, strict=False)), _key("reliability", [curves], pens, content), [])
 
 
-def _measure_figures(
-    content: PageContent, pens: Mapping[str, Pen], rows: Sequence[Row], names: Sequence[str], against: str
-) -> Figures:
-    """Return the figures of measures against lead times or shots, where there is anything to draw."""
-    figures, drawn, missing, x_label = {}, [], [], X_LABELS[against]
+def measure_figures(content: PageContent, pens: Mapping[str, Pen], rows: Sequence[Row], against: str) -> Figures:
+    """Return the figures of the main measures against lead times or shots, where there is anything to draw."""
+    figures, drawn, missing, (x_label, names) = {}, [], [], AGAINST[against]
     for of in (measure(name, content.units) for name in names):
         curves = curves_of(rows, of, against)
         if not curves:

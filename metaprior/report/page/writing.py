@@ -31,7 +31,7 @@ def render(package: str, name: str, **values: object) -> str:
 
 def write_page(path: Path, content: PageContent) -> None:
     """Write the page as one file that needs no other; an existing file is replaced atomically."""
-    pens = pens_of(content.methods)
+    pens, several = pens_of(content.methods), len({row["shots"] for row in content.learning_curve}) > 1
     page = render(
         HERE,
         "page.html",
@@ -41,9 +41,9 @@ def write_page(path: Path, content: PageContent) -> None:
         cards=tables.cards(content.scores, content.units, content.ours),
         summary=tables.summary_columns(content.scores, content.units),
         by_lead=tables.lead_columns(content.scores, content.units),
-        lead_times=figures.lead_figures(content, pens),
+        lead_times=figures.measure_figures(content, pens, content.scores, "lead_minutes"),
         reliability=figures.reliability_figures(content, pens),
-        shots=figures.shots_figures(content, pens),
+        shots=figures.measure_figures(content, pens, content.learning_curve if several else (), "shots"),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode())

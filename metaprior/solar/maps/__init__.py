@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from metaprior.solar.maps.archives.bad_frames import BadFramesSkipped, GapsInTime
+    from metaprior.solar.maps.archives.archive import BadFramesSkipped, GapsInTime
     from metaprior.solar.maps.archives.frames import open_frames
     from metaprior.solar.maps.baselines import error_scale, persistence, smart_persistence, with_noise
     from metaprior.solar.maps.comparison import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from metaprior.solar.maps.windows import Window, WindowReader
 
 MODULES = {
-    "archives.bad_frames": ("BadFramesSkipped", "GapsInTime"),
+    "archives.archive": ("BadFramesSkipped", "GapsInTime"),
     "archives.frames": ("open_frames",),
     "baselines": ("error_scale", "persistence", "smart_persistence", "with_noise"),
     "comparison": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of", "of_learner", "reference", "score", "with_shots"),

@@ -101,7 +101,7 @@ def report(
 
     Example: metaprior report runs/solar --out report.html
     """
-    from metaprior.solar.maps.reporting import report_run
+    from metaprior.solar.maps.report.content import report_run
     from metaprior.solar.maps.run_scores import SCORES
 
     say_unfinished(run, "scores", SCORES)

@@ -60,16 +60,8 @@ def context_of(reader: WindowReader, windows: tuple[Window, ...]) -> Context:
         skies = [sun.clear_sky(reader.times(one)[seen], *place) for one in windows if (place := reader.place(one))]
         clear = torch.tensor(np.stack(skies), dtype=torch.float32)  # (N, 1 + L, H, W)
         references[SMART_PERSISTENCE] = baselines.smart_persistence(inputs, clear[:, 0], clear[:, 1:])
-    return Context(
-        windows,
-        np.array([reader.issued(window) for window in windows]),
-        inputs,
-        targets,
-        loc,
-        scale,
-        torch.from_numpy(~np.stack(night)),
-        references,
-    )
+    issued, daylight = np.array([reader.issued(window) for window in windows]), torch.from_numpy(~np.stack(night))
+    return Context(windows, issued, inputs, targets, loc, scale, daylight, references)
 
 
 Forecaster = Callable[[Task, int], GaussianForecast]
@@ -98,16 +90,9 @@ def score(
     """Score methods and point forecasts on the first ``count`` tasks, and return the scores by name.
 
     The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
-
-    Args:
-        dataset: The tasks.
-        count: How many of them.
-        methods: Forecasters by name.
-        points: Point forecasters by name.
-        failures: A list to which a line is appended for each task that is left out of all scores because a forecast
-            was not finite; without it such a task raises FloatingPointError.
-        poll: Called before every task; may raise KeyboardInterrupt.
-        progress: Whether to show a progress bar.
+    ``failures`` is a list to which a line is appended for each task that is left out of all scores because a forecast
+    was not finite; without it such a task raises FloatingPointError. ``poll`` is called before every task and may raise
+    KeyboardInterrupt.
     """
     points = points or {}
 

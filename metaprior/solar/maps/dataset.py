@@ -4,6 +4,7 @@ All support windows of a task come before all its query windows and share no fra
 past of what it forecasts.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -42,24 +43,18 @@ class Windows(NamedTuple):
 class MetaSolarPredictionDataset:
     """Tasks: forecast ``target_len`` frames from ``input_len`` frames after adaptation to ``k_shot`` windows.
 
-    Task i is a function of ``seed`` and i, so any process can make any task at any time. ``tasks_per_epoch`` is the
-    number of tasks; without it the source is endless.
+    Task i, with ``k_query`` windows to forecast, is a function of ``seed`` and i, so any process can make any task at
+    any time. ``tasks_per_epoch`` is the number of tasks; without it the source is endless.
 
     Args:
         frames: What ``open_frames`` returns; only windows that are used are read.
         days: The days that contain all frames of all windows; None is all days of the archive.
-        input_len: Number of input frames.
-        target_len: Number of frames to forecast.
-        k_shot: Number of support windows.
-        k_query: Number of query windows.
-        tasks_per_epoch: Number of tasks; None is without end.
         by: What the windows of a task have in common. "time": nothing (each has a random place and time); "place":
             the patch; "period": ``period_days`` days; "place+period": both.
         patch: Pixels along each side; None is the whole frame.
         period_days: Length of a period.
         units: How the network sees values; None scales from the frames' ``data_min`` and ``data_max``.
         min_elevation: Lowest sun, in degrees, of a window in daylight; below 10 a clear-sky index means little.
-        seed: Selects the tasks.
 
     x has shape (k, input_len + known, H, W), y (k, target_len, H, W). All frames of a window are in daylight: by the
     sun where coordinates are known, otherwise by the patch's mean brightness. Windows with missing values are left out.
@@ -142,10 +137,8 @@ class MetaSolarPredictionDataset:
             early, late = self._before_and_after(self._period(generator), generator)
             place = self._random_place(generator) if "place" in self.by else None
             support = self._daylight(early, self.k_shot, place, generator)
-            if support is None:
-                continue
-            query = self._daylight(late, self.k_query, place, generator)
-            if query is not None:
+            query = support and self._daylight(late, self.k_query, place, generator)
+            if support and query:
                 return [*support, *query]
         raise ValueError(
             f"no task found in {ATTEMPTS} attempts: a task needs {self.k_shot} windows of {self.reader.length} frames "
@@ -179,8 +172,7 @@ class MetaSolarPredictionDataset:
         """Return the starts of the windows in a random period, or in all days."""
         if "period" not in self.by or self._days.count <= self.period_days:
             return self._starts
-        offset = _random_int(self._days.count - self.period_days + 1, generator)
-        first = self._days.first + offset * ONE_DAY
+        first = self._days.first + _random_int(self._days.count - self.period_days + 1, generator) * ONE_DAY
         period = Days(first, first + self.period_days * ONE_DAY)
         return period.select(self.reader.archive_times, self._starts, self.reader.length)
 
@@ -204,10 +196,8 @@ class MetaSolarPredictionDataset:
         drawn: list[WindowValues] = []
         for number in torch.randperm(len(starts), generator=generator).tolist():
             window = Window(int(starts[number]), *(place or self._random_place(generator)))
-            try:
+            with suppress(UnusableWindow):
                 drawn.append((window, self.reader.read_in_daylight(window, self.min_elevation)))
-            except UnusableWindow:
-                continue
             if len(drawn) == count:
                 return drawn
         return None

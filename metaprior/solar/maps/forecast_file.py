@@ -71,15 +71,10 @@ def write_forecast(
     maps["quantiles"] = _quantiles(forecast, quantiles, progress)
     if observed is not None:
         maps["observed"] = torch.as_tensor(observed)
-    axes = _axes(np.asarray(issued), forecast.means.shape[2], cadence, like, quantiles)
-    variables = {
-        name: xr.Variable(
-            ("quantile", *AXES) if name == "quantiles" else AXES,
-            values.numpy(force=True).astype(np.float32),
-            _described(name, like),
-        )
-        for name, values in maps.items()
-    }
+    axes, variables = _axes(np.asarray(issued), forecast.means.shape[2], cadence, like, quantiles), {}
+    for name, values in maps.items():
+        dims = ("quantile", *AXES) if name == "quantiles" else AXES
+        variables[name] = xr.Variable(dims, values.numpy(force=True).astype(np.float32), _described(name, like))
     program = f"metaprior {version('metaprior')}"
     about = {
         "title": f"Forecast of {like.attrs.get('long_name', like.name or 'frames')}",
@@ -102,9 +97,9 @@ def read_forecast(path: str | os.PathLike[str]) -> xr.Dataset:
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; a forecast is a .nc file or a .zarr folder")
-    zarr: dict[str, Any] = {"engine": "zarr", "consolidated": False}
+    zarr = path.suffix == ".zarr"
+    options: dict[str, Any] = {"engine": "zarr", "consolidated": False} if zarr else {"engine": "netcdf4"}
     try:
-        options = zarr if path.suffix == ".zarr" else {"engine": "netcdf4"}
         dataset = xr.open_dataset(path, decode_timedelta=True, **options)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise OSError(

@@ -4,6 +4,7 @@ Nothing later than the issue time is used, even if the archives continue.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import xarray as xr
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
-from metaprior.solar.maps.archives.bad_frames import OnBad
+from metaprior.solar.maps.archives.archive import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.task_settings import least_pixels
 from metaprior.solar.maps.units import ClearSkyIndex, Place, check_clear_sky, units_from_json
@@ -43,12 +44,6 @@ class ForecastRequest:
     on_bad: OnBad | None = None
     overwrite: bool = False
     seed: int = 0
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The options that decide about the forecast, besides the frames."""
-        names = ("samples", "steps", "place", "at", "variable", "on_bad", "seed")
-        return {f"--{name}": getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)
@@ -211,9 +206,7 @@ def support_windows(reader: WindowReader, issued: np.datetime64, k_shot: int, mi
             if len(chosen) == k_shot:
                 break
             if all(abs(window.start - other.start) >= apart for other in chosen):
-                try:
+                with suppress(UnusableWindow):
                     reader.read_in_daylight(window, min_elevation)
-                except UnusableWindow:
-                    continue
-                chosen.append(window)
+                    chosen.append(window)
     return sorted(chosen)

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,9 @@ from metaprior.report import canvas
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import LearnedRun
-from metaprior.solar.maps.comparison import (
-    PERSISTENCE,
-    SMART_PERSISTENCE,
-    Forecaster,
-    of_learner,
-    reference,
-    score,
-    with_shots,
-)
-from metaprior.solar.maps.examples_file import write_examples
-from metaprior.solar.maps.report.example import ExampleForecast, example_forecast
+from metaprior.solar.maps import comparison
+from metaprior.solar.maps.comparison import PERSISTENCE, SMART_PERSISTENCE, Forecaster, of_learner
+from metaprior.solar.maps.report.example import ExampleForecast, example_forecast, write_examples
 from metaprior.solar.maps.report.figures import forecast_figure
 from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.maps.units import has_coordinates
@@ -101,12 +94,12 @@ def read_scores(run: RunFolder) -> RunScores:
     """Return the scores of a run's folder; raises RunFolderError if they are missing or damaged."""
     path = run.path / SCORES
     remedy = f"restore it from a copy. Without one: {run.how_to_go_on}, which scores the run again from its checkpoint"
-    if not path.exists() and not run.finished:
-        raise RunFolderError(
+    if not path.exists():
+        unfinished = (
             f"{run.path} has no scores yet: the run has not finished. Continue it with metaprior train --resume"
         )
-    if not path.exists():
-        raise RunFolderError(f"{path} does not exist, although the run has finished; {remedy}")
+        finished = f"{path} does not exist, although the run has finished; {remedy}"
+        raise RunFolderError(finished if run.finished else unfinished)
     content = run.read_json(SCORES)
     try:
         return RunScores.from_json(content)
@@ -120,15 +113,15 @@ def score_run(
 ) -> RunScores:
     """Score the learned prior on the test tasks, before and after adaptation, and by number of shots."""
     dataset, count, samples = source.tasks("test"), config.evaluate.tasks, config.evaluate.samples
-    points = {PERSISTENCE: reference(PERSISTENCE)}
+    points = {PERSISTENCE: comparison.reference(PERSISTENCE)}
     if has_coordinates(dataset.frames):
-        points["smart persistence"] = reference(SMART_PERSISTENCE)
+        points["smart persistence"] = comparison.reference(SMART_PERSISTENCE)
     adapted = of_learner(learner, steps=config.inner.steps, samples=samples)
     few = {shots: f"adapted to {shots}" for shots in FEW_SHOTS if shots < dataset.k_shot}
     methods: dict[str, Forecaster] = {PRIOR: of_learner(learner, steps=None, samples=samples)}
-    methods |= {name: with_shots(adapted, shots) for shots, name in few.items()} | {ADAPTED: adapted}
+    methods |= {name: comparison.with_shots(adapted, shots) for shots, name in few.items()} | {ADAPTED: adapted}
     failures: list[str] = []
-    total = score(dataset, count, methods, points, failures=failures, poll=poll, progress=False)
+    total = comparison.score(dataset, count, methods, points, failures=failures, poll=poll, progress=False)
     if len(failures) == count:
         raise FloatingPointError(f"no task could be scored; the first: {failures[0]}")
     fewer = {shots: total.pop(name) for shots, name in few.items()}
@@ -164,8 +157,6 @@ def example_forecasts(source: SolarSource, config: Config, learner: MetaLearner)
     adapted = of_learner(learner, steps=config.inner.steps, samples=config.evaluate.samples)
     examples = []
     for number in range(min(EXAMPLES, config.evaluate.tasks)):
-        try:
+        with suppress(FloatingPointError):  # the scores list such tasks
             examples.append(example_forecast(dataset, number, adapted))
-        except FloatingPointError:  # the scores list such tasks
-            continue
     return examples

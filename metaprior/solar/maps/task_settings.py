@@ -109,16 +109,14 @@ class SolarTasks(TaskSettings):
                 f"{self.target_len} it must be {self.known} ({why})"
             )
         if 0 < self.patch < least:
-            lines.append(
-                f"tasks.patch is {self.patch} pixels, but model.levels {given['levels']} needs at least {least}"
-            )
+            levels = f"model.levels {given['levels']} needs at least {least}"
+            lines.append(f"tasks.patch is {self.patch} pixels, but {levels}")
         needed = SCALES.get(likelihood.kind)
         if needed is None:
             lines.append(f"likelihood.kind is {likelihood.kind!r}; frames are real numbers, for {', '.join(SCALES)}")
         elif given["scales"] is not needed:
-            lines.append(
-                f"model.scales is {given['scales']}, but likelihood.kind {likelihood.kind!r} needs {needed}".lower()
-            )
+            needs = f"but likelihood.kind {likelihood.kind!r} needs {needed}"
+            lines.append(f"model.scales is {given['scales']}, {needs}".lower())
         return lines
 
     def task_of_the_size(self, model: Choice) -> Task | None:

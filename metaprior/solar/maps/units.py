@@ -81,8 +81,7 @@ class ClearSkyIndex:
 
     def encode(self, values: Values, times: Times, place: Place | None) -> Values:
         """Return frames (T, H, W) as the network sees them, 2 k / highest - 1."""
-        clear = _clear_sky(times, place)
-        return (2 * values / (self.highest * clear) - 1).astype(np.float32)
+        return (2 * values / (self.highest * _clear_sky(times, place)) - 1).astype(np.float32)
 
     def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
         """Return loc and scale of ``value = loc + scale * u``, which differ for each time and pixel: (T, H, W)."""
@@ -136,12 +135,12 @@ def check_clear_sky(frames: xr.DataArray) -> None:
 
 
 def _known_place(place: Place | None) -> Place:
-    if place is None:
-        raise ValueError(
-            "the clear-sky index needs frames with latitude and longitude, and these have none. Use NetCDF or Zarr "
-            "with CF coordinates, or scale by data_min and data_max"
-        )
-    return place
+    if place is not None:
+        return place
+    raise ValueError(
+        "the clear-sky index needs frames with latitude and longitude, and these have none. Use NetCDF or Zarr with CF "
+        "coordinates, or scale by data_min and data_max"
+    )
 
 
 def _clear_sky(times: Times, place: Place | None) -> NDArray[np.float64]:

@@ -50,13 +50,8 @@ class WindowReader:
     """Reads windows of ``input_len`` frames to see and ``target_len`` frames to forecast.
 
     The target frames may lie beyond the end of the archive, as long as only inputs are read.
-
-    Args:
-        frames: What ``open_frames`` returns; only windows that are used are read.
-        input_len: Number of input frames.
-        target_len: Number of frames to forecast.
-        units: How the network sees values.
-        patch: Pixels along each side of a window; None is the whole frame.
+    ``frames`` are those of ``open_frames``, ``units`` how the network sees them, and ``patch`` the pixels along each
+    side of a window; None is the whole frame.
     """
 
     frames: xr.DataArray
@@ -79,8 +74,7 @@ class WindowReader:
     @cached_property
     def archive_times(self) -> Times:
         """Times of all frames, (T,)."""
-        times: Times = self.frames["time"].values
-        return times
+        return np.asarray(self.frames["time"].values)
 
     @cached_property
     def cadence(self) -> np.timedelta64:
@@ -93,8 +87,7 @@ class WindowReader:
 
     def times(self, window: Window) -> Times:
         """Return the times of the window's input and target frames, (length,)."""
-        times: Times = self.archive_times[window.start] + np.arange(self.length) * self.cadence
-        return times
+        return np.asarray(self.archive_times[window.start] + np.arange(self.length) * self.cadence)
 
     def issued(self, window: Window) -> np.datetime64:
         """Return the time of the last input frame."""
@@ -141,21 +134,15 @@ class WindowReader:
 
     def inputs(self, window: Window) -> Tensor:
         """Return x of the window (input_len + known, H, W), reading its input frames alone."""
-        seen = self._encoded(window, self.read(window, self.input_len))
-        return self._with_known(window, seen)
+        return self.example(window, self.read(window, self.input_len))[0]
 
     def example(self, window: Window, values: Values | None = None) -> tuple[Tensor, Tensor]:
         """Return x (input_len + known, H, W) and y (target_len, H, W); ``values`` are those of ``read`` if at hand."""
-        seen = self._encoded(window, self.read(window) if values is None else values)
-        return self._with_known(window, seen[: self.input_len]), torch.from_numpy(seen[self.input_len :])
-
-    def _encoded(self, window: Window, values: Values) -> Values:
-        return self.units.encode(values, self.times(window)[: len(values)], self.place(window))
-
-    def _with_known(self, window: Window, seen: Values) -> Tensor:
-        """Append what is known about the target times to the input frames."""
-        known = self.units.known(self.times(window)[self.input_len :], self.place(window), self.shape)
-        return torch.from_numpy(np.concatenate([seen, known]))
+        values, times, place = self.read(window) if values is None else values, self.times(window), self.place(window)
+        seen = self.units.encode(values, times[: len(values)], place)
+        known = self.units.known(times[self.input_len :], place, self.shape)  # what is known about the target times
+        x = torch.from_numpy(np.concatenate([seen[: self.input_len], known]))
+        return x, torch.from_numpy(seen[self.input_len :])
 
     def decoding(self, window: Window) -> tuple[Tensor, Tensor]:
         """Return loc and scale of ``value = loc + scale * y``, to broadcast against targets (target_len, H, W)."""

@@ -71,7 +71,15 @@ class LeadTimeScores:
         references = references or {}
         means = forecast.means[0] if isinstance(forecast, GaussianForecast) else forecast
         beside = {"the forecast": means, **{f"reference {name!r}": one for name, one in references.items()}}
-        self._check_shapes(task, targets, beside if daylight is None else {**beside, "daylight": daylight})
+        beside |= {} if daylight is None else {"daylight": daylight}
+        leads, shape = len(self.lead_minutes), tuple(targets.shape)
+        if targets.ndim != 4 or shape[1] != leads:
+            raise ValueError(
+                f"task {task!r}: targets must be (windows, {leads} lead times, rows, columns), got shape {shape}"
+            )
+        for name, one in beside.items():
+            if tuple(one.shape) != shape:
+                raise ValueError(f"task {task!r}: {name} must have the targets' shape {shape}, got {tuple(one.shape)}")
         if daylight is not None and daylight.dtype != torch.bool:
             raise ValueError(f"task {task!r}: daylight must hold booleans (True is scored), got {daylight.dtype}")
         names = lead_sums.columns(tuple(references), spread=isinstance(forecast, GaussianForecast))
@@ -91,16 +99,6 @@ class LeadTimeScores:
         self._columns = self._columns or names
         order = [names.index(name) for name in self._columns]
         self._sums[task] = self._sums.get(task, 0) + sums[:, order]
-
-    def _check_shapes(self, task: str, targets: Tensor, beside: Mapping[str, Tensor]) -> None:
-        leads, shape = len(self.lead_minutes), tuple(targets.shape)
-        if targets.ndim != 4 or shape[1] != leads:
-            raise ValueError(
-                f"task {task!r}: targets must be (windows, {leads} lead times, rows, columns), got shape {shape}"
-            )
-        for name, one in beside.items():
-            if tuple(one.shape) != shape:
-                raise ValueError(f"task {task!r}: {name} must have the targets' shape {shape}, got {tuple(one.shape)}")
 
     @property
     def tasks(self) -> list[str]:
@@ -125,8 +123,7 @@ class LeadTimeScores:
                 low, high = limits[name][:, number].tolist() if scored[number] > 1 else (torch.nan, torch.nan)
                 row |= {name: float(values[number]), f"{name}_low": low, f"{name}_high": high}
             rows.append(row)
-        plain: list[Row] = finite_or_none(rows)
-        return plain
+        return list(finite_or_none(rows))
 
     def row(self, *, lead: Lead = "all", seed: int = 0) -> Row:
         """Return the row of a lead time, or of all lead times together."""
@@ -142,8 +139,7 @@ class LeadTimeScores:
             for t, task in enumerate(self.tasks)
             for number, lead in enumerate(self._leads)
         ]
-        plain: list[Row] = finite_or_none(rows)
-        return plain
+        return list(finite_or_none(rows))
 
     def reliability(self, *, lead: Lead = "all") -> list[tuple[float, float]]:
         """Return pairs of a level and the share of pixels inside the central interval of that level."""
@@ -262,8 +258,7 @@ def compare(
     ratios = one._measure(draws @ sums, measure) / other._measure(draws @ against, measure)
     ratio = one._measure(sums.sum(0), measure) / other._measure(against.sum(0), measure)
     low, high = _percentiles(ratios).tolist() if len(sums) > 1 else (torch.nan, torch.nan)
-    plain: Row = finite_or_none({"ratio": float(ratio), "ratio_low": low, "ratio_high": high})
-    return plain
+    return dict(finite_or_none({"ratio": float(ratio), "ratio_low": low, "ratio_high": high}))
 
 
 def _draws_of_tasks(tasks: int, seed: int) -> Tensor:

@@ -80,14 +80,8 @@ def frame_sums(
 ) -> list[float]:
     """Return all columns of the frame ``at`` a window and a lead time, in double precision.
 
-    Args:
-        forecast: The forecast of all frames, (S, N, L, H, W) or a point forecast (N, L, H, W).
-        targets: What happened, (N, L, H, W).
-        references: Point forecasts (N, L, H, W) by name.
-        light: The pixels (H, W) of this frame that are scored; None is all of them.
-        at: Window and lead time.
-        value_range: The range of the data, for structural similarity.
-        where: The frame in words, for errors.
+    The forecast is (S, N, L, H, W) or a point forecast (N, L, H, W), targets and references are (N, L, H, W). ``light``
+    (H, W) selects the pixels that are scored; None is all. ``where`` is the frame in words, for errors.
     """
 
     def pixels(values: Tensor, name: str) -> Tensor:

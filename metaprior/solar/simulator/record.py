@@ -82,8 +82,11 @@ class Simulator:
         self._dynamics = Dynamics(self.region, self.maps, self._interval / pd.Timedelta("1h"))
         self._latest = self._dynamics.first(draw(self._weather.at(step=0), self.torus, range(1)))
         self._midnights = {0: self._latest}
-        steps = np.arange(days * self.steps_per_day)
-        self._steps = steps[self._lit(steps)] if daylight_only else steps  # of the frames
+        self._steps = np.arange(days * self.steps_per_day)  # of the frames
+        if daylight_only:  # where the sun is up at a corner, at the middle of an edge or in the middle of the map
+            some = [0, size // 2, -1]
+            heights = elevation(self._times(self._steps), self.latitude[some], self.longitude[some])
+            self._steps = self._steps[(heights > 0).any((1, 2))]
         self.times = self._times(self._steps)
 
     def frames(self, *, progress: bool = True) -> xr.DataArray:
@@ -96,7 +99,21 @@ class Simulator:
                 for index, ceiling in enumerate(self._clear_sky(self._steps[first:after]), start=first):
                     values[index] = self.clear_sky_index(self.state_at(index))[0] * ceiling
                     bar.update()
-        return self._labelled(values)
+        coordinates = {
+            "time": ("time", self.times, {"standard_name": "time", "axis": "T"}),
+            "latitude": ("y", self.latitude, {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"}),
+            "longitude": ("x", self.longitude, {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}),
+        }
+        about = {
+            "units": IRRADIANCE,
+            "long_name": "simulated global horizontal irradiance",
+            "standard_name": "surface_downwelling_shortwave_flux_in_air",
+            "source": f"metaprior simulator, seed {self.seed}",
+            "cadence": self.cadence,
+            "data_min": float(values.min()),
+            "data_max": float(values.max()),
+        }
+        return xr.DataArray(values, coordinates, ("time", "y", "x"), "ghi", about)
 
     def state_at(self, time_index: int) -> State:
         """Return the state of the weather in the frame with this index."""
@@ -124,8 +141,7 @@ class Simulator:
 
     def clear_sky_index(self, state: State) -> NDArray[np.float32]:
         """Return irradiance over that of a clear sky, in (0, 1], also by night: (C, size, size)."""
-        index = clear_sky_index(state, self.region, self.maps, self._clock(state.step), self.size)
-        return np.asarray(index)
+        return np.asarray(clear_sky_index(state, self.region, self.maps, self._clock(state.step), self.size))
 
     def futures(
         self, time_index: int, *, continuations: int = 100, steps: int = 4, seed: int = 0
@@ -173,31 +189,8 @@ class Simulator:
         times: NDArray[np.datetime64] = self._start.to_datetime64() + steps * self._interval.to_timedelta64()
         return times.astype("datetime64[ns]")
 
-    def _lit(self, steps: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether the sun is up at a corner, at the middle of an edge or in the middle of the map."""
-        some = [0, self.size // 2, -1]
-        heights = elevation(self._times(steps), self.latitude[some], self.longitude[some])
-        return np.asarray((heights > 0).any((1, 2)))
-
     def _clear_sky(self, steps: NDArray[np.int64]) -> Floats:
         return clear_sky(self._times(steps), self.latitude, self.longitude)
-
-    def _labelled(self, values: NDArray[np.float32]) -> xr.DataArray:
-        coordinates = {
-            "time": ("time", self.times, {"standard_name": "time", "axis": "T"}),
-            "latitude": ("y", self.latitude, {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"}),
-            "longitude": ("x", self.longitude, {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}),
-        }
-        about = {
-            "units": IRRADIANCE,
-            "long_name": "simulated global horizontal irradiance",
-            "standard_name": "surface_downwelling_shortwave_flux_in_air",
-            "source": f"metaprior simulator, seed {self.seed}",
-            "cadence": self.cadence,
-            "data_min": float(values.min()),
-            "data_max": float(values.max()),
-        }
-        return xr.DataArray(values, coordinates, ("time", "y", "x"), "ghi", about)
 
 
 def simulate(*, progress: bool = True, **settings: Any) -> xr.DataArray:

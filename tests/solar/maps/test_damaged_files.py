@@ -12,7 +12,7 @@ from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
-from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.report.content import report_run
 from metaprior.solar.maps.run_scores import PRIOR
 from metaprior.solar.maps.source import described_frames
 from tests.solar.maps.conftest import SolarRun

@@ -21,9 +21,8 @@ from metaprior.solar.maps import source
 from metaprior.solar.maps.archives import frame_values
 from metaprior.solar.maps.comparison import of_learner
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.examples_file import read_examples, write_examples
-from metaprior.solar.maps.report.example import example_forecast
-from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.report.content import report_run
+from metaprior.solar.maps.report.example import example_forecast, read_examples, write_examples
 from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, example_forecasts, score_run
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task

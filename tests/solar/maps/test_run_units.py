@@ -11,13 +11,12 @@ import xarray as xr
 
 from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
-from metaprior.solar.maps.examples_file import read_examples
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest
 from metaprior.solar.maps.prediction import predict
 from metaprior.solar.maps.report import figures
-from metaprior.solar.maps.report.example import ExampleForecast
-from metaprior.solar.maps.reporting import report_run
+from metaprior.solar.maps.report.content import report_run
+from metaprior.solar.maps.report.example import ExampleForecast, read_examples
 from metaprior.solar.maps.run_scores import read_scores
 from metaprior.solar.simulator import simulate, write_frames
 from tests.solar.maps.tiny_run import NIGHTS, run

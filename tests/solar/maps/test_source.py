@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.maps.archives.bad_frames import OnBad
+from metaprior.solar.maps.archives.archive import OnBad
 from metaprior.solar.maps.dataset import By
 from metaprior.solar.maps.days import Days, divide_days
 from metaprior.solar.maps.source import range_of

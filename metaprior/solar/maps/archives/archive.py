@@ -1,13 +1,13 @@
 """An archive of frames before it is checked: times, values that are read lazily, and what the file states about them.
 
 Each format has one function that returns an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``);
-``open_frames`` checks it and returns a DataArray.
+``open_frames`` checks it and returns a DataArray. Frames that are not usable are refused, or left out and listed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -20,8 +20,11 @@ from metaprior.solar.value_units import one_spelling
 Times = NDArray[np.datetime64]
 Positions = NDArray[np.intp]
 Values = NDArray[np.float32]
+OnBad = Literal["raise", "skip"]
 Index = slice | Positions
 ReadBlock = Callable[[Positions, Index, Index], NDArray[Any]]
+NUMBERS = "iuf"
+"""Kinds of types whose values can be frames: signed or unsigned integers, or floating point."""
 
 LARGEST_BLOCK_BYTES = 2**27
 """Most bytes, as float32, that are read from a file at once. Programs that write large archives usually make chunks of
@@ -33,8 +36,8 @@ class Archive:
     """The frames of a file or folder: ``variable`` (time, y, x) has the file's type and is read when it is indexed.
 
     ``frames_per_chunk`` frames are stored together: reading one costs as much as reading all of them. ``attrs`` and
-    ``coords`` (of the dimensions y and x) are those that the file states. ``files`` has one path for each frame, if
-    frames are files of their own.
+    ``coords`` (of the dimensions y and x; latitude and longitude both or neither) are those
+    that the file states. ``files`` has one path for each frame, if frames are files of their own.
     """
 
     path: Path
@@ -56,11 +59,6 @@ class Archive:
     def read(self, positions: Positions) -> Values:
         """Return whole frames as float32, with missing values as NaN."""
         return to_float32(self.variable[_as_range(positions)].values)
-
-    @property
-    def has_coordinates(self) -> bool:
-        """Whether latitude and longitude are known."""
-        return "latitude" in self.coords and "longitude" in self.coords
 
     def described(self, source: str, value_units: str | None, long_name: str | None) -> "Archive":
         """Return the archive with the user's units and name of the values, where the file states none.
@@ -119,11 +117,6 @@ def _as_range(positions: Positions) -> Index:
     return slice(first, last + 1) if consecutive else positions
 
 
-def holds_numbers(dtype: np.dtype[Any]) -> bool:
-    """Return whether values of this type can be frames: signed or unsigned integers, or floating point."""
-    return dtype.kind in "iuf"
-
-
 def frames_per_block(rows: int, columns: int) -> int:
     """Return how many frames of this size fit in ``LARGEST_BLOCK_BYTES``, at least one."""
     return max(1, LARGEST_BLOCK_BYTES // (4 * rows * columns))
@@ -138,3 +131,36 @@ def to_float32(values: NDArray[Any]) -> Values:
 def time_text(time: np.datetime64) -> str:
     """Return a time to the minute, or to the second where it is not a whole minute."""
     return str(time.astype("datetime64[s]")).removesuffix(":00")
+
+
+class BadFramesSkipped(UserWarning):
+    """Bad frames were left out; the DataArray's attribute ``skipped`` lists all of them."""
+
+
+class GapsInTime(UserWarning):
+    """Frames are missing between the first and the last; the DataArray's attribute ``gaps`` lists all gaps."""
+
+
+class BadFrames:
+    """Collects bad frames: ``report`` raises with ``on_bad="raise"`` and appends to ``skipped`` with ``"skip"``."""
+
+    def __init__(self, on_bad: OnBad) -> None:
+        if on_bad not in ("raise", "skip"):
+            raise ValueError(f'on_bad must be "raise" or "skip", got {on_bad!r}')
+        self.on_bad = on_bad
+        self.skipped: list[str] = []
+
+    def report(self, name: str, problem: str) -> None:
+        """Raise ValueError for this frame, or list it."""
+        if self.on_bad == "raise":
+            raise ValueError(
+                f'{name}: {problem}. Repair or remove it; on_bad="skip" leaves such frames out and lists '
+                "them (metaprior train: --set tasks.on_bad=skip, metaprior predict: --on-bad skip)"
+            )
+        self.skipped.append(f"{name}: {problem}")
+
+
+def first_lines(lines: list[str], count: int = 5) -> str:
+    """Return the first lines of a list, indented, and the number of the others."""
+    more = f"\n  ... and {len(lines) - count} more" if len(lines) > count else ""
+    return "".join(f"\n  {line}" for line in lines[:count]) + more

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import LARGEST_BLOCK_BYTES, Archive, frames_per_block, holds_numbers
+from metaprior.solar.maps.archives.archive import LARGEST_BLOCK_BYTES, NUMBERS, Archive, frames_per_block
 from metaprior.solar.value_units import one_spelling
 
 Engine = Literal["netcdf4", "zarr"]
@@ -36,7 +36,7 @@ def read_cf(path: Path, variable: str | None, engine: Engine) -> Archive:
     data = _choose(path, dataset, variable)
     time = _time_axis(data)
     y, x = _y_and_x(data, [dim for dim in data.dims if dim != time])
-    if not holds_numbers(data.dtype) or not data.size:
+    if data.dtype.kind not in NUMBERS or not data.size:
         raise ValueError(f"{path}: {data.name} must hold numbers, got {data.dtype} of shape {data.shape}")
     exact = data[time].values.astype("datetime64[ns]")  # times stored as days in floating point are off by microseconds
     times = (exact + np.timedelta64(500, "ms")).astype("datetime64[s]").astype("datetime64[ns]")

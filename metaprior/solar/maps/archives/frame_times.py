@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from metaprior.solar.maps.archives.archive import Positions, Times, time_text
-from metaprior.solar.maps.archives.bad_frames import BadFrames
+from metaprior.solar.maps.archives.archive import BadFrames, Positions, Times, time_text
 
 
 def cadence_of(text: str) -> np.timedelta64:

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import Archive, Positions, Values, frames_per_block
-from metaprior.solar.maps.archives.bad_frames import BadFrames
+from metaprior.solar.maps.archives.archive import Archive, BadFrames, Positions, Values, frames_per_block
 from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
 from metaprior.solar.value_units import IRRADIANCE
 
@@ -59,7 +58,7 @@ def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
     """Raise if it is night in all frames: by the sun where coordinates are known, otherwise by brightness."""
     if not checked.data_min < checked.data_max:
         raise ValueError(f"{source}: all values are {checked.data_min:g}; it is night in all frames, or they are empty")
-    if archive.has_coordinates:
+    if "latitude" in archive.coords:
         highest = _highest_sun(archive, checked.positions)
         if highest <= NIGHT_ELEVATION:
             raise ValueError(
@@ -121,9 +120,8 @@ def _out_of_range(finite: Range, units: str | None) -> str | None:
         return f"holds {marks[0]:g}, which usually marks missing values; they must be NaN, or declared (_FillValue)"
     low, high = IRRADIANCE_RANGE
     if units == IRRADIANCE and (finite.low < low or finite.high > high):
-        return (
-            f"irradiance must lie between {low:g} and {high:g} W m-2, got values from {finite.low:g} to {finite.high:g}"
-        )
+        found = f"{finite.low:g} to {finite.high:g}"
+        return f"irradiance must lie between {low:g} and {high:g} W m-2, got values from {found}"
     return None
 
 
@@ -137,7 +135,7 @@ def _holes(values: Values, finite: Range, archive: Archive, position: int) -> st
     holes, what = np.isinf(values), "infinite"
     if not holes.any():
         holes, what = np.isnan(values), "missing (NaN)"
-        if archive.has_coordinates:
+        if "latitude" in archive.coords:
             latitude, longitude = (archive.coords[name].values for name in ("latitude", "longitude"))
             holes &= elevation(archive.times[[position]], latitude, longitude)[0] > NIGHT_ELEVATION
             what += f" where the sun is higher than {NIGHT_ELEVATION:g} degrees"

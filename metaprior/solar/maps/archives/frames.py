@@ -15,8 +15,16 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import Archive, lazy_variable, read_frames
-from metaprior.solar.maps.archives.bad_frames import BadFrames, BadFramesSkipped, GapsInTime, OnBad, first_lines
+from metaprior.solar.maps.archives.archive import (
+    Archive,
+    BadFrames,
+    BadFramesSkipped,
+    GapsInTime,
+    OnBad,
+    first_lines,
+    lazy_variable,
+    read_frames,
+)
 from metaprior.solar.maps.archives.cf_file import read_cf
 from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps
 from metaprior.solar.maps.archives.frame_values import check_daylight, check_values

@@ -13,8 +13,7 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from metaprior.solar.maps.archives.archive import Archive, Index, Positions, holds_numbers, lazy_variable
-from metaprior.solar.maps.archives.bad_frames import BadFrames
+from metaprior.solar.maps.archives.archive import NUMBERS, Archive, BadFrames, Index, Positions, lazy_variable
 
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
 Format = tuple[tuple[int, ...], np.dtype[Any]]
@@ -94,7 +93,7 @@ def _format(path: Path, bad: BadFrames) -> Format | None:
         return None
     if frame.ndim != 2 or not frame.size:
         bad.report(str(path), f"a file must hold one frame, a 2-D array; got shape {frame.shape}")
-    elif not holds_numbers(frame.dtype):
+    elif frame.dtype.kind not in NUMBERS:
         bad.report(str(path), f"values must be integers or floating-point numbers, got {frame.dtype}")
     else:
         return frame.shape, frame.dtype

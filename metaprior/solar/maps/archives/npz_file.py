@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from metaprior.solar.maps.archives.archive import Archive, holds_numbers
+from metaprior.solar.maps.archives.archive import NUMBERS, Archive
 
 
 def read_npz(path: Path, variable: str | None) -> Archive:
@@ -30,7 +30,7 @@ def read_npz(path: Path, variable: str | None) -> Archive:
             f"{path}: time must be a 1-D datetime64 array with one entry for each of the {len(values)} frames of "
             f"{name}, got {times.dtype} of shape {times.shape}"
         )
-    if not holds_numbers(values.dtype) or not values.size:
+    if values.dtype.kind not in NUMBERS or not values.size:
         raise ValueError(f"{path}: {name} must hold numbers, got {values.dtype} of shape {values.shape}")
     stamps = times.astype("datetime64[ns]")
     return Archive(path, stamps, xr.Variable(("time", "y", "x"), values), name)

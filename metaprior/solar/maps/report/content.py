@@ -1,19 +1,63 @@
-"""Collect the content of the page of a run on maps: story, scores, and a section in which maps can be explored."""
+"""``metaprior report``: the page of a run on maps, from the files of its folder alone.
+
+It has a story, scores, and a section in which maps can be explored.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import get_args
 
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.writing import file_text, render
+from metaprior.report.page.writing import file_text, render, write_page
+from metaprior.runs.folder import RunFolder
 from metaprior.solar.maps.report.embedding import Kind, colour_table, embedded
-from metaprior.solar.maps.report.example import ExampleForecast
+from metaprior.solar.maps.report.example import ExampleForecast, read_examples
 from metaprior.solar.maps.report.figures import forecast_png
 from metaprior.solar.maps.report.story import StoryFacts, story
+from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, read_scores
+from metaprior.solar.maps.source import described_frames
+from metaprior.solar.maps.task_settings import KINDS
 from metaprior.solar.scores.lead_scores import LeadTimeScores
+from metaprior.solar.value_units import units_text
 from metaprior.text_table import Row
 
 HERE = "metaprior.solar.maps.report"
+
+
+def report_run(folder: Path, out: Path | None = None) -> Path:
+    """Write the page, by default ``report.html`` in the folder, and return its path."""
+    run, out = RunFolder(folder), out or folder / "report.html"
+    config = run.config()
+    if config["tasks"]["kind"] not in KINDS:
+        raise ValueError(
+            f"{run.path} is a run on tasks.kind {config['tasks']['kind']!r}, which has no report; runs on frames have "
+            f"one ({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
+        )
+    scores, frames = read_scores(run), described_frames(run)
+    patch, examples = config["tasks"]["patch"], folder / "examples.nc"
+    what = f"{patch} x {patch} pixels" if patch else "whole frames"
+    (first, last), (first_test, last_test) = (frames["days"][purpose] for purpose in ("train", "test"))
+    failed = f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."
+    facts = StoryFacts(
+        trained_on=f"{frames['long_name']} of {first} to {last}, {what} at a time",
+        tested_on=f"{what} of {first_test} to {last_test}, later days of the same map",
+        shots=scores.shots,
+        unadapted=PRIOR,
+        remarks=[failed] if scores.failures else [],
+    )
+    content = page_content(
+        title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",
+        ours=ADAPTED,
+        scores=scores.methods,
+        facts=facts,
+        units=units_text(scores.units),
+        learning_curve=scores.learning_curve(),
+        examples=read_examples(examples) if examples.exists() else [],
+        settings=dict(config),
+    )
+    write_page(out, content)
+    return out
 
 
 def page_content(
@@ -27,20 +71,10 @@ def page_content(
     examples: Sequence[ExampleForecast] = (),
     settings: Mapping[str, object] | None = None,
 ) -> PageContent:
-    """Return the content of a page about one method beside others.
+    """Return the content of a page about one method, ``ours``, beside others: ``PageContent`` describes the arguments.
 
-    Args:
-        title: The heading of the page.
-        ours: The method that the page is about, one of those in ``scores``.
-        scores: Scores of all methods, on the same tasks.
-        facts: What the story needs besides the scores.
-        units: The units of the frames.
-        learning_curve: Rows with ``method``, ``shots`` and measures.
-        examples: Forecasts to look at.
-        settings: Settings of the run, possibly nested.
-
-    Raises:
-        ValueError: ``ours``, or a method that ``facts`` names, has no scores.
+    ``scores`` are of the same tasks, ``facts`` is what the story needs besides them, ``examples`` are forecasts to look
+    at. Raises ValueError if ``ours``, or a method that ``facts`` names, has no scores.
     """
     for what, name in (("ours", ours), ("rival", facts.rival), ("unadapted", facts.unadapted)):
         if name is not None and name not in scores:

@@ -1,11 +1,13 @@
-"""Define one forecast of maps to look at, and compute it from a data set."""
+"""Define one forecast of maps to look at, compute it from a data set, and write and read a run's file of examples."""
 
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,7 +21,15 @@ from metaprior.tasks.task import Task
 
 Array = NDArray[Any]
 
-LAYERS = ("target", "mean", "std", "samples", "inputs")
+LAYERS = {
+    "inputs": ("example", "input", "y", "x"),
+    "target": ("example", "lead_time", "y", "x"),
+    "mean": ("example", "lead_time", "y", "x"),
+    "std": ("example", "lead_time", "y", "x"),
+    "samples": ("example", "sample", "lead_time", "y", "x"),
+}
+"""Maps of a forecast, with their dimensions in the file of examples."""
+PLACES = {"latitude": ("example", "y"), "longitude": ("example", "x")}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,12 +135,6 @@ def example_forecast(
 
     Samples are mean + std * e, where e are the standardised errors of the same forecaster in one support window each:
     the forecast itself is pixel by pixel, the errors show how neighbouring pixels and lead times covary in this task.
-
-    Args:
-        dataset: The tasks.
-        number: Which of them.
-        forecaster: What forecasts the query windows of a task.
-        window: Which of the query windows.
     """
     task, context = dataset[number], context_of(dataset.reader, dataset.windows(number).query)
     forecast = context.decoded(forecaster(task, number))
@@ -159,3 +163,36 @@ def _degrees(place: Place | None) -> str:
         return ""
     y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))
     return f"{abs(y):.1f}° {'N' if y >= 0 else 'S'}, {abs(x):.1f}° {'E' if x >= 0 else 'W'}"
+
+
+def write_examples(path: Path, examples: list[ExampleForecast]) -> None:
+    """Write forecasts that all have the same shapes: NetCDF, dimensions (example, sample, lead_time, y, x)."""
+    first = examples[0]
+    present = {name: dims for name, dims in {**LAYERS, **PLACES}.items() if getattr(first, name) is not None}
+    arrays = {name: (dims, np.stack([getattr(one, name) for one in examples])) for name, dims in present.items()}
+    places = {name: arrays.pop(name) for name in PLACES if name in arrays}
+    named = {
+        "name": ("example", np.array([one.name for one in examples], dtype=object)),
+        "issued": ("example", np.array([one.issued for one in examples], dtype=object)),
+        "lead_time": ("lead_time", np.array(first.lead_minutes), {"units": "minutes"}),
+    }
+    attrs = {"cadence_minutes": first.cadence_minutes, "units": first.units}
+    dataset = xr.Dataset(arrays, {**named, **places}, attrs)
+    packed = {name: {"zlib": True, "complevel": 4, "dtype": "float32"} for name in arrays}
+    dataset.to_netcdf(path, engine="netcdf4", encoding=packed)
+
+
+def read_examples(path: Path) -> list[ExampleForecast]:
+    """Return the forecasts that ``write_examples`` wrote."""
+    with xr.open_dataset(path, engine="netcdf4", decode_timedelta=False) as dataset:
+        content = dataset.load()
+    return [
+        ExampleForecast(
+            name=str(one["name"].values),
+            issued=str(one["issued"].values),
+            cadence_minutes=int(one.attrs["cadence_minutes"]),
+            units=units_text(str(one.attrs["units"])),  # version 0.1.0 wrote nothing where units are not known
+            **{name: one[name].values for name in (*LAYERS, *PLACES) if name in one.variables},
+        )
+        for one in (content.isel(example=number) for number in range(content.sizes["example"]))
+    ]
