@@ -1,7 +1,7 @@
 """The forward pass, without a graph: the inner loop from theta to lambda^(K), and the outer loss there."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,19 +24,6 @@ from metaprior.noise import Noise
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution
-
-Draw = Callable[[int, int], Tensor]
-"""(step, sample) -> noise of phi's shape (or of a stack's): the same numbers for the same arguments."""
-
-
-def replayed(noises: Sequence[Noise], like: Tensor, *, stacked: bool) -> Draw:
-    """Return the noise of one task, or of a stack of tasks, as a function."""
-
-    def draw(step: int, number: int) -> Tensor:
-        rows = [noise.at(step=step, sample=number).normal(like) for noise in noises]
-        return torch.stack(rows) if stacked else rows[0]
-
-    return draw
 
 
 @dataclass
@@ -70,8 +57,12 @@ class Adaptation:
         self.w = problem.inner.kl_weight / self.data.observations("support")
         self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.w, self.data.stack)
         self.inner_step = InnerStep(self.theta, self.sizes, problem.inner.momentum, self.w)
-        self.draw = replayed(noises, self.theta.mu, stacked=stacked)
-        self.draw_outer = replayed([noise.fork("outer") for noise in noises], self.theta.mu, stacked=stacked)
+        self._noises = {False: noises, True: [noise.fork("outer") for noise in noises]}
+
+    def draw(self, step: int, number: int, *, outer: bool = False) -> Tensor:
+        """Return the noise of a sample, of phi's shape or a stack's: the same numbers for the same arguments."""
+        rows = [noise.at(step=step, sample=number).normal(self.theta.mu) for noise in self._noises[outer]]
+        return torch.stack(rows) if self.data.stack else rows[0]
 
     def start(self) -> Iterate:
         """Return lambda^(0), a copy of theta, with zero velocity."""
@@ -122,11 +113,9 @@ class Adaptation:
         """Return the noise of one sample of a step, kept or drawn again."""
         return record.noise[number] if record.noise else self.draw(step, number)
 
-    def failure(self, terms: dict[str, Tensor], step: int) -> NonFinite | None:
+    def failure(self, terms: dict[str, Tensor], step: int | str) -> NonFinite | None:
         """Return the first term that is not finite; stacks of tasks are only looked at when they are done."""
-        if self.data.stack:
-            return None
-        return first_non_finite(terms, self.name, step)
+        return None if self.data.stack else first_non_finite(terms, self.name, step)
 
 
 def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
@@ -227,7 +216,7 @@ def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterT
     nll = {part: zero.clone() for part in PARTS}
     shares = _predictive_shares(run, state) if objective.predictive else None
     for number in range(objective.samples):
-        noise = run.draw_outer(0, number)
+        noise = run.draw(0, number, outer=True)
         point, g = run.data.point(sample(state, noise), state.plain), torch.zeros_like(state.mu)
         for part in PARTS:
             factor = getattr(factors, part) / objective.samples
@@ -271,7 +260,7 @@ def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, tuple[Te
     samples, losses = run.problem.objective.samples, dict[str, list[Tensor]]()
     with torch.no_grad():
         for number in range(samples):
-            point = run.data.point(sample(state, run.draw_outer(0, number)), state.plain)
+            point = run.data.point(sample(state, run.draw(0, number, outer=True)), state.plain)
             for part in PARTS:
                 if getattr(factors, part):
                     pieces = [chunk.losses(point, chunk.fixed) for chunk in run.data.chunks(part)]

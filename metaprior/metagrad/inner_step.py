@@ -123,15 +123,16 @@ class StepSizes:
         """Return d."""
         return 1 / (1 + alpha * self._w * F.softplus(self._rho[part]) ** -2)
 
-    def pull_back_mu(self, part: slice, derivative: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the derivatives by log alpha and by theta's rho from that by the step sizes of the means."""
+    def pull_back_mu(self, part: slice, derivative: Tensor, theta_cotangent: Callable[[], Parameters]) -> Tensor:
+        """Return the derivative by log alpha from that by the step sizes of the means; add that by theta's rho."""
         alpha = self._undamped(part)
         if not self.damped:
-            return derivative * alpha, torch.zeros_like(derivative)
+            return derivative * alpha
         damping, rho = self._damping(alpha, part), self._rho[part]
         own = alpha * damping
         bend = 2 * self._w * own**2 * torch.sigmoid(rho) * F.softplus(rho) ** -3
-        return derivative * own * damping, derivative * bend
+        theta_cotangent().rho[..., part] += derivative * bend
+        return derivative * own * damping
 
     def rho(self, part: slice) -> Tensor:
         """Return the step sizes of the scales."""
@@ -285,9 +286,7 @@ class InnerStep:
             if velocity is not None:
                 step_mu = step_mu + self.momentum * velocity.mu[..., part]
                 step_rho = step_rho + self.momentum * velocity.rho[..., part]
-            mu, bend = sizes.pull_back_mu(part, -step_mu * v.mu[..., part])
-            if sizes.damped:
-                theta_cotangent().rho[..., part] += bend
+            mu = sizes.pull_back_mu(part, -step_mu * v.mu[..., part], theta_cotangent)
             if sizes.learned is not None:
                 sizes.collect(part, mu, -sizes.rho(part) * step_rho * v.rho[..., part])
         for name, step in gradient.plain.items() if sizes.learned is not None else ():

@@ -1,4 +1,4 @@
-"""Several tasks: one by one in the memory of one, or stacked in one vectorised program; on one or more ranks."""
+"""Several tasks: one by one in the memory of one, stacked in one vectorised program, or pooled; on any ranks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import damage
+from metaprior.metagrad.adaptation import damage, first_non_finite
 from metaprior.metagrad.data_loss import central_difference
 from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
@@ -150,46 +150,30 @@ def all_at_once(
         )
     if engine.product is central_difference:
         raise ValueError(f"{engine.name} chooses its step for one task; it cannot work on a stack")
+    shapes = {shapes_of(task) for task in tasks}
+    if len(shapes) > 1:
+        raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
+    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
+    stack = Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
     try:
         with missing_derivatives_explained():
-            terms, _, grads = engine.stacked(problem, theta, stack_tasks(tasks), noises)
+            terms, _, grads = engine.stacked(problem, theta, stack, noises)
     except RuntimeError as error:
         if not any(words in str(error) for words in NOT_VECTORISED):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
     if not all(bool(t.isfinite().all()) for t in (*terms, *grads.tensors())):
         good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
-        return _without_the_bad(problem, theta, tasks, noises, engine, good)
+        if 1 < sum(good) < len(good):  # the good ones are stacked again; the others alone tell where they failed
+            bad = [not flag for flag in good]
+            alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
+            if alone.grads is None:
+                rest = all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
+                return replace(rest, failures=(*alone.failures, *rest.failures))
+        return _one_by_one(problem, theta, tasks, noises, engine)
     sums = grads.map(lambda grad: grad.sum(0))
     names = tuple(task.name for task in tasks)
     return BatchSums(names, len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
-
-
-def _without_the_bad(
-    problem: Problem,
-    theta: WeightDistribution,
-    tasks: Sequence[Task],
-    noises: Sequence[Noise],
-    engine: Engine,
-    good: Sequence[bool],
-) -> BatchSums:
-    """Return the sums of the good tasks of a stack, stacked again; the others run one by one to find their failures."""
-    if 1 < sum(good) < len(good):
-        bad = [not flag for flag in good]
-        alone = _one_by_one(problem, theta, list(compress(tasks, bad)), list(compress(noises, bad)), engine)
-        if alone.grads is None:
-            rest = all_at_once(problem, theta, list(compress(tasks, good)), list(compress(noises, good)), engine)
-            return replace(rest, failures=(*alone.failures, *rest.failures))
-    return _one_by_one(problem, theta, tasks, noises, engine)
-
-
-def stack_tasks(tasks: Sequence[Task]) -> Task:
-    """Return tasks of equal shapes, stacked along a new first axis."""
-    shapes = {shapes_of(task) for task in tasks}
-    if len(shapes) > 1:
-        raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
-    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
-    return Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
 
 
 def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
@@ -246,3 +230,43 @@ def sum_over_ranks(theta: WeightDistribution, own_part: Callable[[], BatchSums])
         grads, terms = own.grads.map(Tensor.contiguous), OuterTerms(*(term.clone() for term in own.terms))
     team.sum_([*grads.tensors(), *terms])
     return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)
+
+
+def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
+    r"""Return $\sum_n -\log p(y_n | \mu, \text{plain})$ over the support and query sets of tasks, and its gradient.
+
+    This is plain training, as one would do without meta-learning, and the warm start: no inner loop, no noise, sigma
+    plays no part, and the gradient by scales of theta is zero. A task whose data are not finite is left out, and named
+    among the failures. Whether the sums are finite is checked by ``mean_of_pool``, when all ranks' sums are added.
+    """
+    damages = [damage(task) for task in tasks]
+    damaged = tuple(filter(None, damages))
+    tasks = list(compress(tasks, [found is None for found in damages]))
+    if not tasks:
+        return BatchSums(failures=damaged)
+    x, y = map(torch.cat, zip(*(part for task in tasks for part in (task.support, task.query)), strict=True))
+    leaves = theta.map(lambda value: value.detach().requires_grad_())
+    total = torch.zeros_like(theta.mu[0])
+    size = problem.micro_batch or len(x)
+    for start in range(0, len(x), size):
+        rows = slice(start, start + size)
+        with torch.enable_grad():
+            outputs = problem.network(leaves.mu, leaves.plain, x[rows])
+            loss = problem.likelihood.nll(outputs, y[rows], leaves.plain).sum()
+        loss.backward()
+        total += loss.detach()
+    grads: Parameters = leaves.map(lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
+    zero = torch.zeros_like(total)
+    return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)
+
+
+def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
+    """Return the mean over observations as a meta-batch; if it is not finite, all its tasks count as failed."""
+    batch = sums.mean(theta)
+    if not batch.count:
+        return batch
+    grads = {f"gradient by {name}": grad for name, grad in batch.grads.named().items() if name != "rho"}
+    named = {"pooled nll": batch.loss, **grads}
+    if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
+        return no_mean(theta, [*batch.failures, *[failure] * batch.count])
+    return batch

@@ -197,17 +197,20 @@ class _SweepNeeds(NamedTuple):
 
     def peak(self, product: LinearBytes, keep: int = 0) -> float:
         """Return the largest need: of the outer loss, the first product with and without a kept graph, the trunk."""
-        steps, size, needs = self.problem.inner.steps, self.size, self.needs
-        keep = min(keep, steps)
-        phases = [
-            self._path(steps, keep) + self._outer_vectors() + needs.gradient.at(size),
-            4 * self._vector() + needs.trunk.at(size),
-        ]
+        size, needs, vector, inner = self.size, self.needs, self._vector(), self.problem.inner
+        steps, keep = inner.steps, min(keep, inner.steps)
+        velocity = 2 if inner.momentum else 0
+        factors = self.problem.objective.weights(self.task.support.size, self.task.query.size)
+        # Lambda, its cotangent, velocity; phi, g, noise; theta's cotangent if there is a KL.
+        outer = (4 + 3 + velocity + (2 if factors.kl or factors.hyperprior else 0)) * vector
+        # Lambda, cotangents, velocities, phi, u, h, e, less the path's last gradient.
+        inside = (4 + 1 + 3 + 2 * velocity + (2 if inner.samples > 1 else 0)) * vector
+        phases = [self._path(steps, keep) + outer + needs.gradient.at(size), 4 * vector + needs.trunk.at(size)]
         if keep:
             again = product.at(size) - needs.graph.at(size)
-            phases.append(self._path(steps, keep) + self._product_vectors() - self._vector() + again)
+            phases.append(self._path(steps, keep) + inside - vector + again)
         if keep < steps:
-            phases.append(self._path(steps - keep, 0) + self._product_vectors() + product.at(size))
+            phases.append(self._path(steps - keep, 0) + inside + product.at(size))
         examples = self.task.support.size + self.task.query.size
         trunk = needs.trunk.slope * examples if keep else 0.0
         return ALLOCATOR * (needs.features.slope * examples + trunk + max(phases))
@@ -225,18 +228,6 @@ class _SweepNeeds(NamedTuple):
         chunks, rest = divmod(support, self.size)
         graphs = chunks * self.needs.graph.at(self.size) + (self.needs.graph.at(rest) if rest else 0)
         return (gradients + kept) * self._vector() + keep * inner.samples * graphs
-
-    def _outer_vectors(self) -> float:
-        """Return the bytes of lambda, its cotangent, velocity; theta's cotangent if there is a KL; phi, g, noise."""
-        factors = self.problem.objective.weights(self.task.support.size, self.task.query.size)
-        count = 4 + 3 + (2 if self.problem.inner.momentum else 0) + (2 if factors.kl or factors.hyperprior else 0)
-        return count * self._vector()
-
-    def _product_vectors(self) -> float:
-        """Return the bytes of lambda, cotangents, velocities, phi, u, h, e, less the path's last gradient."""
-        inner = self.problem.inner
-        count = 4 + 1 + 3 + (4 if inner.momentum else 0) + (2 if inner.samples > 1 else 0)
-        return count * self._vector()
 
 
 def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:

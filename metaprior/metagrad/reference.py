@@ -4,8 +4,9 @@ Nothing here uses the closed forms, the replayed gradients or the trunk.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import Parameters, WeightDistribution, kl_divergence
+
+Leaves = TypeVar("Leaves", bound=Parameters)
 
 
 def start(problem: Problem, theta: WeightDistribution) -> Iterate:
@@ -101,9 +104,9 @@ def _step_sizes(problem: Problem, theta: WeightDistribution, lambda_: Parameters
     return Parameters(mu.repeat_interleave(counts), rho.repeat_interleave(counts), named)
 
 
-def leaves_of(theta: WeightDistribution) -> WeightDistribution:
-    """Return theta as leaves of a new graph."""
-    return theta.map(lambda value: value.detach().requires_grad_())
+def leaves_of(parameters: Leaves) -> Leaves:
+    """Return theta, or a part of an iterate, as leaves of a new graph."""
+    return parameters.map(lambda value: value.detach().requires_grad_())
 
 
 def gradient_of(loss: Tensor, leaves: WeightDistribution) -> Parameters:
@@ -113,11 +116,15 @@ def gradient_of(loss: Tensor, leaves: WeightDistribution) -> Parameters:
     return Parameters.from_named({name: grad.clone() for name, grad in zip(leaves.named(), grads, strict=True)})
 
 
-@dataclass(frozen=True)
-class Unrolled:
-    """Reverse mode through everything, as in other libraries: K graphs at once, also with micro-batches."""
+Outcome = tuple[OuterTerms, Parameters, list[Terms]]
 
-    name: str = "unrolled"
+
+@dataclass(frozen=True)
+class Reference:
+    """An engine of torch's own reverse mode."""
+
+    name: str
+    differentiate: Callable[[Problem, WeightDistribution, Task, Noise], Outcome | NonFinite]
     exact: bool = True
 
     @torch.enable_grad()
@@ -126,66 +133,53 @@ class Unrolled:
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
         problem.check_theta(theta)
-        leaves = leaves_of(theta)
-        iterate, inner = start(problem, leaves), list[Terms]()
-        for number in range(problem.inner.steps):
-            iterate, terms = step(problem, iterate, leaves, task.support, noise.at(step=number))
-            if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
-                return failure
-            inner.append(terms)
-        outer = outer_loss(problem, distribution(iterate.lambda_, leaves), leaves, task, noise)
-        return _result(outer, gradient_of(outer.total, leaves), inner, task)
+        outcome = self.differentiate(problem, theta, task, noise)
+        if isinstance(outcome, NonFinite):
+            return outcome
+        outer, grads, inner = outcome
+        of_steps = inner_terms([terms.nll for terms in inner], [terms.kl for terms in inner], 1.0, grads.mu)
+        return checked(MetaGradient(outer.total, grads, outer, of_steps), task.name)
 
 
-@dataclass(frozen=True)
-class Checkpointed:
-    """Reverse mode one step at a time: the path is stored, each step is run again with a graph and differentiated.
+def _unrolled(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Outcome | NonFinite:
+    """Differentiate through everything, as other libraries do: K graphs at once, also with micro-batches."""
+    leaves = leaves_of(theta)
+    iterate, inner = start(problem, leaves), list[Terms]()
+    for number in range(problem.inner.steps):
+        iterate, terms = step(problem, iterate, leaves, task.support, noise.at(step=number))
+        if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+            return failure
+        inner.append(terms)
+    outer = outer_loss(problem, distribution(iterate.lambda_, leaves), leaves, task, noise)
+    return OuterTerms(*map(torch.detach, outer)), gradient_of(outer.total, leaves), inner
+
+
+def _checkpointed(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Outcome | NonFinite:
+    """Differentiate one step at a time: the path is stored, and each step is run again with a graph.
 
     One graph at once, and two (with momentum four) vectors of D numbers stored for each step.
     """
-
-    name: str = "checkpointed"
-    exact: bool = True
-
-    @torch.enable_grad()
-    def __call__(
-        self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
-    ) -> MetaGradient | NonFinite:
-        """Return the outer loss of one task, its gradient, and its terms."""
-        problem.check_theta(theta)
-        path, inner = [_leaf(start(problem, theta))], list[Terms]()
-        for number in range(problem.inner.steps):
-            after, terms = step(problem, path[-1], theta, task.support, noise.at(step=number))
-            if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
-                return failure
-            path.append(_leaf(after))
-            inner.append(terms)
-            del after
-        leaves, last = leaves_of(theta), path.pop()
-        outer = outer_loss(problem, distribution(last.lambda_, leaves), leaves, task, noise)
-        total, v = _pull_back([outer.total], [torch.ones_like(outer.total)], last, leaves)
-        outer = _detached(outer)
-        for number in reversed(range(problem.inner.steps)):
-            before, leaves = path.pop(), leaves_of(theta)
-            after, _ = step(problem, before, leaves, task.support, noise.at(step=number))
-            own, v = _pull_back(_tensors(after), _tensors(v), before, leaves)
-            total = total.zip_map(torch.add, own)
-            del before, after
-        moved = v.lambda_  # lambda^(0) is theta
-        plain = {name: grad + moved.plain[name] if name in moved.plain else grad for name, grad in total.plain.items()}
-        return _result(
-            outer, total.replace(mu=total.mu + moved.mu, rho=total.rho + moved.rho, plain=plain), inner, task
-        )
-
-
-def _result(outer: OuterTerms, grads: Parameters, inner: Sequence[Terms], task: Task) -> MetaGradient | NonFinite:
-    outer = _detached(outer)
-    of_steps = inner_terms([terms.nll for terms in inner], [terms.kl for terms in inner], 1.0, grads.mu)
-    return checked(MetaGradient(outer.total, grads, outer, of_steps), task.name)
-
-
-def _detached(terms: OuterTerms) -> OuterTerms:
-    return OuterTerms(*(term.detach() for term in terms))
+    path, inner = [_leaf(start(problem, theta))], list[Terms]()
+    for number in range(problem.inner.steps):
+        after, terms = step(problem, path[-1], theta, task.support, noise.at(step=number))
+        if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+            return failure
+        path.append(_leaf(after))
+        inner.append(terms)
+        del after
+    leaves, last = leaves_of(theta), path.pop()
+    outer = outer_loss(problem, distribution(last.lambda_, leaves), leaves, task, noise)
+    total, v = _pull_back([outer.total], [torch.ones_like(outer.total)], last, leaves)
+    outer = OuterTerms(*map(torch.detach, outer))
+    for number in reversed(range(problem.inner.steps)):
+        before, leaves = path.pop(), leaves_of(theta)
+        after, _ = step(problem, before, leaves, task.support, noise.at(step=number))
+        own, v = _pull_back(_tensors(after), _tensors(v), before, leaves)
+        total = total.zip_map(torch.add, own)
+        del before, after
+    moved = v.lambda_  # lambda^(0) is theta
+    plain = {name: grad + moved.plain[name] if name in moved.plain else grad for name, grad in total.plain.items()}
+    return outer, total.replace(mu=total.mu + moved.mu, rho=total.rho + moved.rho, plain=plain), inner
 
 
 def _pull_back(
@@ -206,11 +200,8 @@ def _tensors(iterate: Iterate) -> list[Tensor]:
 
 
 def _leaf(iterate: Iterate) -> Iterate:
-    def cut(part: Parameters) -> Parameters:
-        return part.map(lambda value: value.detach().requires_grad_())
-
-    return Iterate(cut(iterate.lambda_), None if iterate.velocity is None else cut(iterate.velocity))
+    return Iterate(leaves_of(iterate.lambda_), None if iterate.velocity is None else leaves_of(iterate.velocity))
 
 
-unrolled = Unrolled()
-checkpointed = Checkpointed()
+unrolled = Reference("unrolled", _unrolled)
+checkpointed = Reference("checkpointed", _checkpointed)

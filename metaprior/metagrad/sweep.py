@@ -80,7 +80,7 @@ class Sweep:
         if isinstance(inner, NonFinite):
             return inner
         terms, cotangents = differentiate_outer_loss(run, path.iterate.lambda_)
-        if not run.data.stack and (failure := first_non_finite(terms._asdict(), run.name, "outer")):
+        if failure := run.failure(terms._asdict(), "outer"):
             return failure
         sweep_back(run, path, cotangents, self.product)
         run.data.pull_back_trunk(cotangents.fixed)
@@ -147,7 +147,13 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
         state, gradient = path.iterate.lambda_, run.with_noise(record, step)
         run.inner_step.collect_step_size_gradient(path.iterate, gradient, v, lambda: cotangents.theta)
         if z is not None:
-            _add_descent(z, v, run)  # now z is a
+            descent = Direction(v, run.sizes)
+            for part in parts(z.mu):
+                mu, rho = descent.at(part)
+                z.mu[..., part] += mu
+                z.rho[..., part] += rho
+            for name in z.plain:
+                z.plain[name] += descent.of_plain(name)  # now z is a
         direction = Direction(v, run.sizes) if z is None else Direction(z)
         pull_back(run, step, state, record, gradient, direction, cotangents, product)
         for tensor in z.tensors() if z is not None else ():
@@ -156,26 +162,13 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
         _collect_untouched_steps(run, path.iterate.lambda_, v, cotangents)
 
 
-def _add_descent(z: Parameters, v: Parameters, run: Adaptation) -> None:
-    """z <- z - alpha * v."""
-    descent = Direction(v, run.sizes)
-    for part in parts(z.mu):
-        mu, rho = descent.at(part)
-        z.mu[..., part] += mu
-        z.rho[..., part] += rho
-    for name in z.plain:
-        z.plain[name] += descent.of_plain(name)
-
-
 def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, cotangents: Cotangents) -> None:
     r"""Collect from the steps before the path: $\lambda - \theta = -\alpha\sum m$, with the sum taken as constant."""
     if run.sizes.learned is None and not run.sizes.damped:
         return
     for part in parts(state.mu):
         moves = (state.mu[..., part] - run.theta.mu[part]) / run.sizes.mu(part)
-        mu, bend = run.sizes.pull_back_mu(part, v.mu[..., part] * moves)
-        if run.sizes.damped:
-            cotangents.theta.rho[..., part] += bend
+        mu = run.sizes.pull_back_mu(part, v.mu[..., part] * moves, lambda: cotangents.theta)
         if run.sizes.learned is not None:
             theta_rho = run.theta.rho[part]  # -inf for a point prior, which does not move
             rho = torch.where(state.rho[..., part] == theta_rho, 0.0, state.rho[..., part] - theta_rho)
@@ -235,8 +228,7 @@ def collect_gradient(run: Adaptation, cotangents: Cotangents) -> Parameters:
 
 def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
     """Return the value, or the place of the first number in it that is not finite."""
-    terms = value.terms._asdict()
-    if failure := first_non_finite(terms, name, "outer"):
+    if failure := first_non_finite(value.terms._asdict(), name, "outer"):
         return failure
     extremes = {f"gradient by {part}": torch.stack(torch.aminmax(grad)) for part, grad in value.grads.named().items()}
     return first_non_finite(extremes, name, "sweep") or value

@@ -40,7 +40,11 @@ def choose_gradient(
     A plan depends on the memory that is free, so the plan of ``before`` is kept as long as it fits. On a GPU, for which
     there is no planner, large networks are differentiated step by step, which needs the least memory.
     """
-    large = is_large(problem, theta, tasks[0]) or _graphs(problem, tasks[0]) > meta_batch.STACKED_NUMBERS
+    inner, support = problem.inner, tasks[0].support
+    large = is_large(problem, theta, tasks[0]) or (  # by its weights, or by the graphs of all inner steps of a task
+        support.size * inner.steps * inner.samples * problem.network.numbers_behind(problem.trunk_stages, support.x)
+        > meta_batch.STACKED_NUMBERS
+    )
     if engine is None and large and theta.mu.device.type != "cpu":
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
@@ -48,13 +52,6 @@ def choose_gradient(
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))
-
-
-def _graphs(problem: Problem, task: Task) -> int:
-    """Return how many numbers the graphs of all inner steps of a task hold."""
-    inner = problem.inner
-    behind = problem.network.numbers_behind(problem.trunk_stages, task.support.x)
-    return task.support.size * behind * inner.steps * inner.samples
 
 
 def can_stack(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task], engine: Engine) -> bool:

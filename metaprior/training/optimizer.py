@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.problem import Problem
-from metaprior.team import current_team
+from metaprior.team import Team
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import PLAIN, Parameters, WeightDistribution
 
@@ -39,46 +39,37 @@ def groups_of(problem: Problem, theta: WeightDistribution) -> dict[str, list[str
     return {MEANS: means, SCALES: [*scales, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
 
 
-class Unsharded:
-    """A process that holds everything."""
+class Shards:
+    """What a process holds of every large tensor: all of it or, if there is a ``team``, a part.
+
+    All processes of the team call every method together.
+    """
+
+    def __init__(self, team: Team | None = None) -> None:
+        self._team = team
 
     def part(self, tensor: Tensor) -> Tensor:
-        """Return what is held of a contiguous tensor, in the same memory."""
-        return tensor
+        """Return what is held of a contiguous tensor, in the same memory (a part is flat)."""
+        return tensor if self._team is None else self._parts(tensor, self._team.size)[self._team.rank]
 
     def join(self, tensor: Tensor) -> None:
         """Update a tensor after every process has changed its part of it."""
+        if self._team is not None and tensor.numel() >= SMALLEST:
+            self._team.exchange_(self._parts(tensor, self._team.size))
 
     def whole(self, part: Tensor, like: Tensor) -> Tensor:
         """Return a tensor from its parts."""
-        return part
-
-
-class Sharded(Unsharded):
-    """A process that holds a part of every large tensor. All processes call every method together."""
-
-    def __init__(self) -> None:
-        self._team = current_team()
-
-    def part(self, tensor: Tensor) -> Tensor:
-        """Return what is held of a contiguous tensor, flat and in the same memory."""
-        return self._parts(tensor)[self._team.rank]
-
-    def join(self, tensor: Tensor) -> None:
-        """Update a tensor after every process has changed its part of it."""
-        if tensor.numel() >= SMALLEST:
-            self._team.exchange_(self._parts(tensor))
-
-    def whole(self, part: Tensor, like: Tensor) -> Tensor:
-        """Return a tensor from its parts."""
+        if self._team is None:
+            return part
         tensor = torch.empty_like(like, requires_grad=False)
         self.part(tensor).copy_(part)
         self.join(tensor)
         return tensor
 
-    def _parts(self, tensor: Tensor) -> list[Tensor]:
+    @staticmethod
+    def _parts(tensor: Tensor, size: int) -> list[Tensor]:
         """Return every rank's part; a small tensor is everybody's. Later parts may be shorter, or empty."""
-        flat, size = tensor.detach().view(-1), self._team.size
+        flat = tensor.detach().view(-1)
         if tensor.numel() < SMALLEST:
             return [flat] * size
         length = -(-len(flat) // (size * ALIGNED)) * ALIGNED
@@ -91,7 +82,7 @@ class ThetaOptimizer:
     Scales are not decayed: a decayed rho or log step size would drift to a value nobody chose.
     """
 
-    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Unsharded) -> None:
+    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Shards) -> None:
         groups = groups_of(problem, theta)
         learned = {name for names in groups.values() for name in names}
         self._theta = {name: tensor for name, tensor in theta.named().items() if name in learned}

@@ -1,7 +1,7 @@
 """The search for a first step size by trying candidates on tasks, so that training does not depend on ``inner.lr``."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import EllipsisType
 from typing import NamedTuple, TypeVar
 
@@ -59,7 +59,10 @@ def searched_step_sizes(
     trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if damage(task) is None]
     if not current_team().any(bool(trials)):
         return theta
-    own = _places_of_likelihood(problem)
+    own = []  # the likelihood's places; none if all tensors share one
+    if problem.inner.learn_lr == "per_tensor":
+        first, names = 2 * len(problem.network.layout.names), problem.likelihood.parameter_names
+        own = [first + place for place, name in enumerate(problem.adapted_names) if name in names]
     count = len(step_sizes_of(theta).flatten())
     weights = [place for place in range(count) if place not in own] if own else ...
     search = _Search(problem, trials, share)
@@ -88,16 +91,31 @@ class _Search(NamedTuple):
             return math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else math.inf
 
         start, standing_still = math.log(self.problem.inner.lr), loss_at(-math.inf)
-        losses = _tried(loss_at, _candidates(start), standing_still)
+        same = SAME * (1 + abs(standing_still))
+
+        def tried(candidates: Iterable[float]) -> dict[float, float]:
+            """Return the finite losses, from the shortest step up to where longer ones are clearly too long."""
+            losses, worse = dict[float, float](), 0
+            for log_lr in candidates:
+                loss = loss_at(log_lr)
+                if math.isfinite(loss):
+                    losses[log_lr] = loss
+                worse = worse + 1 if losses and loss > standing_still + same else 0
+                if worse == WORSE_IN_A_ROW:
+                    break
+            return losses
+
+        down = math.ceil((math.log(LOWEST) - start) / math.log(FACTOR))
+        up = math.floor((math.log(HIGHEST) - start) / math.log(FACTOR))
+        losses = tried(start + power * math.log(FACTOR) for power in range(min(down, 0), max(up, 0) + 1))
         if not losses:
             return theta
-        same = _same(standing_still)
         if min(losses.values()) >= standing_still - same:
             least_harm = min(max(loss, standing_still + same) for loss in losses.values())
             equals = [log_lr for log_lr, loss in losses.items() if loss <= least_harm]
             return stepping(min(equals, key=lambda log_lr: abs(log_lr - start)))
         best = min(losses, key=losses.__getitem__)
-        losses |= _tried(loss_at, [best - HALFWAY, best + HALFWAY], standing_still)
+        losses |= tried([best - HALFWAY, best + HALFWAY])
         least = min(losses.values())
         enough = least + (1 - self.share) * (standing_still - least)
         return stepping(min(log_lr for log_lr, loss in losses.items() if loss <= enough))
@@ -126,15 +144,6 @@ class _Search(NamedTuple):
         return [value for part in parts for value in part]
 
 
-def _places_of_likelihood(problem: Problem) -> list[int]:
-    """Return the places of the step sizes of the likelihood's adapted parameters; none if all tensors share one."""
-    if problem.inner.learn_lr != "per_tensor":
-        return []
-    first = 2 * len(problem.network.layout.names)
-    names = problem.likelihood.parameter_names
-    return [first + place for place, name in enumerate(problem.adapted_names) if name in names]
-
-
 def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Tensor:
     """Return the mean square of the data's gradient by every adapted tensor: means, scales, plain ones.
 
@@ -147,31 +156,6 @@ def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise
     means = [part.square().mean() for part in problem.network.layout.split(gradient.g).values()]
     plain = [gradient.plain[name].square().mean() for name in problem.adapted_names]
     return torch.stack([*means, *means, *plain])
-
-
-def _candidates(start: float) -> list[float]:
-    down = math.ceil((math.log(LOWEST) - start) / math.log(FACTOR))
-    up = math.floor((math.log(HIGHEST) - start) / math.log(FACTOR))
-    return [start + power * math.log(FACTOR) for power in range(min(down, 0), max(up, 0) + 1)]
-
-
-def _tried(loss_at: Callable[[float], float], candidates: Sequence[float], standing_still: float) -> dict[float, float]:
-    """Return the finite losses, from the shortest step up to where longer ones are clearly too long."""
-    losses: dict[float, float] = {}
-    worse = 0
-    for log_lr in candidates:
-        loss = loss_at(log_lr)
-        if math.isfinite(loss):
-            losses[log_lr] = loss
-        worse = worse + 1 if losses and loss > standing_still + _same(standing_still) else 0
-        if worse == WORSE_IN_A_ROW:
-            break
-    return losses
-
-
-def _same(loss: float) -> float:
-    """Return the difference below which losses count as equal."""
-    return SAME * (1 + abs(loss))
 
 
 def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float | Tensor) -> WeightDistribution:

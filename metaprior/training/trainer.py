@@ -11,13 +11,20 @@ import torch
 from torch import Tensor
 
 from metaprior.errors import TrainingDiverged
-from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, Stacker, meta_sums, sum_over_ranks
+from metaprior.metagrad.meta_batch import (
+    BatchSums,
+    MetaBatch,
+    Stacker,
+    mean_of_pool,
+    meta_sums,
+    pooled_sums,
+    sum_over_ranks,
+)
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem, TaskChecker
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
-from metaprior.training.optimizer import MEANS, SCALES, Average, Sharded, ThetaOptimizer, Unsharded, movable_copy
-from metaprior.training.pooled import mean_of_pool, pooled_sums
+from metaprior.training.optimizer import MEANS, SCALES, Average, Shards, ThetaOptimizer, movable_copy
 from metaprior.training.settings import MetaTraining, Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
@@ -123,7 +130,7 @@ class Trainer:
         self.pooled = tasks if pooled is None else pooled
         self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
         self.team = current_team()
-        self._shards = Sharded() if sharded and self.team.size > 1 else Unsharded()
+        self._shards = Shards(self.team if sharded and self.team.size > 1 else None)
         self._hold(theta)
         self.progress = Progress()
         self._average = self._begun_average()
@@ -148,7 +155,12 @@ class Trainer:
         batch = self._gradient(phase)
         norms = self._descend(phase, batch) if batch.count else {}
         if self._average:
-            self._follow(self._average, moved=batch.count > 0)
+            done = self.progress.step + 1
+            if batch.count:
+                self._average.add(self.theta, done)
+            if done == self.settings.warm_start:  # the average becomes theta
+                self._hold(self._average.theta)
+                self._average = None
         self._count(phase, batch)
         return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
 
@@ -157,15 +169,6 @@ class Trainer:
         settings = self.settings
         under_way = settings.warm_start_average > 0 and self.progress.step < settings.warm_start
         return Average(self.theta, settings.warm_start_average) if under_way else None
-
-    def _follow(self, average: Average, *, moved: bool) -> None:
-        """Update the average after a step of the warm start; after the last step it becomes theta."""
-        done = self.progress.step + 1
-        if moved:
-            average.add(self.theta, done)
-        if done == self.settings.warm_start:
-            self._average = None
-            self._hold(average.theta)
 
     def _gradient(self, phase: Phase) -> MetaBatch:
         """Return the gradient of this step's meta-batch; every rank computes its share."""
@@ -218,25 +221,20 @@ class Trainer:
             return
         progress.bad_in_a_row += size
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
-            raise TrainingDiverged(self._why_stopped(batch.failures[-1]))
+            last = batch.failures[-1]
+            advice = (
+                ", but for step sizes that were halved. Also try: a warm start, learned step sizes (inner.learn_lr), a "
+                "smaller inner.kl_weight, a smaller lr"
+            )
+            raise TrainingDiverged(
+                f"{progress.bad_in_a_row} tasks in a row had no finite gradient (step {progress.step}); the last was "
+                f"{last}. Theta is as it was before them{'' if last.step == 'data' else advice}"
+            )
         diverged = any(failure.step != "data" for failure in batch.failures)
         if self.theta.log_lr is not None and not phase.pooled and diverged:
             with torch.no_grad():
                 self.theta.log_lr.sub_(math.log(2))
             progress.halvings += 1
-
-    def _why_stopped(self, last: NonFinite) -> str:
-        progress = self.progress
-        what = (
-            f"{progress.bad_in_a_row} tasks in a row had no finite gradient (step {progress.step}); the last was "
-            f"{last}. Theta is as it was before them"
-        )
-        if last.step == "data":
-            return what
-        return (
-            f"{what}, but for step sizes that were halved. Also try: a warm start, learned step sizes "
-            "(inner.learn_lr), a smaller inner.kl_weight, a smaller lr"
-        )
 
     def _begin_meta_training(self) -> None:
         """Set scales that fit the means, a first step size that works, and fresh moments."""
@@ -244,21 +242,13 @@ class Trainer:
         if self.settings.warm_start:
             theta = theta.replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
         if theta.log_lr is not None and self.settings.search_step_size:
-            theta = self._with_searched_step_sizes(theta)
+            own, first = self.team.share(SEARCH_TASKS), self.progress.position
+            drawn = False, range(first + own.start, first + own.stop)
+            tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(drawn)], lambda _: None)
+            noise = Noise(self.seed).fork("step size search").at(task=own.start)
+            share, balanced = SHARE_WARM if self.settings.starts_warm else SHARE, self.settings.balance_step_sizes
+            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share, balanced=balanced)
         self._hold(theta)
-
-    def _with_searched_step_sizes(self, theta: WeightDistribution) -> WeightDistribution:
-        own, first = self.team.share(SEARCH_TASKS), self.progress.position
-        reading = False, range(first + own.start, first + own.stop)
-        tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(reading)], lambda _: None)
-        return searched_step_sizes(
-            self.problem,
-            theta,
-            tasks,
-            Noise(self.seed).fork("step size search").at(task=own.start),
-            share=SHARE_WARM if self.settings.starts_warm else SHARE,
-            balanced=self.settings.balance_step_sizes,
-        )
 
     def note_score(self, score: float, failed: int = 0) -> bool:
         """Record a validation, and return whether it is the best so far.

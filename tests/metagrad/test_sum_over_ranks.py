@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from metaprior.metagrad import keeping
-from metaprior.metagrad.meta_batch import BatchSums, meta_sums, sum_over_ranks
+from metaprior.metagrad.meta_batch import BatchSums, mean_of_pool, meta_sums, pooled_sums, sum_over_ranks
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.team import OtherRankFailed, Team
-from metaprior.training.pooled import mean_of_pool, pooled_sums
 from tests.team.fake import outcomes, together
 from tests.training.lines import damaged, lines, make_problem
 

@@ -4,14 +4,14 @@ from torch import nn
 
 from metaprior.likelihoods import NOISE_RHO, Gaussian
 from metaprior.metagrad import InnerLoop
-from metaprior.training.optimizer import ThetaOptimizer, Unsharded, groups_of, movable_copy
+from metaprior.training.optimizer import Shards, ThetaOptimizer, groups_of, movable_copy
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution
 from tests.training.lines import make_problem
 
 
 def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTraining()) -> ThetaOptimizer:
-    return ThetaOptimizer(make_problem(), theta, settings, Unsharded())
+    return ThetaOptimizer(make_problem(), theta, settings, Shards())
 
 
 def make_theta(relative_sigma: float = 0.2) -> WeightDistribution:
@@ -39,7 +39,7 @@ def test_a_points_scales_are_not_learned() -> None:
         InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
     )
     theta = movable_copy(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
-    optimizer = ThetaOptimizer(bare, theta, MetaTraining(), Unsharded())
+    optimizer = ThetaOptimizer(bare, theta, MetaTraining(), Shards())
     assert [group["name"] for group in optimizer._adam.param_groups] == ["means"]
 
 
@@ -127,7 +127,7 @@ def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
         theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
         plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
         theta = movable_copy(theta.replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
-        optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Unsharded())
+        optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Shards())
         optimizer.descend(gradients_like(theta), RATES, clip=1e9)
         found.append(theta.plain["weight"].detach().contiguous())
     assert torch.equal(*found)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metaprior.likelihoods import NOISE_RHO
-from metaprior.training.pooled import mean_of_pool, pooled_sums
+from metaprior.metagrad.meta_batch import mean_of_pool, pooled_sums
 from tests.training.lines import damaged, line, lines, make_problem, network_module
 
 TASKS = [*lines(2), line(2, support=2, query=3)]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from metaprior.team import Team
-from metaprior.training.optimizer import ALIGNED, SMALLEST, Sharded, Unsharded
+from metaprior.training.optimizer import ALIGNED, SMALLEST, Shards
 from tests.team.fake import together
 
 SHAPES = [(SMALLEST,), (SMALLEST + 1,), (70, 80), (3, SMALLEST), (3,), (2, 5), ()]
@@ -17,17 +17,17 @@ def numbers(shape: tuple[int, ...]) -> Tensor:
 
 def test_whole_is_everything_in_the_same_memory() -> None:
     tensor = torch.zeros(3)
-    Unsharded().part(tensor).add_(1.0)
-    Unsharded().join(tensor)
+    Shards().part(tensor).add_(1.0)
+    Shards().join(tensor)
     assert tensor.tolist() == [1.0, 1.0, 1.0]
-    assert Unsharded().whole(tensor, tensor) is tensor
+    assert Shards().whole(tensor, tensor) is tensor
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_parts_that_were_moved_are_joined_and_put_together(shape: tuple[int, ...], size: int) -> None:
     def work(team: Team) -> tuple[Tensor, Tensor, int]:
-        shards, tensor = Sharded(), numbers(shape).requires_grad_()
+        shards, tensor = Shards(team), numbers(shape).requires_grad_()
         part = shards.part(tensor)
         assert not part.requires_grad
         moment = part * 3.0
@@ -49,7 +49,7 @@ def test_parts_that_were_moved_are_joined_and_put_together(shape: tuple[int, ...
 def test_parts_are_of_about_equal_size_and_begin_where_a_processor_likes_it(count: int, size: int) -> None:
     """In turn they are the tensor, and nothing twice."""
     tensor = torch.arange(float(count))
-    parts = together(size, lambda _: Sharded().part(tensor))
+    parts = together(size, lambda team: Shards(team).part(tensor))
     assert torch.equal(torch.cat(parts), tensor)
     assert max(map(len, parts)) < count / size + ALIGNED
     assert all(int(part[0]) % ALIGNED == 0 for part in parts if len(part))
@@ -61,7 +61,7 @@ def test_adam_moves_parts_as_it_moves_the_whole_to_the_last_bit() -> None:
     grads = torch.randn(20, count, dtype=torch.float64, generator=generator)
 
     def moved(team: Team) -> tuple[Tensor, Tensor]:
-        shards, tensor = Sharded() if team.size > 1 else Unsharded(), numbers((count,))
+        shards, tensor = Shards(team if team.size > 1 else None), numbers((count,))
         held = shards.part(tensor)
         adam = torch.optim.AdamW([held], fused=True)
         for grad in grads:
