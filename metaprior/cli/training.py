@@ -110,7 +110,7 @@ def train(
 
         try:
             if team.kept() == OVER:
-                raise OtherRankFailed("an earlier start has told why")
+                raise OtherRankFailed("an earlier start reported why")
             asked, _ = team.attempt(request, lambda _: None)
             run_training(asked, typer.echo if team.first else lambda _: None)
         except TrainingDiverged as error:

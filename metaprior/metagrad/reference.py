@@ -99,9 +99,10 @@ def _step_sizes(problem: Problem, theta: WeightDistribution, lambda_: Parameters
         return lambda_.map(lambda _: alpha)
     sizes = problem.network.layout.sizes
     mu, rho, plain = alpha.tensor_split([len(sizes), 2 * len(sizes)])
-    counts = torch.tensor(sizes, device=alpha.device)
+    # output_size keeps shapes known without the numbers, which the planner runs this without
+    counts, whole = torch.tensor(sizes, device=alpha.device), {"output_size": sum(sizes)}
     named = dict(zip(lambda_.plain, plain, strict=True))
-    return Parameters(mu.repeat_interleave(counts), rho.repeat_interleave(counts), named)
+    return Parameters(mu.repeat_interleave(counts, **whole), rho.repeat_interleave(counts, **whole), named)
 
 
 def leaves_of(parameters: Leaves) -> Leaves:

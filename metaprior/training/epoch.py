@@ -15,7 +15,7 @@ from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.training.trainer import StepReport, Trainer
 
-FAILURES_TOLD = 5
+FAILURES_NAMED = 5
 NORM = "grad_norm_"
 
 
@@ -37,7 +37,7 @@ class Summary:
         """Add the report of a step."""
         self.phase, self.steps, self.tasks = report.phase.name, self.steps + 1, self.tasks + report.tasks
         self.bad_tasks += len(report.failures)
-        self.failures += map(str, report.failures[: FAILURES_TOLD - len(self.failures)])
+        self.failures += map(str, report.failures[: FAILURES_NAMED - len(self.failures)])
         if report.tasks:
             norms = {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
             for name, value in {"loss": report.loss, **report.terms._asdict(), **norms}.items():

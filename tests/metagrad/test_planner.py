@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
 
 from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, plan, twice_reverse, unrolled
+from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, memory, plan, twice_reverse, unrolled
 from metaprior.metagrad import planner as planning
 from metaprior.metagrad.memory import available, bytes_of, footprint, in_use
 from metaprior.metagrad.planner import Choice, Way, choose, predict
@@ -162,3 +166,22 @@ def test_a_run_stays_inside_its_budget(memory: str) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["peak"] <= found["budget"]
     assert found["peak"] == pytest.approx(found["predicted"], rel=0.25)
+
+
+@pytest.mark.parametrize("learn_lr", ["no", "one", "per_tensor"])
+def test_large_networks_are_planned_on_fake_tensors_alone(learn_lr: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Falling back to real tensors would take minutes and gigabytes."""
+    monkeypatch.setattr(planning, "is_large", lambda *_: True)
+    ran: list[bool] = []
+    measured = memory._measured
+
+    def noted(function: Any, arguments: Any) -> memory.Footprint:
+        ran.append(all(isinstance(leaf, FakeTensor) for leaf in tree_leaves(arguments) if isinstance(leaf, Tensor)))
+        return measured(function, arguments)
+
+    monkeypatch.setattr(memory, "_measured", noted)
+    problem, _, task = small()
+    problem = replace(problem, inner=replace(problem.inner, learn_lr=learn_lr))
+    predict(problem, problem.initial(task.support.y), task)
+    assert ran
+    assert all(ran)
