@@ -201,5 +201,5 @@ def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
 
 
 def with_zeros(tensor: Tensor) -> Tensor:
-    """Return a tensor with zeros for what is not finite."""
+    """Return a tensor with zeros for what is not finite: only to try shapes, never to train or predict with."""
     return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor
