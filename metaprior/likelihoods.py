@@ -2,7 +2,8 @@ r"""Likelihoods p(y | network output).
 
 A likelihood is a small frozen description. What it learns (a noise scale) are *plain parameters*, passed to it by name
 beside the network's own. An **observation** is one entry of the first axis; its negative log-likelihood is the sum over
-everything behind that axis (channels, pixels), never a mean.
+everything behind that axis (channels, pixels), never a mean. Targets that are **missing** (NaN, for class labels -100)
+are left out of that sum by ``Masked``, which ``masking`` adds where there are any.
 """
 
 import math
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from metaprior.checks import keep_positive
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
+from metaprior.missing import MISSING_LABEL, mean_of_present, present_labels, present_numbers
 from metaprior.registry import Registry
 from metaprior.weights import inverse_softplus
 
@@ -30,9 +32,9 @@ def _per_observation(elementwise: Tensor) -> Tensor:
 
 
 def _gaussian_nll(mean: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
-    r"""Return $\sum_c \frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$ for each observation."""
+    r"""Return $\frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$ for each target."""
     _refuse_broadcast(targets, mean)
-    return _per_observation(0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI)
+    return 0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI
 
 
 class Likelihood(ABC):
@@ -47,8 +49,20 @@ class Likelihood(ABC):
         return ()
 
     @abstractmethod
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log-likelihood of each target, in the targets' shape."""
+
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the negative log-likelihood of each observation, shape (N,)."""
+        """Return the negative log-likelihood of each observation, shape (N,): the sum over its targets."""
+        return _per_observation(self.elementwise_nll(outputs, targets, parameters))
+
+    def present(self, targets: Tensor) -> Tensor:
+        """Return where targets are not missing, a Boolean tensor of their shape."""
+        return present_numbers(targets)
+
+    def masking(self, *targets: Tensor) -> "Likelihood":
+        """Return the likelihood itself, or, if some of the targets are missing, ``Masked`` with it."""
+        return self if all(bool(self.present(own).all()) for own in targets) else Masked(self)
 
     @abstractmethod
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> Forecast:
@@ -56,7 +70,10 @@ class Likelihood(ABC):
 
     @abstractmethod
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
-        """Return targets in the type and shape that ``nll`` trusts, or raise; ``output_shape`` is of any batch."""
+        """Return targets in the type and shape that ``nll`` trusts, or raise; ``output_shape`` is of any batch.
+
+        Missing targets pass, as they are.
+        """
 
     def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
         """Return first values of the learned plain parameters, for (standardised) targets of this shape."""
@@ -132,7 +149,7 @@ class Gaussian(Likelihood):
         values = F.softplus(parameters[NOISE_RHO]) if fixed is None else fixed
         return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values  # (C,) -> (C, 1, ...)
 
-    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log density with the learned or the fixed noise."""
         return _gaussian_nll(outputs, self.scale(targets.ndim, parameters).to(outputs), targets)
 
@@ -154,7 +171,7 @@ class Gaussian(Likelihood):
         if self.noise is not None:
             return {}
         axes = [axis for axis in range(targets.ndim) if axis != 1 or not self.per_channel]
-        scale = targets.square().mean(axes).sqrt()
+        scale = mean_of_present(targets.square(), axes).sqrt()
         return {NOISE_RHO: inverse_softplus(torch.where(scale > 0, scale, 1.0))}
 
     def in_units_of(self, scale: Tensor) -> "Gaussian":
@@ -185,7 +202,7 @@ class HeteroscedasticGaussian(Likelihood):
         mean, raw = outputs.chunk(2, channel_axis)
         return mean, F.softplus(raw) + self.min_scale
 
-    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log density with the network's own scale."""
         return _gaussian_nll(*self._mean_and_scale(outputs, 1), targets)
 
@@ -219,14 +236,14 @@ class CRPSGaussian(HeteroscedasticGaussian):
 
     weight: float = 10.0
 
-    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the weighted CRPS of each observation, shape (N,)."""
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the weighted CRPS of each target."""
         mean, scale = self._mean_and_scale(outputs, 1)
         _refuse_broadcast(targets, mean)
         z = (targets - mean) / scale
         density = torch.exp(-0.5 * z**2 - HALF_LOG_2PI)
         crps = scale * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
-        return _per_observation(self.weight * crps)
+        return self.weight * crps
 
 
 @dataclass(frozen=True)
@@ -235,9 +252,13 @@ class Categorical(Likelihood):
 
     continuous: ClassVar[bool] = False
 
-    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the cross-entropy of the logits."""
-        return _per_observation(F.cross_entropy(outputs, targets, reduction="none"))
+        return F.cross_entropy(outputs, targets, reduction="none")
+
+    def present(self, targets: Tensor) -> Tensor:
+        """Return where labels are not -100."""
+        return present_labels(targets)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> CategoricalForecast:
         """Return the forecast with the softmax of each weight sample's logits."""
@@ -255,9 +276,13 @@ class Categorical(Likelihood):
                 f"labels must have shape {_shape((0, *output_shape[2:]))} for logits of shape {_shape(output_shape)}, "
                 f"got {tuple(targets.shape)}. Try y.argmax(1) for one-hot codes, y.ravel() for a single column."
             )
-        low, high = int(targets.min()), int(targets.max())
+        labels = targets[self.present(targets)]
+        low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
         if low < 0 or high >= output_shape[1]:
-            raise ValueError(f"labels must be 0..{output_shape[1] - 1}, one for each logit, got {low} to {high}")
+            raise ValueError(
+                f"labels must be 0..{output_shape[1] - 1}, one for each logit, got {low} to {high}. Try "
+                f"{MISSING_LABEL} for a label that is missing."
+            )
         return targets.long()
 
 
@@ -267,10 +292,10 @@ class Bernoulli(Likelihood):
 
     continuous: ClassVar[bool] = False
 
-    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        r"""Return $\mathrm{softplus}(f) - y f$, the cross-entropy of a logit, for each observation."""
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        r"""Return $\mathrm{softplus}(f) - y f$, the cross-entropy of a logit."""
         _refuse_broadcast(targets, outputs)
-        return _per_observation(F.softplus(outputs) - targets * outputs)
+        return F.softplus(outputs) - targets * outputs
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> BernoulliForecast:
         """Return the forecast with the sigmoid of each weight sample's logits."""
@@ -279,9 +304,63 @@ class Bernoulli(Likelihood):
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Return zeros and ones in the outputs' shape, or raise."""
         targets = _match_continuous(targets, tuple(output_shape[1:]), "")
-        if not bool(((targets == 0) | (targets == 1)).all()):
-            raise ValueError(f"labels must be 0 or 1, got {targets.min()} to {targets.max()}")
+        labels = targets[self.present(targets)]
+        if not bool(((labels == 0) | (labels == 1)).all()):
+            raise ValueError(
+                f"labels must be 0 or 1, got {labels.min()} to {labels.max()}. Try NaN for a label that is missing."
+            )
         return targets.double()
+
+
+@dataclass(frozen=True)
+class Masked(Likelihood):
+    r"""A likelihood that leaves missing targets out: $-\log p(y_n|f_n) = -\sum_{c\ \text{present}} \log p(y_{nc}|f_n)$.
+
+    Nothing is rescaled: an observation of which half the targets are missing informs half as much.
+    """
+
+    likelihood: Likelihood
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        """Whether targets are real numbers."""
+        return self.likelihood.continuous
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the plain parameters that the likelihood learns."""
+        return self.likelihood.parameter_names
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log-likelihood of each target, zero for missing ones."""
+        present = self.present(targets)
+        filled = torch.where(present, targets, torch.zeros_like(targets))  # any number: NaN would reach the gradient
+        losses = self.likelihood.elementwise_nll(outputs, filled, parameters)
+        return torch.where(present, losses, torch.zeros_like(losses))
+
+    def present(self, targets: Tensor) -> Tensor:
+        """Return where targets are not missing."""
+        return self.likelihood.present(targets)
+
+    def masking(self, *targets: Tensor) -> "Masked":
+        """Return the likelihood itself."""
+        return self
+
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> Forecast:
+        """Return the forecast of all targets."""
+        return self.likelihood.forecast(outputs, parameters)
+
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
+        """Return targets in the type and shape that ``nll`` trusts, or raise."""
+        return self.likelihood.check_targets(targets, output_shape)
+
+    def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return first values of the learned plain parameters."""
+        return self.likelihood.initial_parameters(targets)
+
+    def in_units_of(self, scale: Tensor) -> "Masked":
+        """Return the same likelihood for targets divided by ``scale``."""
+        return Masked(self.likelihood.in_units_of(scale))
 
 
 LIKELIHOODS = Registry(

@@ -9,7 +9,7 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"errors", "text_table"},
+    {"errors", "missing", "text_table"},
     {
         "applications",
         "mixture",

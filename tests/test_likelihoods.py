@@ -207,3 +207,39 @@ def test_a_weight_is_positive(weight: float) -> None:
         mp.CRPSGaussian(weight=weight)
     with pytest.raises(ValueError, match="min_scale must be a positive number"):
         mp.CRPSGaussian(min_scale=0.0)
+
+
+MISSING = [
+    (mp.Gaussian(noise=0.3), (N, C), doubles(N, C)),
+    (mp.Gaussian(noise=(0.3, 1.0, 2.0)), (N, C, 2), doubles(N, C, 2)),
+    (mp.HeteroscedasticGaussian(), (N, 2 * C), doubles(N, C)),
+    (mp.CRPSGaussian(), (N, 2 * C, 2), doubles(N, C, 2)),
+    (mp.Categorical(), (N, C, 2), torch.arange(2 * N).reshape(N, 2) % C),
+    (mp.Bernoulli(), (N, C), (doubles(N, C) > 0).double()),
+]
+
+
+@pytest.mark.parametrize(("likelihood", "output_shape", "targets"), MISSING)
+def test_missing_targets_add_nothing_to_an_observation_and_to_the_gradient(
+    likelihood: Likelihood, output_shape: tuple[int, ...], targets: Tensor
+) -> None:
+    outputs = doubles(*output_shape).requires_grad_()
+    gone = torch.arange(targets.numel()).reshape(targets.shape) % 3 == 1
+    holes = targets.masked_fill(gone, -100 if isinstance(likelihood, mp.Categorical) else torch.nan)
+    assert likelihood.masking(targets) is likelihood
+    assert torch.equal(likelihood.present(holes), ~gone)
+    masked = likelihood.masking(likelihood.check_targets(holes, outputs.shape))
+    found = masked.nll(outputs, holes, {})
+    expected = (likelihood.elementwise_nll(outputs, targets, {}) * ~gone).flatten(1).sum(1)
+    torch.testing.assert_close(found, expected)
+    grads = [torch.autograd.grad(nll.sum(), outputs, retain_graph=True)[0] for nll in (found, expected)]
+    torch.testing.assert_close(*grads)
+
+
+def test_first_noise_scale_is_that_of_the_targets_that_are_there() -> None:
+    targets = doubles(N, 2)
+    holes = targets.clone()
+    holes[1, 0] = holes[3, 1] = torch.nan
+    rho = mp.Gaussian(per_channel=True).initial_parameters(holes)[NOISE_RHO]
+    columns = [column[~column.isnan()].square().mean().sqrt() for column in holes.T]
+    torch.testing.assert_close(torch.nn.functional.softplus(rho), torch.stack(columns))
