@@ -26,6 +26,7 @@ FLOORS = [
     {"team"},
     {"priors", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
+    {"adaptation"},
     {"evaluation", "stack_descent", "training"},
     {"hierarchy"},
     {"methods"},

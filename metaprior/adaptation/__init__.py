@@ -1,0 +1,1 @@
+"""How a task is learned: the ways from a support set to a posterior."""

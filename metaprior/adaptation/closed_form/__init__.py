@@ -1,0 +1,1 @@
+"""The exact posterior of a network's last layer."""
