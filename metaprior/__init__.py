@@ -17,7 +17,8 @@ from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.priors import GaussianHyperprior, NormalGammaHyperprior, NormalPrior, ScaleMixturePrior
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.grouped import GroupedTasks
+from metaprior.tasks.task import Examples, Task, VariedSupport
 from metaprior.team import Team, team_of_torchrun
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution, kl_divergence
@@ -38,6 +39,7 @@ __all__ = [
     "Examples",
     "Gaussian",
     "GaussianHyperprior",
+    "GroupedTasks",
     "HeteroscedasticGaussian",
     "HierarchicalPosterior",
     "HierarchicalVI",
@@ -60,6 +62,7 @@ __all__ = [
     "Team",
     "TrainingDiverged",
     "UNet",
+    "VariedSupport",
     "WeightDistribution",
     "kl_divergence",
     "load",

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from metaprior.checks import as_plain_tensor, at_least_single
+from metaprior.checks import as_plain_tensor, at_least_single, check_counts, check_integer
 from metaprior.noise import Noise
 
 UNNAMED = "task"
@@ -132,37 +132,50 @@ class VariedSupport:
     """Endless tasks: each position draws a task of ``tasks`` and splits its examples anew.
 
     The support set has one of the ``sizes``, the query set has the size of the task's own and is drawn from the rest.
-    Where tasks are few, new splits keep a prior from memorising their query sets.
+    Where tasks are few, new splits keep a prior from memorising their query sets. A prior that is trained with several
+    sizes, 0 among them, is calibrated for all of them.
 
     Args:
         tasks: the tasks to draw from.
-        sizes: sizes of support sets, drawn uniformly.
+        sizes: sizes of support sets, drawn uniformly; 0 is a task without support examples.
         together: consecutive positions that have the same size of support set, so that they can be stacked.
         seed: seed of the splits.
+        past: keep the order of the task's examples (support set first, then query set), which must be their order in
+            time: every support example lies before every query example.
     """
 
     tasks: Tasks
     sizes: Sequence[int]
     together: int = 1
     seed: int = 0
+    past: bool = False
 
     def __post_init__(self) -> None:
-        if not self.sizes or min(self.sizes) < 1 or self.together < 1:
-            raise ValueError(f"sizes and together must be at least 1, got {self.sizes!r} and {self.together}")
+        check_counts(together=self.together)
+        if not isinstance(self.sizes, Sequence) or not self.sizes:
+            raise ValueError(f"sizes must be support set sizes such as (0, 1, 5) or range(11), got {self.sizes!r}")
+        for size in self.sizes:
+            check_integer("sizes", size, 0)
+
+    @property
+    def thread_safe(self) -> bool:
+        """Return whether a second thread may read the next tasks."""
+        return bool(getattr(self.tasks, "thread_safe", False))
 
     def __getitem__(self, position: int) -> Task:
         """Return the task at a position, split anew."""
         if position < 0:
             raise IndexError(f"positions start at 0, got {position}")
         noise, count = Noise(self.seed).fork("varied support"), length_of(self.tasks)
-        task = self.tasks[position if count is None else position % count]
+        task = as_task(self.tasks[position if count is None else position % count])
         draw = noise.at(step=position // self.together).generator()
         size = self.sizes[int(torch.randint(len(self.sizes), (), generator=draw))]
         if size > task.support.size:
             raise ValueError(
                 f"{task.name} has {task.support.size} support examples, fewer than the {size} drawn from sizes"
             )
-        x, y = (torch.cat(pair) for pair in zip(task.support, task.query, strict=True))
-        order = torch.randperm(len(x), generator=noise.at(task=position).generator())
-        support, query = order[:size], order[size : size + task.query.size]
-        return Task(Examples(x[support], y[support]), Examples(x[query], y[query]), task.name)
+        parts = zip(task.support, task.query, ("x", "y"), strict=True)
+        x, y = (torch.cat([as_plain_tensor(values, name) for values in pair]) for *pair, name in parts)
+        rows = torch.randperm(len(x), generator=noise.at(task=position).generator())[: size + task.query.size]
+        rows = rows.sort().values if self.past else rows
+        return Task(*(Examples(x, y).rows(own) for own in (rows[:size], rows[size:])), task.name)

@@ -1,5 +1,6 @@
 """Tasks of one input and one output: sine waves, and a mixture of sine waves and straight lines."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +34,19 @@ class _Waves:
 
 @dataclass(frozen=True)
 class Sinusoids(_Waves):
-    r"""Endless tasks $y = A\sin(x + b) + s\,\epsilon$ with $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
+    r"""Endless tasks $y = A\sin(f x + b) + s\,\epsilon$, $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
 
-    x and y have the shape (k, 1). ``noise`` is $s$, zero in the publication: Finn, Abbeel, Levine 2017, "Model-Agnostic
-    Meta-Learning for Fast Adaptation of Deep Networks", section 5.1.
+    x and y have the shape (k, 1). ``noise`` is $s$ and ``frequency`` the range of $f$, drawn uniformly for each task:
+    zero and one in the publication, Finn, Abbeel, Levine 2017, "Model-Agnostic Meta-Learning for Fast Adaptation of
+    Deep Networks", section 5.1. With a frequency that is not known, such as (0.5, 2), tasks differ much more.
     """
+
+    frequency: tuple[float, float] = (1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.frequency) != 2 or not 0 < self.frequency[0] <= self.frequency[1] < math.inf:
+            raise ValueError(f"frequency must be a range of positive numbers such as (0.5, 2), got {self.frequency!r}")
 
     def __getitem__(self, index: int) -> Task:
         """Return the task with this index, 0 or more."""
@@ -45,7 +54,9 @@ class Sinusoids(_Waves):
         generator = task_generator("sinusoids", self.seed, index)
         amplitude, phase = _sine(generator)
         x = uniform(*INPUTS, (self.k_shot + self.k_query, 1), generator)
-        y = amplitude * torch.sin(x + phase) + self.noise * torch.randn(x.shape, generator=generator)
+        low, high = self.frequency
+        frequency = low if low == high else uniform(low, high, (1,), generator)
+        y = amplitude * torch.sin(frequency * x + phase) + self.noise * torch.randn(x.shape, generator=generator)
         return Task.split(x, y, self.k_shot, f"sinusoid {index}")
 
 

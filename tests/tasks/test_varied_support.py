@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from benchmarks.wheel.tasks import WheelTasks
-from metaprior.tasks.task import Examples, VariedSupport
+from metaprior.tasks.task import Examples, Task, VariedSupport
 from metaprior.tasks.waves import Sinusoids
 
 
@@ -37,7 +38,39 @@ def test_neighbours_share_a_size_and_a_finite_source_starts_over() -> None:
 def test_what_cannot_be_drawn_is_said() -> None:
     with pytest.raises(ValueError, match="fewer than the 6 drawn from sizes"):
         VariedSupport(Sinusoids(k_shot=5), (6,))[0]
-    with pytest.raises(ValueError, match="at least 1"):
-        VariedSupport(Sinusoids(), (0, 2))
+    with pytest.raises(ValueError, match="sizes must be an integer of at least 0, got -1"):
+        VariedSupport(Sinusoids(), (-1, 2))
+    for sizes in ((), 3):
+        with pytest.raises(ValueError, match=r"sizes must be support set sizes such as \(0, 1, 5\) or range\(11\)"):
+            VariedSupport(Sinusoids(), sizes)  # type: ignore[arg-type]
     with pytest.raises(IndexError, match="start at 0"):
         VariedSupport(Sinusoids(), (2,))[-1]
+
+
+def test_size_zero_is_an_empty_support_set_in_the_shape_of_the_others() -> None:
+    images = [
+        Task(Examples(torch.rand(3, 1, 4, 4), torch.arange(3)), Examples(torch.rand(2, 1, 4, 4), torch.arange(2)))
+    ]
+    task = VariedSupport(images, (0,))[0]
+    assert (task.support.x.shape, task.support.y.shape) == ((0, 1, 4, 4), (0,))
+    assert (task.support.y.dtype, task.query.size) == (torch.int64, 2)
+    sizes = [VariedSupport(Sinusoids(k_shot=4), range(5), together=3)[i].support.size for i in range(60)]
+    assert set(sizes) == {0, 1, 2, 3, 4}
+    assert all(len(set(sizes[start : start + 3])) == 1 for start in range(0, 60, 3))
+
+
+def test_supports_lie_in_the_past_of_the_query() -> None:
+    hours = torch.arange(12.0)[:, None]
+    days = [Task(Examples(hours[:8], hours[:8]), Examples(hours[8:], hours[8:]), "day")]
+    varied = VariedSupport(days, (0, 1, 8), together=2, past=True)
+    for position in range(30):
+        support, query, _ = varied[position]
+        drawn = torch.cat([support.x, query.x])[:, 0]
+        assert query.size == 4
+        assert bool((drawn.diff() > 0).all())
+    assert len({tuple(varied[position].query.x[:, 0].tolist()) for position in range(30)}) > 5, "query sets differ too"
+
+
+def test_tasks_may_be_given_in_arrays() -> None:
+    pairs = [(np.ones((n, 2)), np.zeros(n)) for n in (3, 2)]
+    assert VariedSupport([Task(*pairs)], (1,))[0].support.x.shape == (1, 2)  # type: ignore[arg-type]

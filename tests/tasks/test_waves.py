@@ -1,5 +1,6 @@
 import math
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -47,6 +48,29 @@ def test_inputs_cover_minus_five_to_five() -> None:
 def test_noise_is_added_with_its_standard_deviation() -> None:
     _, _, misfit = sine_fit(Sinusoids(k_shot=2000, k_query=2000, noise=0.3)[1])
     assert abs(misfit - 0.3) < 4 * 0.3 / math.sqrt(2 * 4000)
+
+
+def test_frequencies_are_drawn_from_their_range() -> None:
+    source, grid = Sinusoids(k_shot=20, k_query=40, frequency=(0.5, 2.0)), torch.linspace(0.45, 2.05, 161).tolist()
+    found = []
+    for index in range(60):
+        x, y = everything(source[index])
+        misfits = [fitted([(f * x).sin(), (f * x).cos()], y)[1] for f in grid]
+        found.append(grid[misfits.index(min(misfits))])
+    assert 0.49 <= min(found) < 0.65
+    assert 1.85 < max(found) <= 2.01
+
+
+def test_a_known_frequency_changes_no_other_number() -> None:
+    plain, twice = Sinusoids()[3], Sinusoids(frequency=(2.0, 2.0))[3]
+    assert torch.equal(plain.support.x, twice.support.x)
+    assert not torch.equal(plain.support.y, twice.support.y)
+
+
+@pytest.mark.parametrize("frequency", [(2.0, 1.0), (0.0, 1.0), (1.0,), (1.0, float("nan"))])
+def test_a_frequency_is_a_range(frequency: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="frequency must be a range of positive numbers"):
+        Sinusoids(frequency=frequency)
 
 
 def test_half_are_sines_and_half_are_lines_and_names_tell() -> None:
