@@ -157,9 +157,13 @@ def refuse_drift(theta: WeightDistribution) -> None:
         refuse_disagreement([{DRIFT: digest} for digest in digests])
 
 
-def _encoded(values: dict[str, float]) -> dict[str, float | str]:
+def _encoded(values: dict[str, Any]) -> dict[str, Any]:
     """Return numbers for JSON, which has no infinity: a norm can overflow where its gradient does not."""
-    return {name: value if math.isfinite(value) else str(value) for name, value in values.items()}
+
+    def infinite(value: Any) -> bool:
+        return isinstance(value, float) and not math.isfinite(value)
+
+    return {name: str(value) if infinite(value) else value for name, value in values.items()}
 
 
 def _decoded(values: dict[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ et al. 2020). Sharded, a process holds the moments of its part alone; theta itse
 every task needs all of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ STEP = "step"
 """AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
 SMALLEST = 2**12
 """Numbers from which a tensor is divided; smaller ones every process moves by itself, all in the same way."""
+NORM_LIMIT, NORM_MEMORY = 2.0, 100
+"""For ``grad_clip_norm="auto"``: the largest norm in typical norms, and how many steps a typical norm looks back on."""
 ALIGNED = 64
 """Parts begin at multiples of so many numbers: an operation on a part then rounds as that on the whole does."""
 
@@ -76,6 +79,33 @@ class Shards:
         return [flat[rank * length : (rank + 1) * length] for rank in range(size)]
 
 
+class TypicalNorm(NamedTuple):
+    r"""The running geometric mean u of the norms of a gradient, the unit in which the gradient is measured.
+
+    $$\log u_t = \log u_{t-1} + \frac{\log\min(|g_t|, c\,u_{t-1}) - \log u_{t-1}}{\min(t, T)},\qquad
+    g_t \leftarrow g_t\,\min\Big(\frac1{u_t}, \frac{c}{|g_t|}\Big)$$
+
+    with c = ``NORM_LIMIT``, T = ``NORM_MEMORY`` and $u_0 = |g_1|$. A single huge gradient is cut to c and hardly moves
+    u. Adam takes the same steps whatever the unit is. Where gradients fall by orders of magnitude, as in the first
+    steps of many trainings, the falling unit keeps the first ones from ruling the second moments for a thousand steps.
+    """
+
+    log: float = 0.0
+    steps: int = 0
+
+    def after(self, norm: float) -> "TypicalNorm":
+        """Return the mean with one more norm; one that is zero or not finite says nothing."""
+        if not 0 < norm < math.inf:
+            return self
+        steps, before = self.steps + 1, self.log if self.steps else math.log(norm)
+        above = min(math.log(norm) - before, math.log(NORM_LIMIT))
+        return TypicalNorm(before + above / min(steps, NORM_MEMORY), steps)
+
+    def factor(self, norm: float) -> float:
+        """Return the factor of a gradient of this norm."""
+        return min(math.exp(-self.log), NORM_LIMIT / norm) if norm > 0 else 1.0
+
+
 class ThetaOptimizer:
     """AdamW with two groups: means and plain parameters, and everything that is a scale.
 
@@ -96,8 +126,10 @@ class ThetaOptimizer:
         ]
         self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
-    def descend(self, grads: Parameters, learning_rates: Mapping[str, float], clip: float) -> dict[str, float]:
-        """Take one step along the gradients, each group's norm clipped, and return the norms before clipping.
+    def descend(
+        self, grads: Parameters, learning_rates: Mapping[str, float], factor: Callable[[str, Tensor], Tensor | float]
+    ) -> dict[str, float]:
+        """Take one step along the gradients, each group's multiplied by ``factor(group, norm)``; return the norms.
 
         A group without a learning rate is left alone, and so are its moments.
         """
@@ -105,8 +137,10 @@ class ThetaOptimizer:
         for group in self._adam.param_groups:
             group["lr"] = learning_rates.get(group["name"], 0.0)
             if group["name"] in learning_rates:
-                norms[group["name"]] = _clip([of_theta[name] for name in group["names"]], clip)
+                norm = torch.nn.utils.get_total_norm([of_theta[name] for name in group["names"]])
+                norms[group["name"]], scale = float(norm), factor(group["name"], norm)
                 for name in group["names"]:
+                    of_theta[name].mul_(scale)
                     self._held[name].grad = self._shards.part(of_theta[name].contiguous())
         self._adam.step()
         for name, part in self._held.items():
@@ -130,13 +164,9 @@ class ThetaOptimizer:
             self._adam.state[self._held[name]][part] = own.clone()
 
 
-def _clip(grads: Sequence[Tensor], clip: float) -> float:
-    """Shrink gradients in place to a norm of ``clip``, if theirs is larger, and return their norm before."""
-    norm = torch.nn.utils.get_total_norm(grads)
-    factor = (clip / (norm + 1e-6)).clamp(max=1.0)
-    for grad in grads:
-        grad *= factor
-    return float(norm)
+def clipped_at(limit: float, norm: Tensor) -> Tensor:
+    """Return the factor that shrinks a gradient of this norm to ``limit``, if it is larger."""
+    return (limit / (norm + 1e-6)).clamp(max=1.0)
 
 
 class Average:

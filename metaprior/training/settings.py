@@ -26,7 +26,8 @@ class MetaTraining:
         lr: AdamW's learning rate for the means and the plain network parameters.
         scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
         weight_decay: weight decay of the means and plain network parameters; scales are never decayed.
-        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales.
+        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales. "auto" fits itself to the
+            problem: twice the running geometric mean of the norms (``training.optimizer.TypicalNorm``).
         schedule: how the learning rates fall: "cosine" (to zero at the end), "plateau" (halved when the validation
             score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, uses an
             epoch's mean loss), "constant".
@@ -52,7 +53,7 @@ class MetaTraining:
     lr: float = 1e-3
     scale_lr: float = 1e-2
     weight_decay: float = 0.0
-    grad_clip_norm: float = 1.0
+    grad_clip_norm: float | Literal["auto"] = "auto"
     schedule: Literal["cosine", "plateau", "constant"] = "cosine"
     plateau_patience: int = 5
     warm_start: int = 0
@@ -68,8 +69,12 @@ class MetaTraining:
     def __post_init__(self) -> None:
         for name in ("epochs", "tasks_per_epoch", "meta_batch", "plateau_patience", "warm_start", "most_bad_tasks"):
             check_integer(name, getattr(self, name), 0 if name in ("epochs", "warm_start") else 1)
-        for name in ("lr", "scale_lr", "grad_clip_norm", "warm_start_lr"):
+        for name in ("lr", "scale_lr", "warm_start_lr"):
             check_positive(name, getattr(self, name))
+        if isinstance(self.grad_clip_norm, str) and self.grad_clip_norm != "auto":
+            raise ValueError(f'grad_clip_norm must be a positive number or "auto", got {self.grad_clip_norm!r}')
+        if not isinstance(self.grad_clip_norm, str):
+            check_positive("grad_clip_norm", self.grad_clip_norm)
         for name in ("scales_first", "kl_warmup", "warm_start_average"):
             check_share(name, getattr(self, name))
         check_not_negative("weight_decay", self.weight_decay)

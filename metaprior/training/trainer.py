@@ -24,7 +24,16 @@ from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem, T
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
-from metaprior.training.optimizer import MEANS, SCALES, Average, Shards, ThetaOptimizer, movable_copy
+from metaprior.training.optimizer import (
+    MEANS,
+    SCALES,
+    Average,
+    Shards,
+    ThetaOptimizer,
+    TypicalNorm,
+    clipped_at,
+    movable_copy,
+)
 from metaprior.training.settings import MetaTraining, Phase, annealed, learning_rate_factor, phase_at
 from metaprior.training.step_size_search import searched_step_sizes
 from metaprior.weights import WeightDistribution
@@ -62,6 +71,8 @@ class Progress:
     """Number of tasks that failed in the best validation."""
     since_best: int = 0
     """Number of validations since the best one."""
+    norms: dict[str, TypicalNorm] = field(default_factory=dict)
+    """The typical norm of each group's gradient, for ``grad_clip_norm="auto"``."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +220,16 @@ class Trainer:
         rates = {SCALES: rate(settings.scale_lr, 0 if phase.pooled else settings.warm_start)}
         if phase.moves_means:
             rates[MEANS] = rate(settings.warm_start_lr if phase.pooled else settings.lr, phase.start)
-        return self.optimizer.descend(batch.grads, rates, self.settings.grad_clip_norm)
+        return self.optimizer.descend(batch.grads, rates, self._gradient_factor)
+
+    def _gradient_factor(self, group: str, norm: Tensor) -> Tensor | float:
+        """Return the factor that clips the gradient of a group."""
+        limit = self.settings.grad_clip_norm
+        if limit != "auto":
+            return clipped_at(limit, norm)
+        typical = TypicalNorm(*self.progress.norms.get(group, ())).after(float(norm))
+        self.progress.norms = {**self.progress.norms, group: typical}
+        return typical.factor(float(norm))
 
     def _count(self, phase: Phase, batch: MetaBatch) -> None:
         progress, size = self.progress, self.settings.meta_batch
@@ -237,7 +257,7 @@ class Trainer:
             progress.halvings += 1
 
     def _begin_meta_training(self) -> None:
-        """Set scales that fit the means, a first step size that works, and fresh moments."""
+        """Set scales that fit the means, a first step size that works, fresh moments and norms."""
         theta = self.theta
         if self.settings.warm_start:
             theta = theta.replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
@@ -249,6 +269,7 @@ class Trainer:
             share, balanced = SHARE_WARM if self.settings.starts_warm else SHARE, self.settings.balance_step_sizes
             theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share, balanced=balanced)
         self._hold(theta)
+        self.progress.norms = {}
 
     def note_score(self, score: float, failed: int = 0) -> bool:
         """Record a validation, and return whether it is the best so far.

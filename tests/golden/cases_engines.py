@@ -175,7 +175,15 @@ def trained(folder: Path) -> Entries:
         learner = mp.MetaLearner(
             mlp(), mp.Gaussian(), inner=metagrad.InnerLoop(**INNER), engine=engine, standardize=False
         )
-        learner.fit(Waves(), epochs=1, tasks_per_epoch=4, meta_batch=2, progress=False, search_step_size=False)
+        learner.fit(
+            Waves(),
+            epochs=1,
+            tasks_per_epoch=4,
+            meta_batch=2,
+            grad_clip_norm=1.0,
+            progress=False,
+            search_step_size=False,
+        )
         found |= theta_entries(learner.theta_, name)
     return found
 

@@ -12,7 +12,13 @@ from tests.golden.data import Pool, Waves
 from tests.golden.digest import Entries
 from tests.golden.registry import case
 
-TRAINING: dict[str, Any] = {"epochs": 2, "tasks_per_epoch": 6, "meta_batch": 2, "progress": False}
+TRAINING: dict[str, Any] = {
+    "epochs": 2,
+    "tasks_per_epoch": 6,
+    "meta_batch": 2,
+    "grad_clip_norm": 1.0,
+    "progress": False,
+}
 INNER: dict[str, Any] = {"steps": 3, "lr": 0.05, "learn_lr": "per_tensor"}
 NEW = 500
 """Number of a task that no training has seen."""

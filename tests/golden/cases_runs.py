@@ -10,6 +10,7 @@ TINY = (
     "meta.epochs=2",
     "meta.tasks_per_epoch=6",
     "meta.meta_batch=2",
+    "meta.grad_clip_norm=1.0",
     "evaluate.tasks=2",
     "evaluate.samples=3",
     "run.checkpoint_every=2",

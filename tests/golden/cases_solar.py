@@ -31,6 +31,7 @@ SMALL = (
     "tasks.patch=12",
     "tasks.period_days=1",
     "inner.steps=2",
+    "meta.grad_clip_norm=1.0",
     "meta.warm_start=4",
     "meta.warm_start_average=0.5",
     "meta.epochs=2",
