@@ -1,19 +1,22 @@
-r"""Predictive distributions from the outputs of S weight samples.
+r"""Predictive distributions from the outputs of S weight samples, or of S weighted components.
 
-Every forecast is an equally weighted mixture over weight samples $\phi_1..\phi_S$. By the law of total variance
+A forecast is a mixture: over samples $\phi_1..\phi_S$ of the weights, each with weight 1/S, or, where ``weights`` are
+given, over components that are the whole distribution (the exact posterior of a closed form). By the law of total
+variance
 
 $$\mathrm{Var}[y] = \mathrm{Var}_\phi[E[y|\phi]] + E_\phi[\mathrm{Var}[y|\phi]],$$
 
 an **epistemic** part (the weights are uncertain; it shrinks with data) and an **aleatoric** part (the data are noisy;
 it does not). Both are given as standard deviations, so ``std**2 == epistemic**2 + aleatoric**2``. For real-valued
-targets the epistemic variance has S - 1 in its denominator; for labels it has S, which makes the total p(1 - p).
+targets the epistemic variance of samples has S - 1 in its denominator; for labels it has S, which makes the total
+p(1 - p).
 """
 
-import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, wraps
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -28,14 +31,31 @@ QUANTILE_TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class Forecast(ABC):
-    """What every likelihood's forecast offers; shapes are those of the targets."""
+    """What every likelihood's forecast offers; shapes are those of the targets.
+
+    ``weights`` of the components, (S,) or (S, N), are divided by their sum; None are equally probable samples.
+    """
 
     _correction: ClassVar[int] = 1
+    weights: Tensor | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        given = next(iter(vars(self).values()))
-        if len(given) < 2:
-            raise ValueError(f"a forecast needs at least 2 weight samples for their spread, got {len(given)}")
+        given: Tensor = next(getattr(self, one.name) for one in fields(self) if not one.kw_only)
+        if self.weights is None:
+            if len(given) < 2:
+                raise ValueError(
+                    f"a forecast needs at least 2 weight samples for their spread, got {len(given)}. "
+                    "Try weights=torch.ones(1) for one component that is the whole distribution."
+                )
+            return
+        weights = self.weights.to(given).flatten(1) if self.weights.ndim > 1 else self.weights.to(given)[:, None]
+        if weights.shape not in ((len(given), 1), given.shape[:2]) or not bool((weights >= 0).all()):
+            raise ValueError(
+                f"weights must be {len(given)} numbers >= 0 (or have shape {tuple(given.shape[:2])}), one for each "
+                f"component, got shape {tuple(self.weights.shape)}, smallest {self.weights.min()}"
+            )
+        weights = (weights / weights.sum(0)).reshape(*weights.shape, *[1] * (given.ndim - 2))
+        object.__setattr__(self, "weights", weights)
 
     @cached_property
     @abstractmethod
@@ -50,12 +70,14 @@ class Forecast(ABC):
     @cached_property
     def mean(self) -> Tensor:
         """Expected target (for classes: its one-hot code, so the class probabilities)."""
-        return self.samples.mean(0)
+        return mixture.average(self.samples, self.weights)
 
     @cached_property
     def epistemic(self) -> Tensor:
         """Standard deviation because the weights are uncertain."""
-        return self.samples.std(0, correction=self._correction)
+        if self.weights is None:
+            return self.samples.std(0, correction=self._correction)
+        return mixture.spread(self.samples, self.weights).sqrt()
 
     @cached_property
     def std(self) -> Tensor:
@@ -63,8 +85,8 @@ class Forecast(ABC):
         return (self.epistemic**2 + self.aleatoric**2).sqrt()
 
     @abstractmethod
-    def quantile(self, level: float) -> Tensor:
-        """Return the quantile at ``level`` in (0, 1)."""
+    def quantile(self, level: float | Sequence[float]) -> Tensor:
+        """Return the quantile at ``level`` in (0, 1); for several levels, one after the other on a first axis."""
 
     @abstractmethod
     def log_prob(self, targets: ArrayLike) -> Tensor:
@@ -72,7 +94,11 @@ class Forecast(ABC):
 
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""
-        return replace(self, **{field.name: getattr(self, field.name).squeeze(-1) for field in fields(self)})
+        tensors = {name: value for name, value in self._fields().items() if isinstance(value, Tensor)}
+        return replace(self, **{name: value.squeeze(-1) for name, value in tensors.items()})
+
+    def _fields(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 def _targets(values: ArrayLike, expected: torch.Size, like: Tensor) -> Tensor:
@@ -88,23 +114,52 @@ def check_shape(targets: Tensor, expected: torch.Size) -> None:
         raise ValueError(f"the targets have shape {tuple(targets.shape)}, but the predictions have {tuple(expected)}")
 
 
-def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie strictly between 0 and 1, got {level}")
+def _levels(level: float | Sequence[float]) -> list[float]:
+    """Return one or several levels as a list; raise unless they lie strictly between 0 and 1."""
+    levels = list(level) if isinstance(level, Sequence) else [level]
+    for one in levels:
+        if not 0 < one < 1:
+            raise ValueError(f"level must lie strictly between 0 and 1, got {one}")
+    return levels
 
 
-def _log_mean_over_samples(log_density: Tensor) -> Tensor:
-    """Return (N,) from elementwise (S, N, ...): summed over an observation's outputs, averaged over weight samples."""
+def _log_mean_over_samples(log_density: Tensor, weights: Tensor | None) -> Tensor:
+    """Return (N,) from elementwise (S, N, ...): summed over an observation's outputs, averaged over components."""
     per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)
-    return torch.logsumexp(per_sample, 0) - math.log(len(per_sample))
+    return mixture.log_average(per_sample, None if weights is None else weights.flatten(1))
+
+
+class Components(NamedTuple):
+    """Mixtures of M targets: means and scales (S, M), weights (S, 1) or (S, M) or None."""
+
+    means: Tensor
+    scales: Tensor
+    weights: Tensor | None
+
+    def part(self, targets: slice) -> "Components":
+        """Return the mixtures of some targets, in double precision."""
+        weights = self.weights if self.weights is None or self.weights.shape[1] == 1 else self.weights[:, targets]
+        doubled = None if weights is None else weights.detach().double()
+        return Components(self.means[:, targets].detach().double(), self.scales[:, targets].detach().double(), doubled)
 
 
 @dataclass(frozen=True)
 class GaussianForecast(Forecast):
-    """A mixture of S Gaussians per target; ``means`` have shape (S, N, ...), ``scales`` one that broadcasts."""
+    """A mixture of S Gaussians per target.
+
+    Args:
+        means: shape (S, N, ...).
+        scales: standard deviations of the components, in a shape that broadcasts.
+        weights: the components' weights; None for weight samples.
+        task_scales: the part of the scales because the weights are uncertain within a component; the noise is the rest,
+            scales^2 - task_scales^2. None where a component is one sample of the weights: its scale is noise.
+        thetas: number of draws of theta; components are consecutive equal groups, one group for each draw.
+    """
 
     means: Tensor
     scales: Tensor
+    task_scales: Tensor | None = field(default=None, kw_only=True)
+    thetas: int = field(default=1, kw_only=True)
 
     @property
     def samples(self) -> Tensor:
@@ -113,34 +168,88 @@ class GaussianForecast(Forecast):
 
     @cached_property
     def aleatoric(self) -> Tensor:
-        """Root mean square of the weight samples' noise scales."""
-        return self.scales.square().mean(0).sqrt().expand(self.means.shape[1:])
+        """Root mean square of the components' noise scales."""
+        squares = self.scales.square()
+        if self.task_scales is not None:
+            squares = (squares - self.task_scales.square()).clamp_min(0.0)
+        return mixture.average(squares, self.weights).sqrt().expand(self.means.shape[1:])
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """Standard deviation because the weights are uncertain: between components, and within each of them."""
+        if self.task_scales is None:
+            return super().epistemic
+        within = mixture.average(self.task_scales.square(), self.weights)
+        return (mixture.spread(self.means, self.weights) + within).sqrt()
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        r"""Standard deviations by what is uncertain, whose squares add up to the variance.
+
+        $$\mathrm{Var}[y] = \underbrace{\mathrm{Var}_\theta E[y|\theta]}_{\text{prior}}
+        + \underbrace{E_\theta \mathrm{Var}_\phi E[y|\phi]}_{\text{task}}
+        + \underbrace{E\,\mathrm{Var}[y|\phi]}_{\text{data}}$$
+
+        The prior part is zero where there is one theta.
+        """
+        grouped = self.means.unflatten(0, (self.thetas, -1))
+        if self.weights is None:
+            centres, shares = (
+                grouped.mean(1),
+                self.means.new_full((self.thetas, *[1] * self.mean.ndim), 1 / self.thetas),
+            )
+        else:
+            own = self.weights.unflatten(0, (self.thetas, -1))
+            shares = own.sum(1)
+            centres = (own * grouped).sum(1) / shares.clamp_min(torch.finfo(shares.dtype).tiny)
+        prior = torch.minimum(mixture.spread(centres, shares), self.epistemic.square())
+        task = (self.epistemic.square() - prior).sqrt()
+        return {"prior": prior.sqrt(), "task": task, "data": self.aleatoric}
+
+    def components(self) -> "Components":
+        """Return the mixtures of all M targets, flat, as ``mixture`` takes them."""
+        weights = self.weights
+        if weights is not None:
+            weights = (weights if weights.shape[1] == 1 else weights.expand_as(self.means)).flatten(1)
+        return Components(self.means.flatten(1), self.scales.expand_as(self.means).flatten(1), weights)
 
     def cdf(self, targets: ArrayLike) -> Tensor:
         """Return the probability of a value at or below each target, elementwise."""
-        return mixture.cumulative(self.means, self.scales, _targets(targets, self.mean.shape, self.means))
+        y = _targets(targets, self.mean.shape, self.means)
+        return mixture.cumulative(self.means, self.scales, y, self.weights)
 
-    def quantile(self, level: float) -> Tensor:
-        """Return the quantile of the mixture at ``level``, computed in double precision."""
-        _check_level(level)
-        means = self.means.double().flatten(1)
-        scales = self.scales.double().expand_as(self.means).flatten(1)
-        found = mixture.quantiles(means, scales, [level], tolerance=QUANTILE_TOLERANCE)
-        return found.reshape(self.mean.shape).to(self.means.dtype)
+    def quantile(self, level: float | Sequence[float]) -> Tensor:
+        """Return the quantile of the mixture at ``level``, or at several (Q, N, ...), computed in double precision."""
+        levels = _levels(level)
+        means, scales, weights = self.components().part(slice(None))
+        found = mixture.quantiles(means, scales, levels, weights, tolerance=QUANTILE_TOLERANCE)
+        found = found.reshape(len(levels), *self.mean.shape).to(self.means.dtype)
+        return found if isinstance(level, Sequence) else found[0]
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return the central interval that holds the target with probability ``level``."""
-        _check_level(level)
+        _levels(level)
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log density of each observation, the product of the densities of its outputs."""
         y = _targets(targets, self.mean.shape, self.means)
-        return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y))
+        return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y), self.weights)
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
-        return GaussianForecast(torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale)
+        means, scales = torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale
+        return replace(self, means=means, scales=scales, task_scales=self._task_scales_times(scale.to(loc)))
+
+    def widened(self, factor: float | Tensor) -> "GaussianForecast":
+        """Return the forecast whose whole spread around its mean is multiplied by a factor."""
+        means = self.mean + factor * (self.means - self.mean)
+        return replace(self, means=means, scales=self.scales * factor, task_scales=self._task_scales_times(factor))
+
+    def _task_scales_times(self, factor: float | Tensor) -> Tensor | None:
+        if self.task_scales is None:
+            return None
+        return (self.task_scales.to(factor) if isinstance(factor, Tensor) else self.task_scales) * factor
 
 
 @dataclass(frozen=True)
@@ -153,12 +262,22 @@ class _LabelForecast(Forecast):
     @cached_property
     def aleatoric(self) -> Tensor:
         """Spread of the 0/1 outcome when the weights are known: root of the mean of p(1 - p)."""
-        return (self.samples * (1 - self.samples)).mean(0).sqrt()
+        return mixture.average(self.samples * (1 - self.samples), self.weights).sqrt()
 
-    def quantile(self, level: float) -> Tensor:
-        """Return the quantile of the *probability* over weight samples (that of a 0/1 outcome is 0 or 1)."""
-        _check_level(level)
-        return self.samples.quantile(level, dim=0)
+    def quantile(self, level: float | Sequence[float]) -> Tensor:
+        """Return the quantile of the *probability* over weight samples (that of a 0/1 outcome is 0 or 1).
+
+        Among weighted components it is the smallest probability at or below which their weights reach ``level``.
+        """
+        levels = _levels(level)
+        if self.weights is None:
+            found = torch.stack([self.samples.quantile(one, dim=0) for one in levels])
+        else:
+            ordered, order = self.samples.sort(0)
+            reached = self.weights.expand_as(self.samples).gather(0, order).cumsum(0)
+            index = [(reached < one).sum(0, keepdim=True).clamp(max=len(reached) - 1) for one in levels]
+            found = torch.cat([ordered.gather(0, one) for one in index])
+        return found if isinstance(level, Sequence) else found[0]
 
     @abstractmethod
     def _entropy(self, p: Tensor, class_axis: int) -> Tensor: ...
@@ -171,7 +290,10 @@ class _LabelForecast(Forecast):
     @cached_property
     def mutual_information(self) -> Tensor:
         """Mutual information of weights and label in nats: epistemic uncertainty."""
-        return self.entropy - self._entropy(self.samples, 2).mean(0)
+        weights = self.weights
+        if weights is not None and weights.ndim > self.entropy.ndim + 1:
+            weights = weights.squeeze(-1)
+        return self.entropy - mixture.average(self._entropy(self.samples, 2), weights)
 
 
 class CategoricalForecast(_LabelForecast):
@@ -202,7 +324,7 @@ class CategoricalForecast(_LabelForecast):
         if labels.min() < 0 or labels.max() >= classes:
             raise ValueError(f"labels must be 0..{classes - 1}, got {labels.min()} to {labels.max()}")
         index = labels.expand(len(self.logits), *labels.shape).unsqueeze(2)
-        return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2))
+        return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2), self.weights)
 
     def squeezed(self) -> Self:
         """Return the forecast itself: labels have no trailing axis."""
@@ -233,7 +355,7 @@ class BernoulliForecast(_LabelForecast):
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log probability of the labels of each observation."""
         ones = _targets(targets, self.mean.shape, self.logits) > 0.5
-        return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)))
+        return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)), self.weights)
 
 
 def as_numpy(value: Any) -> Any:

@@ -29,14 +29,14 @@ def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
     See ``mixture.crps``. Targets are worked on in parts, in double precision, so memory does not grow with them.
     """
     check_shape(targets, forecast.mean.shape)
-    means = forecast.means.flatten(1)  # (S, M)
-    scales = forecast.scales.expand_as(forecast.means).flatten(1)
-    observed = targets.to(means.device).flatten()
-    score = torch.empty(means.shape[1], dtype=means.dtype, device=means.device)
-    size = max(1, COMPONENTS_AT_ONCE // len(means))
+    components = forecast.components()
+    observed = targets.to(components.means.device).flatten()
+    score = torch.empty(len(observed), dtype=components.means.dtype, device=components.means.device)
+    size = max(1, COMPONENTS_AT_ONCE // len(components.means))
     for start in range(0, len(score), size):
         part = slice(start, start + size)
-        score[part] = mixture.crps(means[:, part].double(), scales[:, part].double(), observed[part].double())
+        means, scales, weights = components.part(part)
+        score[part] = mixture.crps(means, scales, observed[part].double(), weights)
     return score.reshape(forecast.mean.shape)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
+from metaprior import scores
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
 
 S, N = 7, 5
@@ -18,13 +19,14 @@ def gaussian() -> GaussianForecast:
     return GaussianForecast(means, scales)
 
 
-def mixture(forecast: GaussianForecast) -> MixtureSameFamily:
-    weights = Categorical(torch.full((N, S), 1 / S, dtype=torch.float64))
+def mixture_of(forecast: GaussianForecast) -> MixtureSameFamily:
+    own = torch.ones(len(forecast.means), 1) if forecast.weights is None else forecast.weights
+    weights = Categorical(own.double().expand_as(forecast.means).T)
     return MixtureSameFamily(weights, Normal(forecast.means.T, forecast.scales.T))
 
 
 def test_gaussian_summary_is_that_of_the_mixture(gaussian: GaussianForecast) -> None:
-    expected = mixture(gaussian)
+    expected = mixture_of(gaussian)
     targets = torch.linspace(-1, 1, N, dtype=torch.float64)
     torch.testing.assert_close(gaussian.mean, expected.mean)
     torch.testing.assert_close(gaussian.log_prob(targets), expected.log_prob(targets))
@@ -41,7 +43,7 @@ def test_quantile_inverts_the_distribution_function(gaussian: GaussianForecast, 
 
 def test_interval_holds_its_share_of_draws(gaussian: GaussianForecast) -> None:
     torch.manual_seed(0)
-    draws = mixture(gaussian).sample((20_000,))
+    draws = mixture_of(gaussian).sample((20_000,))
     low, high = gaussian.interval(0.8)
     torch.testing.assert_close(
         ((draws > low) & (draws < high)).double().mean(0), torch.full((N,), 0.8).double(), atol=0.02, rtol=0
@@ -133,3 +135,71 @@ def test_targets_may_be_numpy_arrays_and_are_checked(gaussian: GaussianForecast)
         categorical.log_prob(np.array([0, 1, 2, 0, 3]))
     with pytest.raises(ValueError, match="NaN"):
         gaussian.log_prob(np.full(N, np.nan))
+
+
+def repeated(values: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    return values.repeat_interleave(torch.tensor(counts), 0)
+
+
+def test_weights_count_like_repeated_components(gaussian: GaussianForecast) -> None:
+    counts, targets = [1, 4, 2, 0, 3, 1, 1], torch.linspace(-1, 1, N, dtype=torch.float64)
+    weighted = GaussianForecast(gaussian.means, gaussian.scales, weights=torch.tensor(counts))
+    by_hand = GaussianForecast(repeated(gaussian.means, counts), repeated(gaussian.scales, counts))
+    for name in ("log_prob", "cdf"):
+        torch.testing.assert_close(getattr(weighted, name)(targets), getattr(by_hand, name)(targets))
+    torch.testing.assert_close(scores.crps(weighted, targets), scores.crps(by_hand, targets))
+    torch.testing.assert_close(weighted.quantile([0.1, 0.6]), by_hand.quantile([0.1, 0.6]))
+    torch.testing.assert_close(weighted.quantile(0.6), weighted.quantile([0.1, 0.6])[1])
+    torch.testing.assert_close(weighted.mean, by_hand.mean)
+    torch.testing.assert_close(weighted.aleatoric, by_hand.aleatoric)
+    torch.testing.assert_close(weighted.epistemic, by_hand.means.std(0, correction=0))
+    for each in (weighted.weights, weighted.weights.expand(S, N)):  # type: ignore[union-attr]
+        same = GaussianForecast(gaussian.means[..., None], gaussian.scales[..., None], weights=each).squeezed()
+        torch.testing.assert_close(same.log_prob(targets), weighted.log_prob(targets))
+        torch.testing.assert_close(same.quantile(0.3), weighted.quantile(0.3))
+        torch.testing.assert_close(scores.crps(same, targets), scores.crps(weighted, targets))
+
+
+def test_weighted_labels_count_like_repeated_components() -> None:
+    counts, logits = [1, 0, 3], torch.randn(3, N, 4, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(N) % 4
+    for kind, targets in ((CategoricalForecast, labels), (BernoulliForecast, torch.rand(N, 4).round())):
+        weighted, by_hand = kind(logits, weights=torch.tensor(counts)), kind(repeated(logits, counts))
+        torch.testing.assert_close(weighted.log_prob(targets), by_hand.log_prob(targets))
+        for name in ("mean", "epistemic", "aleatoric", "entropy", "mutual_information"):
+            torch.testing.assert_close(getattr(weighted, name), getattr(by_hand, name))
+        low, high = weighted.quantile([0.2, 0.5])
+        torch.testing.assert_close(low, torch.minimum(*weighted.samples[[0, 2]]))
+        assert (high >= low).all()
+
+
+def test_parts_of_the_variance_add_up(gaussian: GaussianForecast) -> None:
+    parts = gaussian.parts
+    torch.testing.assert_close(parts["task"], gaussian.epistemic)
+    assert not parts["prior"].any()
+    within = 0.5 * gaussian.scales
+    weights = torch.arange(1.0, 7)
+    six = GaussianForecast(gaussian.means[:6], gaussian.scales[:6], weights=weights, task_scales=within[:6], thetas=3)
+    torch.testing.assert_close(sum(part.square() for part in six.parts.values()), six.std.square())
+    torch.testing.assert_close(six.std.square(), mixture_of(six).variance)
+    torch.testing.assert_close(six.aleatoric.square(), (weights[:, None] / 21 * 0.75 * six.scales**2).sum(0))
+    of_groups = (weights[:, None] * six.means).unflatten(0, (3, 2)).sum(1) / torch.tensor([[3.0], [7.0], [11.0]])
+    centred = of_groups - six.mean
+    expected = (torch.tensor([[3.0], [7.0], [11.0]]) / 21 * centred**2).sum(0)
+    torch.testing.assert_close(six.parts["prior"].square(), expected)
+    wide = six.widened(2.0)
+    torch.testing.assert_close(wide.mean, six.mean)
+    for name, part in wide.parts.items():
+        torch.testing.assert_close(part, 2 * six.parts[name])
+
+
+def test_one_component_that_is_the_distribution_is_a_gaussian() -> None:
+    one = GaussianForecast(
+        torch.zeros(1, 2), torch.full((1, 2), 5.0), weights=torch.ones(1), task_scales=torch.full((1, 2), 3.0)
+    )
+    torch.testing.assert_close(one.std, torch.full((2,), 5.0))
+    torch.testing.assert_close(one.parts["task"], torch.full((2,), 3.0))
+    torch.testing.assert_close(one.parts["data"], torch.full((2,), 4.0))
+    torch.testing.assert_close(one.interval(0.9)[1], torch.full((2,), 5 * 1.6448536))
+    with pytest.raises(ValueError, match="weights must be 1 numbers"):
+        GaussianForecast(torch.zeros(1, 2), torch.ones(1, 2), weights=torch.ones(3))

@@ -151,13 +151,13 @@ def _check(
 
 def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bool) -> Tensor:
     """Return the quantiles (Q, N, L, Y, X), computed a few pixels at a time."""
-    means = forecast.means.detach().flatten(1)
-    scales = forecast.scales.detach().expand_as(forecast.means).flatten(1)
-    quantiles = torch.empty(len(levels), means.shape[1], dtype=torch.float64)
-    starts = range(0, means.shape[1], PIXELS_AT_ONCE)
+    components = forecast.components()
+    quantiles = torch.empty(len(levels), components.means.shape[1], dtype=torch.float64)
+    starts = range(0, quantiles.shape[1], PIXELS_AT_ONCE)
     for start in tqdm(starts, desc="quantiles", unit="part", disable=not progress, delay=1):
         part = slice(start, start + PIXELS_AT_ONCE)
-        quantiles[:, part] = mixture.quantiles(means[:, part].double(), scales[:, part].double(), levels).cpu()
+        means, scales, weights = components.part(part)
+        quantiles[:, part] = mixture.quantiles(means, scales, levels, weights).cpu()
     return quantiles.reshape(len(levels), *forecast.means.shape[1:])
 
 

@@ -96,8 +96,10 @@ def frame_sums(
         scales = pixels(forecast.scales.expand_as(forecast.means)[:, *at], "forecast's scales")
         if not bool((scales > 0).all()):
             raise ValueError(f"forecast's scales {where} must be positive, got {float(scales.min())}")
-        predicted = means.mean(0)
-        crps, *spread = _mixture_sums(means, scales, observed)
+        weights = forecast.weights
+        own = None if weights is None else weights.expand(-1, len(targets), -1, -1, -1)[:, at[0], 0, 0].to(means)
+        predicted = mixture.average(means, own)
+        crps, *spread = _mixture_sums(means, scales, observed, own)
     else:
         predicted = pixels(forecast[at], "forecast")
         crps = float((predicted - observed).abs().sum())
@@ -119,15 +121,18 @@ def _structural_similarity(predicted: Tensor, observed: Tensor, value_range: flo
     return float(structural_similarity_index_measure(one, other, data_range=value_range))  # type: ignore[arg-type]
 
 
-def _mixture_sums(means: Tensor, scales: Tensor, observed: Tensor) -> list[float]:
-    """Return the sums of ``crps`` and SPREAD_COLUMNS of mixtures (S, M) at pixels (M,), computed in parts."""
+def _mixture_sums(means: Tensor, scales: Tensor, observed: Tensor, weights: Tensor | None) -> list[float]:
+    """Return the sums of ``crps`` and SPREAD_COLUMNS of mixtures (S, M) at pixels (M,), computed in parts.
+
+    ``weights`` (S, 1) are those of the components, None where they are samples.
+    """
     total = torch.zeros(1 + len(SPREAD_COLUMNS), dtype=torch.float64)
     size = max(1, COMPONENTS_AT_ONCE // len(means))
     for part in zip(means.split(size, 1), scales.split(size, 1), observed.split(size), strict=True):
-        ends = mixture.quantiles(*part[:2], [0.25, 0.75, 0.05, 0.95]).sum(1)
-        pit = mixture.cumulative(*part)
+        ends = mixture.quantiles(*part[:2], [0.25, 0.75, 0.05, 0.95], weights).sum(1)
+        pit = mixture.cumulative(*part, weights)
         bins = (pit * PIT_BINS).long().clamp(max=PIT_BINS - 1)  # a transform of exactly 1 belongs to the last bin
-        sums = [mixture.crps(*part).sum(), -mixture.log_density(*part).sum(), ends[1] - ends[0], ends[3] - ends[2]]
-        sums.append(mixture.variance(*part[:2]).sum())
+        scores = [mixture.crps(*part, weights).sum(), -mixture.log_density(*part, weights).sum()]
+        sums = [*scores, ends[1] - ends[0], ends[3] - ends[2], mixture.variance(*part[:2], weights).sum()]
         total += torch.cat([torch.stack(sums), torch.bincount(bins, minlength=PIT_BINS).double()])
     return total.tolist()
