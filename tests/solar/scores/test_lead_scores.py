@@ -84,6 +84,18 @@ def test_point_forecasts_have_no_measures_of_spread() -> None:
         scores.share_of_tasks(at_least=0.8)
 
 
+def test_weights_of_components_count_like_repeated_components() -> None:
+    forecast, targets = example()
+    counts = torch.tensor([1, 3, 0, 2])
+    repeated = (values.repeat_interleave(counts, 0) for values in (forecast.means, forecast.scales))
+    weighted, by_hand = empty(), empty()
+    weighted.add(GaussianForecast(forecast.means, forecast.scales, weights=counts), targets, task="t")
+    by_hand.add(GaussianForecast(*repeated), targets, task="t")
+    for found, expected in zip(weighted.rows(), by_hand.rows(), strict=True):
+        for name in ("rmse", "crps", "nll", "coverage_90", "width_50"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-5)
+
+
 def test_measures_of_a_mixture_are_those_of_the_slow_formulas() -> None:
     forecast, targets = example()
     scores = empty()
