@@ -1,6 +1,7 @@
 """The one gate for what comes from outside: numbers are validated and data converted here, and trusted from then on."""
 
 import math
+import sys
 import warnings
 from typing import Protocol
 
@@ -54,6 +55,14 @@ def check_share(name: str, value: float) -> None:
     """Raise ValueError unless a value lies between 0 and 1, both included."""
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+
+
+def warn_caller(message: str) -> None:
+    """Warn with the place of the first caller outside this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_back.f_globals.get("__name__", "")).partition(".")[0] == "metaprior":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level + 1)
 
 
 # --- data -------------------------------------------------------------------------------------------------------------

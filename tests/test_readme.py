@@ -102,7 +102,7 @@ def test_the_page_of_the_training() -> None:
     assert [summary.tasks for summary in names["learner"].history_] == [64, 64]
     assert torch.equal(names["std"], names["forecast"].std)
     assert torch.equal(names["epistemic"], names["forecast"].epistemic)
-    assert len(names["stations"]) == 24
+    assert [len(names[name]) for name in ("stations", "training", "unseen")] == [48, 36, 12]
     assert names["own"].history_[0].bad_tasks == 0
 
 

@@ -178,4 +178,5 @@ class VariedSupport:
         x, y = (torch.cat([as_plain_tensor(values, name) for values in pair]) for *pair, name in parts)
         rows = torch.randperm(len(x), generator=noise.at(task=position).generator())[: size + task.query.size]
         rows = rows.sort().values if self.past else rows
-        return Task(*(Examples(x, y).rows(own) for own in (rows[:size], rows[size:])), task.name)
+        examples = Examples(x, y)
+        return Task(examples.rows(rows[:size]), examples.rows(rows[size:]), task.name)

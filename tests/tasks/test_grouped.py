@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from metaprior.tasks import GroupedTasks
+from metaprior.tasks import Examples, GroupedTasks
 
 GROUPS = ["lima", "oslo", "lima", "kyiv", "oslo", "lima", "oslo", "lima", "oslo", "lima"]
 PAIRS = [(torch.tensor([float(i), 0.0]), float(i)) for i in range(10)]
@@ -108,7 +108,7 @@ def seed_that_reads_example_zero_first() -> int:
 
 def test_examples_of_different_shapes_are_refused() -> None:
     tasks = GroupedTasks([(torch.zeros(n), 0.0) for n in (2, 3)], ["a", "a"], k_shot=1, k_query=1)
-    with pytest.raises(ValueError, match=r"examples of group 'a' have different shapes, \[\(2,\), \(3,\)\]"):
+    with pytest.raises(ValueError, match=r"group 'a': examples have different shapes, \[\(2,\), \(3,\)\]"):
         tasks[0]
 
 
@@ -119,3 +119,62 @@ def test_bad_arguments_are_refused() -> None:
         GroupedTasks(PAIRS, GROUPS, k_shot=1, k_query=1, draws=0)
     with pytest.raises(ValueError, match="the group of example 2 is NaN"):
         GroupedTasks(PAIRS, np.array([0, 0, np.nan, *[0] * 7]), k_shot=1, k_query=1)
+
+
+def test_numbers_of_support_examples_are_drawn_and_may_be_zero() -> None:
+    tasks = quiet([0] * 10, k_shot=range(4), draws=60)
+    sizes = [task.support.size for task in tasks]
+    assert set(sizes) == {0, 1, 2, 3}
+    empty = tasks[sizes.index(0)]
+    assert (empty.support.x.shape, empty.support.y.shape, empty.query.size) == ((0, 2), (0, 1), 2)
+
+
+def test_a_split_keeps_groups_apart_and_their_tasks_as_they_are() -> None:
+    labels = [f"group {i}" for i in range(10) for _ in range(4)]
+    whole = quiet(labels, PAIRS * 4, draws=2)
+    train, apart = whole.split(0.2, seed=3)
+    assert (len(train), len(apart)) == (16, 4)
+    assert sorted([*train.groups, *apart.groups]) == sorted(whole.groups)
+    assert whole.split(0.2, seed=3)[1].groups == apart.groups
+    assert len({tuple(whole.split(0.2, seed=seed)[1].groups) for seed in range(9)}) > 3
+    own = {(task.name, tuple(rows(whole, i))) for i, task in enumerate(whole)}
+    assert {(task.name, tuple(rows(part, i))) for part in (train, apart) for i, task in enumerate(part)} == own
+    assert len(train.split(0.01)[1].groups) == 1
+    for share, source in ((0.0, whole), (1.0, whole), (0.5, quiet([0] * 10))):
+        with pytest.raises(ValueError, match="share must lie between 0 and 1 with at least 2 groups"):
+            source.split(share)
+
+
+def test_from_dataset_is_the_constructor_and_all_examples_may_be_given_at_once() -> None:
+    whole = Examples(torch.stack([x for x, _ in PAIRS]), torch.tensor([y for _, y in PAIRS]))
+    for data in (PAIRS, whole, Examples(whole.x.numpy(), whole.y.numpy())):  # type: ignore[arg-type]
+        with pytest.warns(UserWarning, match="1 of 3 groups") as caught:
+            tasks = GroupedTasks.from_dataset(data, GROUPS, k_shot=2, k_query=2)
+        assert caught[0].filename == __file__
+        assert [rows(tasks, i) for i in range(2)] == [rows(quiet(), i) for i in range(2)]
+        assert tasks[0].query.y.shape == (2, 1)
+        assert tasks.thread_safe == (data is not PAIRS)
+
+
+def test_a_data_set_with_times() -> None:
+    tasks = GroupedTasks.from_dataset(PAIRS, [0] * 10, k_shot=3, k_query=3, time=range(10, 0, -1), draws=9)
+    assert all(rows(tasks, i) == sorted(rows(tasks, i), reverse=True) for i in range(9))
+    for time in (range(9), [float("nan")] * 10):
+        with pytest.raises(ValueError, match="time must be 10 finite numbers, one for each example"):
+            GroupedTasks.from_dataset(PAIRS, [0] * 10, k_shot=3, k_query=3, time=time)
+
+
+def test_examples_by_name() -> None:
+    data = {name: (np.arange(6.0)[:, None] + place, np.arange(6.0)) for place, name in enumerate("ab")}
+    tasks = GroupedTasks.from_examples(data, k_shot=2, k_query=3, past=True)
+    assert [task.name for task in tasks] == ["a", "b"]
+    assert torch.equal(tasks[1].query.x, tasks[1].query.y + 1)
+    assert bool((torch.cat([tasks[0].support.x, tasks[0].query.x])[:, 0].diff() > 0).all())
+    wrong: list[tuple[Any, str]] = [
+        ({}, "must have at least one group, got none"),
+        ({**data, "c": (np.zeros((3, 1)), np.zeros(2))}, "must have the same length, got other ones in 'c'"),
+        ({**data, "c": (np.zeros((3, 2)), np.zeros(3))}, r"examples have different shapes, \[\(1,\), \(2,\)\]"),
+    ]
+    for examples, message in wrong:
+        with pytest.raises(ValueError, match=message):
+            GroupedTasks.from_examples(examples, k_shot=1, k_query=1)
