@@ -91,7 +91,10 @@ class HeadPosterior:
     @property
     def mean(self) -> Tensor:
         """Posterior means w0 + L m, shape (..., K, C, d)."""
-        return self.prior.mean + (self.prior.factor @ self.coefficients.unsqueeze(-1)).squeeze(-1)
+        factor, m = self.prior.factor, self.coefficients
+        if factor.shape[-3] == 1:  # one matrix for all outputs
+            return self.prior.mean + m @ factor.squeeze(-3).mT
+        return self.prior.mean + (factor @ m.unsqueeze(-1)).squeeze(-1)
 
     def whitened_covariance(self) -> Tensor:
         """Return the covariance of z, the inverse of A, shape (..., K, C, r, r) (C may be one)."""
@@ -104,14 +107,14 @@ class HeadPosterior:
     def predict(self, features: Tensor) -> Predictive:
         """Return mean and task variance of each component's outputs at features (..., n, d)."""
         features = features.double()[..., None, None, :, :]  # (..., 1, 1, n, d)
-        mean = (features @ self.mean.unsqueeze(-1)).squeeze(-1)
+        mean = features.squeeze(-3) @ self.mean.mT  # (..., K, n, C)
         white = (features @ self.prior.factor).mT  # (..., K, C, r, n): L^T phi of each row
         if self.rows is None:
             variance = solve_triangular(self.triangle, white, upper=False).square().sum(-2)
         else:
             known = solve_triangular(self.triangle, self.rows @ white, upper=False).square().sum(-2)
             variance = (white.square().sum(-2) - known).clamp_min(0.0)
-        return Predictive(mean.mT, variance.expand(torch.broadcast_shapes(variance.shape, mean.shape)).mT)
+        return Predictive(mean, variance.mT.expand(mean.shape))
 
 
 def condition(
@@ -141,10 +144,17 @@ def condition(
     targets = torch.where(weights > 0, targets.double(), 0.0).mT.unsqueeze(-3)  # (..., 1, C, n)
     weights, scales = weights.mT.unsqueeze(-3), torch.atleast_2d(scales.double()).mT
     precision = weights / scales.square()  # (..., K or 1, C or 1, n)
-    residual = targets - (features @ prior.mean.unsqueeze(-1)).squeeze(-1)
+    residual = targets - (features.squeeze(-3) @ prior.mean.mT).mT
     rows, rank = features.shape[-2], prior.factor.shape[-1]
     solve = _by_weights if (space or ("weight" if rank <= rows else "function")) == "weight" else _by_rows
-    coefficients, triangle, psi, squares = solve(prior, features, residual, precision)
+    # Outputs with the same covariance and precision have the same matrix, and are the columns of one system.
+    together = prior.factor.shape[-3] == precision.shape[-2] == 1
+    columns = (
+        residual.mT.unsqueeze(-3) if together else residual.unsqueeze(-1)
+    )  # (..., K, 1, n, C) or (..., K, C, n, 1)
+    m, triangle, psi, squares = solve(prior, features, columns, precision)
+    coefficients = m.squeeze(-3).mT if together else m.squeeze(-1)  # (..., K, C, r)
+    squares = squares.flatten(-2)  # (..., K, C)
     determinant = 2 * triangle.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     noise = weights * (2 * scales.log() + math.log(2 * math.pi))
     noise = noise.expand(torch.broadcast_shapes(noise.shape, residual.shape)).sum(-1)
@@ -153,30 +163,27 @@ def condition(
 
 
 def _by_weights(
-    prior: HeadPrior, features: Tensor, residual: Tensor, precision: Tensor
+    prior: HeadPrior, features: Tensor, columns: Tensor, precision: Tensor
 ) -> tuple[Tensor, Tensor, None, Tensor]:
     """Return m, the factor of A, None and the squares; n enters only through the d x d sum of phi phi^T / s^2."""
     factor = prior.factor
     weighted = features * precision.unsqueeze(-1)
     gram = features.mT @ weighted  # (..., K or 1, C or 1, d, d)
     triangle = cholesky(_identity(factor.shape[-1], factor) + factor.mT @ gram @ factor)
-    right = factor.mT @ (weighted.mT @ residual.unsqueeze(-1))
-    m = torch.cholesky_solve(right, triangle)
-    left_over = residual - (features @ (factor @ m)).squeeze(-1)
-    m = m.squeeze(-1)
-    return m, triangle, None, (precision * left_over.square()).sum(-1) + m.square().sum(-1)
+    m = torch.cholesky_solve(factor.mT @ (weighted.mT @ columns), triangle)
+    left_over = columns - features @ (factor @ m)
+    return m, triangle, None, (precision.unsqueeze(-1) * left_over.square()).sum(-2) + m.square().sum(-2)
 
 
 def _by_rows(
-    prior: HeadPrior, features: Tensor, residual: Tensor, precision: Tensor
+    prior: HeadPrior, features: Tensor, columns: Tensor, precision: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return m, the factor of B, Psi and the squares."""
-    root = precision.sqrt()
-    psi = (features @ prior.factor) * root.unsqueeze(-1)
+    root = precision.sqrt().unsqueeze(-1)
+    psi = (features @ prior.factor) * root
     triangle = cholesky(_identity(features.shape[-2], features) + psi @ psi.mT)
-    half = solve_triangular(triangle, (root * residual).unsqueeze(-1), upper=False)
-    m = psi.mT @ solve_triangular(triangle.mT, half, upper=True)
-    return m.squeeze(-1), triangle, psi, half.squeeze(-1).square().sum(-1)
+    half = solve_triangular(triangle, root * columns, upper=False)
+    return psi.mT @ solve_triangular(triangle.mT, half, upper=True), triangle, psi, half.square().sum(-2)
 
 
 def _identity(size: int, like: Tensor) -> Tensor:
