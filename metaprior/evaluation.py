@@ -20,7 +20,7 @@ from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.posterior import DEFAULT_SAMPLES, Posterior
 from metaprior.scores import IntervalReliability, Reliability
-from metaprior.tasks.task import Examples, Task, Tasks, as_task, length_of
+from metaprior.tasks.task import Examples, Task, Tasks, as_task, as_tasks, length_of
 from metaprior.team import current_team
 from metaprior.text_table import Row, finite_or_none, text_table
 
@@ -119,7 +119,7 @@ def _shown(row: Row) -> Row:
 
 def evaluate(
     adapt: Adapt,
-    tasks: Iterable[Task] | Tasks,
+    tasks: Iterable[Task] | Tasks | Mapping[str, Task],
     *,
     shots: Sequence[int | None] = (None,),
     steps: Sequence[int] = (10,),
@@ -134,7 +134,7 @@ def evaluate(
 
     Args:
         adapt: returns a task's posterior from its support examples (None for zero shots) and a number of steps.
-        tasks: the tasks, with an end.
+        tasks: the tasks, with an end, or tasks by name.
         shots: n takes the first ``n * examples_per_shot`` support examples, None takes all; 0 is the prior, which is
             scored once, with 0 steps.
         steps: numbers of adaptation steps.
@@ -156,7 +156,7 @@ def evaluate(
         supports = {cell: _support(task, cell, examples_per_shot) for cell in cells}
         return [_scored(adapt, task, index, cell, support, samples) for cell, support in supports.items()]
 
-    results = list(chain(*_for_each(scored, tasks, progress)))
+    results = list(chain(*_for_each(scored, as_tasks(tasks), progress)))
     failures = [one for one in results if isinstance(one, Failure)]
     found = [one for one in results if isinstance(one, _Scored)]
     if not found and not failures:

@@ -12,10 +12,21 @@ from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
 from metaprior.scaling import TargetMoments, TargetScale
-from metaprior.tasks.task import UNNAMED, Examples, Task, Tasks, as_examples, as_task, exact_targets, length_of
+from metaprior.tasks.task import (
+    UNNAMED,
+    Examples,
+    Task,
+    Tasks,
+    as_examples,
+    as_task,
+    as_tasks,
+    exact_targets,
+    is_pair,
+    length_of,
+)
 
-TaskData = Tasks | Mapping[str, tuple[Tensor, Tensor]]
-"""Tasks with a length, whose support and query sets are taken together; or examples (x, y) by name."""
+TaskData = Tasks | Sequence[tuple[Tensor, Tensor]] | Mapping[str, Task | tuple[Tensor, Tensor]]
+"""Tasks with a length, whose support and query sets are taken together, or examples (x, y); by index or by name."""
 
 COMPARED_NUMBERS = 1000
 """Inputs and targets (each) that are compared when a task's data are fetched again."""
@@ -84,12 +95,12 @@ class CheckedTasks:
 
 
 def _as_tasks(data: TaskData) -> Sequence[Task]:
-    """Return tasks by index, with a length; examples by name become tasks without a query set."""
+    """Return tasks by index, with a length; those of a mapping have its names."""
     if isinstance(data, Mapping):
-        tasks = [Task(as_examples(pair, name), Examples(*[torch.empty(0)] * 2), name) for name, pair in data.items()]
+        tasks = [_called(name, value) for name, value in data.items()]
         length_of(tasks)  # raises if there are none
         return tasks
-    if length_of(data) is None:
+    if length_of(as_tasks(data)) is None:  # type: ignore[arg-type]
         raise TypeError(
             "tasks must have an end, because every task gets a posterior of its own; "
             "[source[i] for i in range(100)] are the first hundred"
@@ -97,9 +108,16 @@ def _as_tasks(data: TaskData) -> Sequence[Task]:
     return data  # type: ignore[return-value]
 
 
+def _called(name: str, value: Task | tuple[Tensor, Tensor]) -> Task:
+    """Return a task with this name; examples become a task without a query set."""
+    if isinstance(value, Task):
+        return value._replace(name=name)
+    return Task(as_examples(value, name), Examples(*[torch.empty(0)] * 2), name)
+
+
 def _all_examples(given: Task) -> Examples:
     """Return support and query set together."""
-    task = as_task(given)
+    task = as_task(_called(UNNAMED, given) if is_pair(given) else given)
     parts = [task.support, *([task.query] if len(task.query.x) else [])]
     return Examples(_joined([part.x for part in parts], "x"), _joined([part.y for part in parts], "y"))
 

@@ -123,9 +123,9 @@ class HierarchicalVI(TaskMethod):
         """Fit psi and the posterior of every task, continuing from the posteriors that the store already has.
 
         Args:
-            tasks: tasks with a length (all their data are used, support and query set together), or examples (x, y)
-                by name. A task is recognised by its name and its data. All tasks in the store must be given again; new
-                ones may be added, and start from the learned prior.
+            tasks: tasks with a length (all their data are used, support and query set together), or examples (x, y),
+                by index or by name. A task is recognised by its name and its data. All tasks in the store must be given
+                again; new ones may be added, and start from the learned prior.
             epochs: visits to every task.
             local_steps: steps of a posterior in one visit. With few steps psi is fitted more often, and tasks learn
                 more from each other; more steps save reading and writing of large posteriors.

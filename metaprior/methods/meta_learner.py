@@ -7,7 +7,7 @@ al. 2017).
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -39,7 +39,7 @@ from metaprior.objectives import Terms
 from metaprior.posterior import Posterior, rebuild, saved_content
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, length_of
+from metaprior.tasks.task import Examples, Task, Tasks, as_tasks, length_of
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
@@ -138,7 +138,7 @@ class MetaLearner(TaskMethod):
 
     def fit(
         self,
-        tasks: Tasks,
+        tasks: Tasks | Mapping[str, Task],
         training: MetaTraining = MetaTraining(),
         *,
         pooled: Tasks | None = None,
@@ -155,7 +155,7 @@ class MetaLearner(TaskMethod):
         tasks, and all learn the same theta, that of a single process up to rounding.
 
         Args:
-            tasks: tasks by index: a list, or a source with or without an end.
+            tasks: tasks by index (a list, or a source with or without an end), or by name.
             training: the settings of the training.
             pooled: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
                 from everywhere make better batches than all examples of a few tasks.
@@ -178,7 +178,7 @@ class MetaLearner(TaskMethod):
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
         before, trainer, summaries = dict(vars(self)), None, list[Summary]()
         try:
-            trainer = self.trainer(tasks, settings, pooled, shard=shard)
+            trainer = self.trainer(as_tasks(tasks), settings, pooled, shard=shard)
             for length in lengths:
                 summaries.append(run_steps(trainer, length, progress=progress and trainer.team.first))
                 refuse_nothing_learned(summaries[-1])
@@ -269,9 +269,9 @@ class MetaLearner(TaskMethod):
         """Return a task with targets in the network's units."""
         return self._units.task(task)
 
-    def start(self, tasks: Tasks) -> Self:
+    def start(self, tasks: Tasks | Mapping[str, Task]) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
-        first = self._look_at(tasks, 1)
+        first = self._look_at(as_tasks(tasks), 1)
         self.theta_ = movable_copy(self.problem().initial(pooled_targets(first), self.relative_sigma))
         self.history_ = []
         return self

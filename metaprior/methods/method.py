@@ -17,7 +17,7 @@ Before ``fit`` all but ``fit`` and ``load`` raise ``NotFittedError``; numbers th
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Self, overload
 
@@ -104,7 +104,7 @@ class TaskMethod(Method):
 
     def evaluate(
         self,
-        tasks: Iterable[Task] | Tasks,
+        tasks: Iterable[Task] | Tasks | Mapping[str, Task],
         *,
         shots: Sequence[int | None] = (0, None),
         steps: Sequence[int] | None = None,
@@ -119,7 +119,7 @@ class TaskMethod(Method):
         process.
 
         Args:
-            tasks: new tasks, a collection or a source with a length.
+            tasks: new tasks, a collection or a source with a length, or tasks by name.
             shots: numbers of support examples to adapt to; None takes all, 0 scores the prior.
             steps: numbers of adaptation steps; None takes the default of ``adapt``.
             samples: weight samples of a forecast.

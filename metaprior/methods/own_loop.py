@@ -9,7 +9,7 @@
 ``MetaLearner.fit`` does more (phases, schedules, a search for the step size); here every step is plain.
 """
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from metaprior.metagrad.problem import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
-from metaprior.tasks.task import Task
+from metaprior.tasks.task import Task, as_tasks
 from metaprior.training.epoch import Summary, refuse_nothing_learned
 from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.settings import Phase
@@ -35,7 +35,7 @@ from metaprior.weights import WeightDistribution
 
 def meta_train_one_epoch(
     learner: MetaLearner,
-    tasks: Iterable[Task],
+    tasks: Iterable[Task] | Mapping[str, Task],
     optimizer: torch.optim.Optimizer,
     *,
     meta_batch: int = 1,
@@ -53,7 +53,7 @@ def meta_train_one_epoch(
 
     Args:
         learner: a learner after ``start``, ``fit`` or ``load``.
-        tasks: the tasks of the epoch, in this order.
+        tasks: the tasks of the epoch, in this order, or tasks by name.
         optimizer: an optimiser made with ``learner.parameters()``.
         meta_batch: tasks in a step.
         grad_clip_norm: largest norm of the gradient over everything that is learned.
@@ -65,6 +65,7 @@ def meta_train_one_epoch(
     Raises:
         TrainingDiverged: if no task of the epoch had a finite gradient.
     """
+    tasks = as_tasks(tasks)
     check_counts(meta_batch=meta_batch)
     if not isinstance(tasks, Iterable):  # a source without an end; iter() would take it for one that has an end
         raise ValueError(

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from metaprior.checks import as_plain_tensor, at_least_single, check_counts, check_integer
 from metaprior.noise import Noise
+
+T = TypeVar("T")
 
 UNNAMED = "task"
 """Name of a task that was given none."""
@@ -63,12 +65,22 @@ def exact_targets(given: Examples, checked: Examples) -> Tensor:
 def as_task(value: object) -> Task:
     """Return the task with both sets as ``Examples``; raise TypeError unless it is a ``Task`` of two pairs."""
     if not isinstance(value, Task):
+        remedy = ""
+        if isinstance(value, tuple | list) and len(value) == 2:
+            of_arrays = "GroupedTasks.from_examples({name: (x, y), ...}, k_shot=..., k_query=...)"
+            remedy = f". Try {of_arrays if is_pair(value) else 'Task(*task)'}."
         raise TypeError(
             "a task must be a metaprior.Task(support=(x, y), query=(x, y), name=...), and tasks a list of them or an "
-            f"object with tasks by index, got {_said(value)}"
+            f"object with tasks by index, got {_said(value)}{remedy}"
         )
     support, query = (as_examples(getattr(value, part), f"{part} of {value.name}") for part in ("support", "query"))
     return Task(support, query, value.name)
+
+
+def is_pair(value: object) -> bool:
+    """Return whether a value is a pair (x, y) of arrays: examples without a division into support and query set."""
+    pair = isinstance(value, tuple | list) and not isinstance(value, Task) and len(value) == 2
+    return pair and not any(isinstance(part, tuple | list) for part in value)  # type: ignore[attr-defined]
 
 
 def _said(value: object) -> str:
@@ -89,6 +101,15 @@ class Tasks(Protocol):
 
     def __getitem__(self, index: int, /) -> Task:
         """Return the task with this index."""
+
+
+def as_tasks(tasks: T | Mapping[str, Task]) -> T | list[Task]:
+    """Return tasks by index; tasks by name become a list of tasks that have these names."""
+    if isinstance(tasks, Task):
+        raise TypeError("tasks must be a list of tasks or an object with tasks by index, got a Task. Try [task].")
+    if not isinstance(tasks, Mapping):
+        return tasks
+    return [as_task(task)._replace(name=str(name)) for name, task in tasks.items()]
 
 
 def length_of(tasks: Tasks) -> int | None:

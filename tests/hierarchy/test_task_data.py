@@ -46,6 +46,12 @@ def test_support_and_query_set_are_taken_together() -> None:
     assert given.entries == checked({"both": (torch.cat([x, more_x]), torch.cat([y, more_y]))}).entries
 
 
+def test_tasks_and_examples_come_by_index_or_by_name() -> None:
+    one = Task(Examples(*pair()), Examples(*pair(3, seed=5)), "one")
+    for data in ([one, pair()], {"one": one._replace(name="other"), "task 1": pair()}):
+        assert [(entry.name, entry.observations) for entry in checked(data).entries] == [("one", 7), ("task 1", 4)]
+
+
 def test_numbers_come_in_the_networks_type() -> None:
     x, y = (part.float().numpy() for part in pair())
     data = data_of(checked({"a": (x, y)}))  # type: ignore[dict-item]
@@ -93,10 +99,11 @@ def with_nan() -> tuple[Tensor, Tensor]:
         ({"bad": (numbers(0, 2), numbers(0))}, ValueError, "^bad: x is empty"),
         ({"a": ([[1.0]], [1.0])}, TypeError, "a: x must be a torch tensor or a NumPy array, got list"),
         ({"a": (*pair(), pair()[1])}, TypeError, r"a must be a pair \(x, y\).*got tuple of 3"),
-        ([pair()], TypeError, "task 0: a task must be a metaprior.Task"),
+        ([(pair(), pair())], TypeError, "task 0: a task must be a metaprior.Task"),
         ([Task(Examples(*pair()), Examples(numbers(4, 3), pair()[1]), "t")], ValueError, "t: x of support and query"),
         ({}, ValueError, "there are no tasks"),
         ([], ValueError, "there are no tasks"),
+        (Task(Examples(*pair()), Examples(*pair())), TypeError, r"got a Task. Try \[task\]"),
         (Endless(), TypeError, "must have an end"),
         (iter([]), TypeError, "indexed by integers"),
         (

@@ -94,18 +94,31 @@ def test_fused_attention_is_refused_with_what_helps(meta_batch: int) -> None:
 def test_what_is_no_task_is_named() -> None:
     (support, query, _), one = tasks()[0], tasks()[0]
     wrong: list[tuple[Any, str]] = [
-        ([(support, query)] * 4, "metaprior.Task.*got tuple of 2"),
-        (one, "a list of them.*got Examples"),
-        ({"one": one}, r"list\(tasks.values\(\)\)"),
+        ([(support, query)] * 4, r"metaprior.Task.*got tuple of 2. Try Task\(\*task\)"),
+        (one, r"tasks must be a list of tasks .*got a Task. Try \[task\]"),
+        ({"one": support}, r"got Examples of 2. Try GroupedTasks.from_examples\("),
         ([mp.Task((support.x, support.y, support.y), query, "mine")] * 4, r"support of mine .*pair \(x, y\).*of 3"),  # type: ignore[arg-type]
     ]
     for given, message in wrong:
         with pytest.raises(TypeError, match=message):
             learner().fit(given, **SHORT)
     fitted = learner().fit(tasks(), **SHORT)
-    for given, message in wrong[:2]:
+    for given, message in wrong[:3]:
         with pytest.raises(TypeError, match=message):
             fitted.evaluate(given, progress=False)
+
+
+def test_tasks_by_name_are_a_list_of_tasks_with_these_names() -> None:
+    named = {f"station {number}": task for number, task in enumerate(tasks())}
+    listed = [task._replace(name=name) for name, task in named.items()]
+    by_name, by_index = (learner().fit(own, **SHORT) for own in (named, listed))
+    assert torch.equal(by_name.theta_.mu, by_index.theta_.mu)
+    scores = by_name.evaluate(named, progress=False)
+    assert scores.rows == by_index.evaluate(listed, progress=False).rows
+    assert scores.per_task[0]["task"] == "station 0"
+    started = learner().start(named)
+    optimizer = torch.optim.Adam(started.parameters(), lr=1e-3)
+    assert mp.meta_train_one_epoch(started, named, optimizer, progress=False).tasks == 8
 
 
 def test_what_is_no_support_set_is_named() -> None:
