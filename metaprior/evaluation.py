@@ -156,7 +156,7 @@ def evaluate(
         supports = {cell: _support(task, cell, examples_per_shot) for cell in cells}
         return [_scored(adapt, task, index, cell, support, samples) for cell, support in supports.items()]
 
-    results = list(chain(*_for_each(scored, as_tasks(tasks), progress)))
+    results = list(chain(*for_each_task(scored, as_tasks(tasks), progress)))
     failures = [one for one in results if isinstance(one, Failure)]
     found = [one for one in results if isinstance(one, _Scored)]
     if not found and not failures:
@@ -177,7 +177,7 @@ def evaluate(
     )
 
 
-def _for_each(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool) -> list[T]:
+def for_each_task(function: Callable[[int, Task], T], tasks: Iterable[Task] | Tasks, progress: bool) -> list[T]:
     """Return ``[function(i, task) for i, task in enumerate(tasks)]``, computed by all ranks together."""
     if isinstance(tasks, Sequence) or not isinstance(tasks, Iterable):
         count = len(tasks) if isinstance(tasks, Sequence) else length_of(tasks)  # an empty one raises later
@@ -277,11 +277,17 @@ def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) ->
         raise FloatingPointError(str(error)) from error
 
 
-def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Reliability | IntervalReliability]:
-    """Return a forecast's measures by name, and the counts of its reliability diagram."""
+def shaped_targets(forecast: Forecast, targets: Tensor) -> Tensor:
+    """Return targets on the forecast's device, (N,) as (N, 1) and vice versa; other differences raise later."""
     targets, shape = targets.to(forecast.mean.device), forecast.mean.shape
     if not isinstance(forecast, CategoricalForecast) and {targets.shape, shape} == {shape[:1], (*shape[:1], 1)}:
-        targets = targets.reshape(shape)  # (N,) for predictions (N, 1), and vice versa; other differences raise later
+        return targets.reshape(shape)
+    return targets
+
+
+def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Reliability | IntervalReliability]:
+    """Return a forecast's measures by name, and the counts of its reliability diagram."""
+    targets = shaped_targets(forecast, targets)
     if isinstance(forecast, GaussianForecast):
         inside = IntervalReliability()
         inside.add(forecast, targets)

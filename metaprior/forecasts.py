@@ -92,6 +92,10 @@ class Forecast(ABC):
     def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$, the log density (mass) of each observation, shape (N,)."""
 
+    @abstractmethod
+    def widened(self, factor: float | Tensor) -> "Forecast":
+        """Return the forecast with ``factor`` times the spread around the same mean; for labels, logits / factor."""
+
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""
         tensors = {name: value for name, value in self._fields().items() if isinstance(value, Tensor)}
@@ -258,6 +262,10 @@ class _LabelForecast(Forecast):
 
     _correction = 0
     logits: Tensor
+
+    def widened(self, factor: float | Tensor) -> Self:
+        """Return the forecast with its logits divided by a factor: a temperature, which keeps their order."""
+        return replace(self, logits=self.logits / factor)
 
     @cached_property
     def aleatoric(self) -> Tensor:

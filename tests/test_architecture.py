@@ -28,7 +28,7 @@ FLOORS = [
     {"posterior", "metagrad"},
     {"adaptation"},
     {"evaluation", "stack_descent", "training"},
-    {"hierarchy"},
+    {"calibration", "hierarchy"},
     {"methods"},
     {"report"},
     {"runs"},

@@ -203,3 +203,13 @@ def test_one_component_that_is_the_distribution_is_a_gaussian() -> None:
     torch.testing.assert_close(one.interval(0.9)[1], torch.full((2,), 5 * 1.6448536))
     with pytest.raises(ValueError, match="weights must be 1 numbers"):
         GaussianForecast(torch.zeros(1, 2), torch.ones(1, 2), weights=torch.ones(3))
+
+
+@pytest.mark.parametrize("kind", [CategoricalForecast, BernoulliForecast])
+def test_wider_labels_are_less_certain_and_in_the_same_order(kind: type[CategoricalForecast]) -> None:
+    logits = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    forecast = kind(logits)
+    wider = forecast.widened(2.0)
+    assert torch.equal(wider.logits, logits / 2)
+    assert bool((wider.entropy.sum() > forecast.entropy.sum()))
+    assert torch.equal(forecast.widened(1.0).samples, forecast.samples)
