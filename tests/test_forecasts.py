@@ -211,5 +211,5 @@ def test_wider_labels_are_less_certain_and_in_the_same_order(kind: type[Categori
     forecast = kind(logits)
     wider = forecast.widened(2.0)
     assert torch.equal(wider.logits, logits / 2)
-    assert bool((wider.entropy.sum() > forecast.entropy.sum()))
+    assert bool(wider.entropy.sum() > forecast.entropy.sum())
     assert torch.equal(forecast.widened(1.0).samples, forecast.samples)
