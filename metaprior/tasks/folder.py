@@ -2,9 +2,11 @@
 
 import csv
 import importlib
+import math
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import warn_caller
-from metaprior.tasks.tables import Array, Choice, Table
+from metaprior.tasks.tables import Array, Choice, Table, with_real_targets
 from metaprior.tasks.task import Examples
 
 KEPT_NUMBERS = 2**26
@@ -37,20 +39,24 @@ def read_csv(path: Path) -> dict[str, Array]:
     if wrong is not None:
         raise ValueError(f"row {wrong} has {len(rows[wrong - 2])} fields and the header has {len(header)}")
     columns = zip(*rows, strict=True) if rows else [()] * len(header)
-    return {name.strip(): _column(np.array(fields, dtype=str)) for name, fields in zip(header, columns, strict=True)}
+    return {name.strip(): _column(fields) for name, fields in zip(header, columns, strict=True)}
 
 
-def _column(fields: Array) -> Array:
-    fields = np.char.strip(fields)
-    gaps = np.isin(np.char.lower(fields), MISSING)
-    for kind in (np.int64, np.float64):
+def _column(fields: Sequence[str]) -> Array:
+    for read, kind in ((int, np.int64), (float, np.float64), (_number, np.float64)):  # the last is slow
         try:
-            return np.where(gaps, "nan", fields).astype(kind)
+            return np.array(list(map(read, fields)), dtype=kind)
         except (ValueError, OverflowError):
             continue
-    text = fields.astype(object)
-    text[gaps] = None
-    return text if gaps.any() else fields
+    return np.array([None if _is_missing(field) else field.strip() for field in fields], dtype=object)
+
+
+def _number(field: str) -> float:
+    return math.nan if _is_missing(field) else float(field)
+
+
+def _is_missing(field: str) -> bool:
+    return field.strip().lower() in MISSING
 
 
 def read_npz(path: Path) -> dict[str, Array]:
@@ -94,16 +100,19 @@ class FolderData:
         for number, path in enumerate(self._paths):
             table = _opened(path)
             choice = choice if number else _named(path, choice.resolved, table)  # the first file names the features
-            self._choice = choice
             examples = _named(path, choice.examples, table)
-            _refuse_other_shapes(path, examples, self._kept.get(0))
+            if examples.y.is_floating_point() != self._kept.get(0, examples).y.is_floating_point():
+                # Integers among the numbers of another file, such as the zeros of a still day, are no class labels.
+                choice, examples = replace(choice, real=True), with_real_targets(examples)
+                self._kept = {place: with_real_targets(own) for place, own in self._kept.items()}
+            _refuse_other_shapes(path, examples, self._kept.get(0, examples))
             self.sizes.append(examples.size)
             if (ranks := _named(path, choice.times, table)) is not None:
                 times.append(ranks)
             budget -= examples.x.numel() + examples.y.numel()
             if budget >= 0 or not number:
                 self._kept[number] = examples
-        self.times = torch.cat(times) if times else None
+        self._choice, self.times = choice, torch.cat(times) if times else None
         self._starts = [0, *accumulate(self.sizes)]
 
     @property
@@ -166,8 +175,8 @@ def _named(path: Path, function: Callable[[Any], Any], argument: Any) -> Any:
         raise kind(f"{path.name}: {error}") from error
 
 
-def _refuse_other_shapes(path: Path, examples: Examples, first: Examples | None) -> None:
-    for name, *pair in zip("xy", examples, first or examples, strict=True):
-        own, expected = (f"{values.dtype} of shape (N, {str(tuple(values.shape[1:]))[1:]}" for values in pair)
+def _refuse_other_shapes(path: Path, examples: Examples, first: Examples) -> None:
+    for name, *pair in zip("xy", examples, first, strict=True):
+        own, expected = (f"(N, {', '.join(map(str, values.shape[1:]))})" for values in pair)
         if own != expected:
-            raise ValueError(f"{path.name}: {name} must be {expected} as in the first file, got {own}")
+            raise ValueError(f"{path.name}: {name} must have the shape {expected} as in the first file, got {own}")

@@ -75,8 +75,8 @@ class GroupedTasks:
         check_counts(k_query=k_query, draws=draws)
         self.dataset, self.k_shot, self.k_query, self.seed, self.draws = dataset, k_shot, k_query, seed, draws
         self._data = _rows_of(dataset)
-        members = _members(groups, self._data.size)
-        formed = {label: _Group.of(rows, _times(time, self._data.size)) for label, rows in members.items()}
+        members, times = _members(groups, self._data.size), _times(time, self._data.size)
+        formed = {label: _Group.of(rows, times) for label, rows in members.items()}
         fits = {label: group for label, group in formed.items() if group.fits(max(self.sizes), k_query)}
         self.skipped = {label: len(rows) for label, rows in members.items() if label not in fits}
         self.groups = list(fits)

@@ -79,12 +79,16 @@ def missing(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """The columns of a table that make examples; ``features=None`` are all that have no other role (``others``)."""
+    """The columns of a table that make examples; ``features=None`` are all that have no other role (``others``).
+
+    With ``real=True`` integer targets are real numbers, and no class labels.
+    """
 
     target: Columns
     features: Columns | None = None
     time: Column | None = None
     others: tuple[Column, ...] = ()
+    real: bool = False
 
     def resolved(self, table: Table) -> "Choice":
         """Return the same choice with the features by name; raise for columns that have two roles."""
@@ -113,9 +117,9 @@ class Choice:
         x, y = _joined(features, "features").astype(np.float32), _joined(targets, "target")
         if len(x) != len(y):
             raise ValueError(f"columns must have one length, got {len(x)} rows of features and {len(y)} of targets")
-        whole = y.dtype.kind in "iub"
-        y = y.astype(np.int64 if whole else np.float32)
-        return Examples(torch.from_numpy(x), torch.from_numpy(y if whole or y.ndim > 1 else y[:, None]))
+        whole = y.dtype.kind in "iub" and not self.real
+        examples = Examples(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64 if whole else np.float32)))
+        return examples if whole else with_real_targets(examples)
 
     def times(self, table: Table) -> Tensor | None:
         """Return the rank of every row's time, equal for equal times; None if there is no time column."""
@@ -132,6 +136,12 @@ class Choice:
                 f"time column {self.time!r} must hold numbers, dates or ISO 8601 text, got {column[0]!r}. Try "
                 "pandas.to_datetime(column)."
             ) from error
+
+
+def with_real_targets(examples: Examples) -> Examples:
+    """Return examples with targets in float32 of shape (N, 1) or more."""
+    y = examples.y.float()
+    return Examples(examples.x, y[:, None] if y.ndim == 1 else y)
 
 
 def _times(column: Array) -> Array:
