@@ -73,7 +73,7 @@ class Case:
 
     network: Callable[[int], nn.Module]
     likelihood: mp.Likelihood
-    inner: mp.InnerLoop
+    inner: mp.Descent
     objective: mp.QueryLoss | mp.AmortizedELBO
     targets: tuple[int, ...]
     """The shape of one observation's target."""
@@ -113,8 +113,8 @@ class Case:
         return mp.Examples(x, torch.randint(self.outputs, (count, *self.targets), generator=generator))
 
 
-def _loop(lr: float, **options: object) -> mp.InnerLoop:
-    return mp.InnerLoop(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
+def _loop(lr: float, **options: object) -> mp.Descent:
+    return mp.Descent(steps=STEPS, lr=lr, damped=False, **options)  # type: ignore[arg-type]
 
 
 def _elbo(samples: int = 1) -> mp.AmortizedELBO:

@@ -114,7 +114,7 @@ def tasks_of(folder: Path, part: Part, *, shots: int, k_query: int, seed: int) -
 
 def learner(method: str, settings: Settings) -> mp.MetaLearner:
     """Return ABML, or MAML or ANIL (a point prior, no KL, one sample). Each tensor's step size is learned."""
-    inner = mp.InnerLoop(
+    inner = mp.Descent(
         steps=settings.inner_steps,
         lr=settings.inner_lr,
         learn_lr="per_tensor",
@@ -127,12 +127,17 @@ def learner(method: str, settings: Settings) -> mp.MetaLearner:
         if method == MAML:
             inner = replace(inner, steps=settings.maml_steps, lr=settings.maml_lr, adapt=".*")
         return mp.MetaLearner(
-            network(settings), mp.Categorical(), inner=inner, objective="query", stochastic=HEAD, relative_sigma=0.0
+            network(settings),
+            mp.Categorical(),
+            adaptation=inner,
+            objective="query",
+            stochastic=HEAD,
+            relative_sigma=0.0,
         )
     return mp.MetaLearner(
         network(settings),
         mp.Categorical(),
-        inner=inner,
+        adaptation=inner,
         objective="predictive",
         outer_samples=settings.outer_samples,
         stochastic=HEAD,
@@ -191,13 +196,13 @@ def _steps_within(seconds: float, run_steps: Callable[[int], object], trial: int
 
 
 def score_tasks(
-    adapt: Callable[[mp.Examples], mp.Posterior], tasks: Sequence[mp.Task], samples: int
+    adapt: Callable[[mp.Examples], mp.Predictive], tasks: Sequence[mp.Task], samples: int
 ) -> list[TaskScore | None]:
     """Return the scores of every task; None where a number was not finite."""
     return [_score(adapt, task, samples, index) for index, task in enumerate(tasks)]
 
 
-def _score(adapt: Callable[[mp.Examples], mp.Posterior], task: mp.Task, samples: int, seed: int) -> TaskScore | None:
+def _score(adapt: Callable[[mp.Examples], mp.Predictive], task: mp.Task, samples: int, seed: int) -> TaskScore | None:
     try:
         forecast = finite_forecast(adapt(task.support), task.query.x, samples, seed)
     except FloatingPointError:

@@ -175,7 +175,7 @@ Learner = Callable[[mp.Examples, int], Classifier]
 """Returns a classifier for the support set of a new task and its number."""
 
 
-def _by_forecast(posterior: mp.Posterior, samples: int) -> Classifier:
+def _by_forecast(posterior: mp.Predictive, samples: int) -> Classifier:
     def labels(x: Tensor) -> Tensor:
         forecast = posterior.predict(x, samples=samples)
         if not isinstance(forecast, CategoricalForecast):
@@ -224,9 +224,9 @@ def hierarchical(problem: Problem) -> Learner:
 def amortised(problem: Problem) -> Learner:
     """Learn a prior for a few inner steps: from few images in training, from all images of a new task."""
     settings, first = problem.settings, _training_tasks(problem, 1)[0].support
-    inner = mp.InnerLoop(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
+    inner = mp.Descent(steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=0.01)
     learner = mp.MetaLearner(
-        _trained_on(first, problem), mp.Categorical(), inner=inner, objective="predictive", outer_samples=2
+        _trained_on(first, problem), mp.Categorical(), adaptation=inner, objective="predictive", outer_samples=2
     )
     images = settings.amortised_images
     source = Permuted(problem.folder, problem.kind, images, images, same=settings.train_tasks)

@@ -88,7 +88,7 @@ def cases(settings: Settings) -> list[Case]:
 def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> mp.MetaLearner:
     """Return ABML that starts from a given step size."""
     torch.manual_seed(0)
-    inner = mp.InnerLoop(
+    inner = mp.Descent(
         steps=settings.inner_steps,
         lr=lr,
         learn_lr="per_tensor",
@@ -99,7 +99,7 @@ def learner_for(case: Case, lr: float, settings: Settings, *, nets: bool) -> mp.
     return mp.MetaLearner(
         case.module(),
         mp.Gaussian(),
-        inner=inner,
+        adaptation=inner,
         objective="predictive",
         outer_samples=settings.outer_samples,
         stochastic=case.stochastic,

@@ -61,17 +61,22 @@ def network(settings: Settings) -> mp.MLP:
 
 def learners(settings: Settings) -> dict[str, mp.MetaLearner]:
     """Return ABML and MAML (a point prior, no KL, one sample). Both learn their step sizes."""
-    inner = mp.InnerLoop(
+    inner = mp.Descent(
         steps=settings.inner_steps, lr=settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.kl_weight
     )
     point = replace(inner, kl_weight=0.0)
     samples = settings.outer_samples
     return {
         ABML: mp.MetaLearner(
-            network(settings), LIKELIHOOD, inner=inner, objective="predictive", outer_samples=samples, standardize=False
+            network(settings),
+            LIKELIHOOD,
+            adaptation=inner,
+            objective="predictive",
+            outer_samples=samples,
+            standardize=False,
         ),
         MAML: mp.MetaLearner(
-            network(settings), LIKELIHOOD, inner=point, objective="query", relative_sigma=0.0, standardize=False
+            network(settings), LIKELIHOOD, adaptation=point, objective="query", relative_sigma=0.0, standardize=False
         ),
     }
 

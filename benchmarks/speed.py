@@ -91,7 +91,7 @@ def unet_problem(settings: Settings, stochastic: str, *, frozen: bool) -> mp.Pro
     if frozen:
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(re.fullmatch(stochastic, name) is not None)
-    inner = mp.InnerLoop(steps=STEPS, lr=UNET_LR, adapt=None, damped=False)  # the peer takes plain steps
+    inner = mp.Descent(steps=STEPS, lr=UNET_LR, adapt=None, damped=False)  # the peer takes plain steps
     return mp.Problem(mp.BayesianNetwork(module, stochastic), mp.Gaussian(noise=1.0), inner)
 
 
@@ -105,7 +105,7 @@ def mlp_contenders(settings: Settings) -> dict[Name, Contender]:
     """Return many tasks of a 1-40-40-1 network: in a loop, or stacked in one program."""
     torch.manual_seed(0)
     network = mp.BayesianNetwork(mp.MLP(1, [40, 40], 1))
-    problem = mp.Problem(network, mp.Gaussian(noise=0.3), mp.InnerLoop(steps=STEPS, lr=MLP_LR, damped=False))
+    problem = mp.Problem(network, mp.Gaussian(noise=0.3), mp.Descent(steps=STEPS, lr=MLP_LR, damped=False))
     tasks = first_tasks(Sinusoids(k_shot=settings.k_shot, k_query=settings.k_query), settings.mlp_tasks)
     theta, engine = problem.initial(tasks[0].support.y), mp.metagrad.keeping(STEPS)
 

@@ -21,10 +21,10 @@ from benchmarks.common.budget import Fitted, first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from metaprior.evaluation import Evaluation
 from metaprior.likelihoods import NOISE_RHO
+from metaprior.metagrad.step_size_search import step_sizes_of
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.task import Tasks
 from metaprior.tasks.waves import Sinusoids
-from metaprior.training.step_size_search import step_sizes_of
 
 POOLED, TUNED, OURS = "pooled, as it is", "pooled, fine-tuned", "ABML"
 HEAD = r"output\..*"
@@ -45,7 +45,7 @@ class Problem:
     """Numbers in the target of one observation, by which a difference in NLL is divided."""
     seconds: float
     warm_share: float
-    inner: mp.InnerLoop
+    adaptation: mp.Descent
     training: mp.MetaTraining
     stochastic: str
     tuned_lr: tuple[float, ...]
@@ -82,7 +82,7 @@ def sinusoid(settings: Settings) -> Problem:
         outputs=1,
         seconds=settings.sinusoid_seconds,
         warm_share=0.0,
-        inner=mp.InnerLoop(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
+        adaptation=mp.Descent(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
         training=mp.MetaTraining(meta_batch=25, lr=5e-3, warm_start_lr=3e-3, search_step_size=False),
         stochastic=".*",
         tuned_lr=(1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
@@ -102,7 +102,7 @@ def blobs(settings: Settings) -> Problem:
         outputs=2 * settings.frame**2,
         seconds=settings.blobs_seconds,
         warm_share=0.97,
-        inner=mp.InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor"),
+        adaptation=mp.Descent(steps=5, lr=1e-5, learn_lr="per_tensor"),
         training=mp.MetaTraining(meta_batch=4, warm_start_lr=3e-3, scales_first=1.0),
         stochastic=HEAD,
         relative_sigma=0.01,
@@ -170,7 +170,7 @@ def meta_learner(problem: Problem) -> mp.MetaLearner:
     return mp.MetaLearner(
         problem.module(),
         mp.Gaussian(),
-        inner=problem.inner,
+        adaptation=problem.adaptation,
         objective="predictive",
         outer_samples=problem.outer_samples,
         stochastic=problem.stochastic,
@@ -185,7 +185,7 @@ def pooled_learner(problem: Problem) -> mp.MetaLearner:
     return mp.MetaLearner(
         problem.module(),
         mp.Gaussian(),
-        inner=mp.InnerLoop(steps=0, kl_weight=0.0),
+        adaptation=mp.Descent(steps=0, kl_weight=0.0),
         relative_sigma=0.0,
         standardize=False,
     )
@@ -193,9 +193,9 @@ def pooled_learner(problem: Problem) -> mp.MetaLearner:
 
 def tuned_learner(pooled: mp.MetaLearner, tuning: Choice) -> mp.MetaLearner:
     """Return the pooled network with given step sizes of all weights and of the noise scale."""
-    inner = mp.InnerLoop(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE_RHO)
+    inner = mp.Descent(steps=tuning.steps, lr=tuning.size, learn_lr="per_tensor", kl_weight=0.0, adapt=NOISE_RHO)
     learner = mp.MetaLearner(
-        pooled.network.module, pooled.likelihood, inner=inner, relative_sigma=0.0, standardize=False
+        pooled.network.module, pooled.likelihood, adaptation=inner, relative_sigma=0.0, standardize=False
     )
     step_sizes = [tuning.size] * 2 * len(learner.network.layout.names) + [tuning.noise_size]
     theta = pooled.theta_

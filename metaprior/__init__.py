@@ -8,14 +8,14 @@ from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
-from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, NonFinite, Problem, QueryLoss
+from metaprior.metagrad.problem import AmortizedELBO, Descent, NonFinite, Problem, QueryLoss
 from metaprior.methods import BayesByBackprop, HierarchicalVI, MetaLearner, load
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
 from metaprior.models.small import MLP
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.posterior import Posterior
+from metaprior.posterior import Posterior, Predictive
 from metaprior.priors import GaussianHyperprior, NormalGammaHyperprior, NormalPrior, ScaleMixturePrior
 from metaprior.tasks.grouped import GroupedTasks
 from metaprior.tasks.task import Examples, Task, VariedSupport
@@ -35,6 +35,7 @@ __all__ = [
     "CRPSGaussian",
     "Categorical",
     "CheckpointError",
+    "Descent",
     "EpochRecord",
     "Examples",
     "Gaussian",
@@ -44,7 +45,6 @@ __all__ = [
     "HierarchicalPosterior",
     "HierarchicalVI",
     "HyperPosterior",
-    "InnerLoop",
     "Likelihood",
     "MetaLearner",
     "MetaTraining",
@@ -55,6 +55,7 @@ __all__ = [
     "NotFinite",
     "NotFittedError",
     "Posterior",
+    "Predictive",
     "Problem",
     "QueryLoss",
     "ScaleMixturePrior",

@@ -18,13 +18,13 @@ from metaprior import scores
 from metaprior.checks import as_plain_tensor, check_integer, refuse_non_finite
 from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
-from metaprior.posterior import DEFAULT_SAMPLES, Posterior
+from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.task import Examples, Task, Tasks, as_task, as_tasks, length_of
 from metaprior.team import current_team
 from metaprior.text_table import Row, finite_or_none, text_table
 
-Adapt = Callable[[Examples | None, int], Posterior]
+Adapt = Callable[[Examples | None, int], Predictive]
 """(support, or None for zero shots; adaptation steps) -> posterior. Raises FloatingPointError (``TrainingDiverged`` is
 one) when it leaves the finite numbers."""
 T = TypeVar("T")
@@ -269,7 +269,7 @@ def _mean_row(
     return row
 
 
-def finite_forecast(posterior: Posterior, x: Tensor, samples: int, seed: int) -> Forecast:
+def finite_forecast(posterior: Predictive, x: Tensor, samples: int, seed: int) -> Forecast:
     """Return the forecast for finite inputs; raise FloatingPointError where the network's output is not finite."""
     try:
         return posterior.predict(x, samples=samples, seed=seed)

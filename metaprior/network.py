@@ -25,6 +25,8 @@ from torch.overrides import TorchFunctionMode
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
 DEFAULT_RELATIVE_SIGMA = 0.1
+NOTHING_RANDOM = "(?!)"
+"""The pattern ``stochastic`` of networks all of whose parameters are plain: it matches no name."""
 NEARLY_ZERO = 0.1
 PROBE, PROBE_NUMBERS = 64, 2**24
 """Most observations that ``check_forward`` runs, enough to reach a network's branches, and about the most numbers in
@@ -94,12 +96,12 @@ class BayesianNetwork:
         refuse_batch_statistics(module)
         learnable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         random = {name: p for name, p in learnable.items() if _pattern(stochastic).fullmatch(name)}
-        if not random:
+        if not random and (stochastic != NOTHING_RANDOM or not learnable):
             raise ValueError(
                 f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
                 f"{_listing(learnable) or '(none)'}. The pattern must match a whole name; '.*' makes all random."
             )
-        half = [name for name, p in random.items() if p.dtype in (torch.float16, torch.bfloat16)]
+        half = [name for name, p in (random or learnable).items() if p.dtype in (torch.float16, torch.bfloat16)]
         if half:  # sums over many weights overflow or lose their small parts
             raise ValueError(
                 f"random parameters need 32 bits or more, but these have 16: {_listing(half)}; use .float()"
@@ -107,8 +109,8 @@ class BayesianNetwork:
         self.module = module
         self.stochastic = stochastic
         self.layout = Layout(tuple(random), tuple(p.shape for p in random.values()))
-        self.dtype = next(iter(random.values())).dtype
-        self.device = next(iter(random.values())).device
+        first = next(iter((random or learnable).values()))
+        self.dtype, self.device = first.dtype, first.device
         self._random = random
         self._plain = {name: p for name, p in learnable.items() if name not in random}
         frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
@@ -124,7 +126,8 @@ class BayesianNetwork:
 
     def initial(self, relative_sigma: float = DEFAULT_RELATIVE_SIGMA) -> WeightDistribution:
         """Return a distribution with the module's present values as means and scales from ``relative_rho``."""
-        mu = self.layout.flatten({name: p.detach() for name, p in self._random.items()})
+        none = torch.zeros(0, dtype=self.dtype, device=self.device)
+        mu = self.layout.flatten({name: p.detach() for name, p in self._random.items()}) if self._random else none
         plain = {name: p.detach().clone() for name, p in self._plain.items()}
         return WeightDistribution(mu, self.relative_rho(mu, relative_sigma), plain)
 
@@ -134,6 +137,8 @@ class BayesianNetwork:
         A tensor that is nearly zero (a fresh bias; less than a tenth of the others' median) has no scale of its own
         and takes that median. A tiny sigma would make the KL to it so stiff that no inner step is small enough.
         """
+        if not self.layout.names:
+            return mu.clone()
         scales = torch.stack([value.square().mean().sqrt() for value in self.layout.split(mu).values()])
         present = scales[scales > 0]
         usual = present.median() if len(present) else torch.ones_like(scales[0])
@@ -202,7 +207,8 @@ class BayesianNetwork:
             output, unused = self._probe(state, probe)
             alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it
             again, _ = self._probe(state, probe)
-            self._try_vectorised(state, probe[:2])
+            if self._random:
+                self._try_vectorised(state, probe[:2])
         if unused:
             raise ValueError(
                 f"the network's output does not depend on {len(unused)} of its {len(self._random)} random parameters: "

@@ -1,9 +1,11 @@
-"""A distribution over the weights of one network, ready to predict; as the content of a checkpoint, and back."""
+"""What predicts: a distribution over a network's weights, or anything like it; what was learned as a checkpoint's
+content, and back."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +42,28 @@ def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """q(phi) with its network and likelihood (in the network's units) and the scale of the user's units."""
+class Predictive(ABC):
+    """Something that forecasts a task's targets, as ``adapt`` and ``prior_predictive`` return it.
+
+    Subclasses are frozen dataclasses that implement ``network_forecast``.
+    """
 
     network: BayesianNetwork
-    likelihood: Likelihood
-    weights: WeightDistribution
-    target_scale: TargetScale
-    input_axes: int | None
+    """The network, whose type and device inputs are converted to."""
+    target_scale: TargetScale = field(kw_only=True)
+    """The scale of the user's units."""
+    input_axes: int | None = field(default=None, kw_only=True)
     """Number of axes that x must have; None if any number is valid."""
-    scalar_targets: bool = False
+    scalar_targets: bool = field(default=False, kw_only=True)
     """Whether targets came without a channel axis, so that forecasts have none either."""
+
+    @abstractmethod
+    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+        """Return the forecast in the network's units for checked inputs; arguments are those of ``predict``."""
+
+    def in_units(self, scale: TargetScale, *, scalar_targets: bool) -> Self:
+        """Return the same with forecasts in the user's units, without a channel axis if targets have none."""
+        return replace(self, target_scale=scale, scalar_targets=scalar_targets)
 
     @overload
     def predict(self, x: Tensor, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...) -> Forecast: ...
@@ -83,19 +96,31 @@ class Posterior:
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         if self.input_axes is not None and inputs.ndim != self.input_axes:
             raise ValueError(f"x must have {self.input_axes} axes as in fit, got the shape {tuple(inputs.shape)}")
-        numbers = self.network.numbers_per_observation(self.weights, inputs)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        forecast = self.network_forecast(inputs, samples, seed, batch_size)
+        if isinstance(forecast, GaussianForecast):
+            forecast = forecast.rescaled(*self.target_scale)
+        return forecast.squeezed() if self.scalar_targets else forecast
+
+
+@dataclass(frozen=True)
+class Posterior(Predictive):
+    """q(phi) with its network and its likelihood in the network's units."""
+
+    likelihood: Likelihood
+    weights: WeightDistribution
+
+    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+        """Return the forecast from ``samples`` draws of the weights."""
+        numbers = self.network.numbers_per_observation(self.weights, inputs)
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
         outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size)
         remedy = "look for inputs far outside of the training data"
         checks.refuse_non_finite(outputs, "the network's output", remedy=remedy)
-        forecast = self.likelihood.forecast(outputs, self.weights.plain)
-        if isinstance(forecast, GaussianForecast):
-            forecast = forecast.rescaled(*self.target_scale)
-        return forecast.squeezed() if self.scalar_targets else forecast
+        return self.likelihood.forecast(outputs, self.weights.plain)
 
     def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
         """Return how many numbers of one observation differ between weight samples: those behind the first random
@@ -151,38 +176,79 @@ class Posterior:
         return replace(self, weights=self.weights.replace(mu=mu, rho=rho))
 
 
-def saved_content(posterior: Posterior, likelihood: Likelihood) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return tensors and description of a checkpoint; ``likelihood`` is the one in the user's units."""
-    weights, network = posterior.weights, posterior.network
-    tensors = {**weights.named(), **posterior.target_scale._asdict()}
+class Learned(NamedTuple):
+    """What a method has learned, as it is saved."""
+
+    network: BayesianNetwork
+    likelihood: Likelihood
+    """In the user's units."""
+    weights: WeightDistribution
+    target_scale: TargetScale
+    input_axes: int | None = None
+    scalar_targets: bool = False
+
+    @classmethod
+    def of(cls, posterior: Posterior, likelihood: Likelihood) -> "Learned":
+        """Return the content of a posterior; ``likelihood`` is the one in the user's units."""
+        scale, axes, scalar = posterior.target_scale, posterior.input_axes, posterior.scalar_targets
+        return cls(posterior.network, likelihood, posterior.weights, scale, axes, scalar)
+
+    @property
+    def posterior(self) -> Posterior:
+        """The weights as something that predicts."""
+        likelihood = self.likelihood.in_units_of(self.target_scale.scale)
+        return Posterior(
+            self.network,
+            likelihood,
+            self.weights,
+            target_scale=self.target_scale,
+            input_axes=self.input_axes,
+            scalar_targets=self.scalar_targets,
+        )
+
+
+def saved_content(learned: Learned) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return tensors and description of a checkpoint."""
+    weights, network = learned.weights, learned.network
+    tensors = {**weights.named(), **learned.target_scale._asdict()}
     tensors |= {f"constant.{name}": value for name, value in network.constants.items()}
     description = {
         "model": models.describe(network.module),
         "stochastic": network.stochastic,
-        "likelihood": checkpoint.describe(likelihood, LIKELIHOODS.values()),
-        "scalar_targets": posterior.scalar_targets,
-        "input_axes": posterior.input_axes,
+        "likelihood": checkpoint.describe(learned.likelihood, LIKELIHOODS.values()),
+        "scalar_targets": learned.scalar_targets,
+        "input_axes": learned.input_axes,
         "parameters": _shapes(network.layout.split(weights.mu)),
     }
     return tensors, description
 
 
+PlainShapes = Callable[[BayesianNetwork, Likelihood], Mapping[str, Sequence[int]]]
+"""Returns the shapes of the plain parameters, by name and without the likelihood's, that a network is learned with."""
+
+
+def _own_plain(network: BayesianNetwork, likelihood: Likelihood) -> Shapes:
+    return _shapes(network.initial().plain)
+
+
 def rebuild(
-    tensors: Mapping[str, Tensor], description: Mapping[str, Any], module: nn.Module | None
-) -> tuple[Posterior, Likelihood]:
-    """Return the posterior, and the likelihood in the user's units. Networks of this package need no ``module``."""
+    tensors: Mapping[str, Tensor],
+    description: Mapping[str, Any],
+    module: nn.Module | None,
+    plain_shapes: PlainShapes = _own_plain,
+) -> Learned:
+    """Return what was saved. Networks of this package need no ``module``."""
     module = _rebuilt_module(tensors, description) if module is None else module
     network = BayesianNetwork(module, description["stochastic"])
-    _refuse_other_structure(network, tensors, description["parameters"])
+    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
+    plain = {f"plain.{name}": list(shape) for name, shape in plain_shapes(network, likelihood).items()}
+    _refuse_other_structure(network, plain, tensors, description["parameters"])
     _refuse_damaged_numbers(tensors)
     here = {name: value.to(network.device) for name, value in tensors.items()}
     network.constants = {n.removeprefix("constant."): v for n, v in here.items() if n.startswith("constant.")}
-    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
     scale, weights = TargetScale(here["loc"], here["scale"]), WeightDistribution.from_named(here)
     axes = None if description["input_axes"] is None else int(description["input_axes"])
-    return Posterior(
-        network, likelihood.in_units_of(scale.scale), weights, scale, axes, bool(description["scalar_targets"])
-    ), likelihood
+    return Learned(network, likelihood, weights, scale, axes, bool(description["scalar_targets"]))
 
 
 def _rebuilt_module(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> nn.Module:
@@ -196,13 +262,11 @@ def _rebuilt_module(tensors: Mapping[str, Tensor], description: Mapping[str, Any
     return module
 
 
-def _refuse_other_structure(network: BayesianNetwork, tensors: Mapping[str, Tensor], saved: Shapes) -> None:
+def _refuse_other_structure(
+    network: BayesianNetwork, plain: Shapes, tensors: Mapping[str, Tensor], saved: Shapes
+) -> None:
     start = network.initial()
-    given = {
-        **_shapes(network.layout.split(start.mu)),
-        **_shapes(start.plain, "plain."),
-        **_shapes(network.constants, "constant."),
-    }
+    given = {**_shapes(network.layout.split(start.mu)), **plain, **_shapes(network.constants, "constant.")}
     stored = {name: value for name, value in tensors.items() if name.startswith(("plain.", "constant."))}
     expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE_RHO}"})}
     differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]

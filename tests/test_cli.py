@@ -25,7 +25,7 @@ def test_help_lists_the_commands_and_version_is_the_packages() -> None:
 
 
 COMMANDS = ["init", "train", "evaluate", "plan", "simulate", "predict", "report"]
-PLAN = ["plan", "drifting_blobs", "--set", "tasks.k_shot=2", "--set", "tasks.k_query=1", "--set", "inner.steps=2"]
+PLAN = ["plan", "drifting_blobs", "--set", "tasks.k_shot=2", "--set", "tasks.k_query=1", "--set", "adaptation.steps=2"]
 
 
 def test_plan_marks_what_it_chose() -> None:

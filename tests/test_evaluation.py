@@ -25,7 +25,7 @@ def certain(weight: Tensor, likelihood: Likelihood, *, scalar_targets: bool = Fa
     network = BayesianNetwork(nn.Linear(weight.shape[1], weight.shape[0], bias=False).double())
     weights = WeightDistribution(weight.flatten(), torch.full((weight.numel(),), -torch.inf).double(), {})
     identity = TargetScale.identity(weight)
-    return Posterior(network, likelihood, weights, identity, input_axes=2, scalar_targets=scalar_targets)
+    return Posterior(network, likelihood, weights, target_scale=identity, input_axes=2, scalar_targets=scalar_targets)
 
 
 def line(slope: float, *, scalar_targets: bool = False) -> Posterior:
@@ -298,7 +298,7 @@ def test_the_same_weights_are_drawn_again() -> None:
         posterior.network,
         posterior.likelihood,
         posterior.weights.replace(rho=torch.zeros(1).double()),
-        posterior.target_scale,
+        target_scale=posterior.target_scale,
         input_axes=2,
     )
     first, second = (run(lambda support, steps: doubtful, steps=[1, 2]) for _ in range(2))

@@ -9,7 +9,7 @@ from torch.distributions import Bernoulli, Categorical, Normal
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.metagrad import InnerLoop, mixed, unrolled
+from metaprior.metagrad import Descent, mixed, unrolled
 from metaprior.weights import inverse_softplus
 from tests.metagrad.problems import assert_same, make_case, solved
 
@@ -194,8 +194,8 @@ def test_the_forecast_of_the_crps_is_the_gaussian_it_judges() -> None:
     assert torch.equal(found.scales, expected.scales)
 
 
-@pytest.mark.parametrize("inner", [InnerLoop(steps=3, lr=5e-3), InnerLoop(2, 5e-3, "per_tensor", samples=2)])
-def test_exact_engines_agree_on_the_crps(inner: InnerLoop) -> None:
+@pytest.mark.parametrize("inner", [Descent(steps=3, lr=5e-3), Descent(2, 5e-3, "per_tensor", samples=2)])
+def test_exact_engines_agree_on_the_crps(inner: Descent) -> None:
     for module in ("tanh", "conv"):
         case = make_case(module, mp.CRPSGaussian(weight=2.0), inner)
         assert_same(solved(mixed, case), solved(unrolled, case), case.problem)

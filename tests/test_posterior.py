@@ -19,7 +19,7 @@ def make(net: nn.Module | None = None, stochastic: str | None = None) -> Posteri
     torch.manual_seed(0)
     network = mp.BayesianNetwork(net or mp.MLP(2, [4], 1), stochastic)
     identity = TargetScale(torch.zeros(()), torch.ones(()))
-    return Posterior(network, mp.Gaussian(noise=0.1), network.initial(), identity, input_axes=2)
+    return Posterior(network, mp.Gaussian(noise=0.1), network.initial(), target_scale=identity, input_axes=2)
 
 
 def test_prediction_does_not_depend_on_batches_or_groups_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,7 @@ def higher_unroll(problem: mp.Problem, theta: mp.WeightDistribution, task: mp.Ta
 def _refuse_damping(problem: mp.Problem) -> None:
     """Raise where the inner loop is damped: peers take plain steps, and would compute something else."""
     if problem.inner.damped and problem.inner.kl_weight:
-        raise ValueError("peers take plain inner steps; compare with InnerLoop(damped=False)")
+        raise ValueError("peers take plain inner steps; compare with Descent(damped=False)")
 
 
 def _step_sizes(log_lr: Tensor, count: int) -> list[Tensor]:

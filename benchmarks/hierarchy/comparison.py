@@ -140,7 +140,7 @@ def hierarchical(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Sett
     """Learn a posterior for every task and one for their prior, under which new tasks are then fitted."""
     learner = fitted(same, mp.GaussianHyperprior(), settings.together, settings)
 
-    def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
+    def adapted(support: mp.Examples | None, steps: int) -> mp.Predictive:
         return learner.prior_predictive() if support is None else learner.adapt(support, steps, lr=settings.lr)
 
     return Scores(_of_training(learner, same, settings), _scored(adapted, new, settings.adapt_steps, settings))
@@ -170,7 +170,7 @@ def amortised(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Setting
     learner = mp.MetaLearner(
         network(settings),
         mp.Gaussian(noise=settings.noise),
-        inner=mp.InnerLoop(
+        adaptation=mp.Descent(
             settings.inner_steps, settings.inner_lr, learn_lr="per_tensor", kl_weight=settings.inner_kl_weight
         ),
         objective="abml",
@@ -182,7 +182,7 @@ def amortised(same: Sequence[mp.Task], new: Sequence[mp.Task], settings: Setting
     )
     fit_within(learner, lessons, training, seconds=settings.amortised_seconds, progress=False)
 
-    def adapted(support: mp.Examples | None, steps: int) -> mp.Posterior:
+    def adapted(support: mp.Examples | None, steps: int) -> mp.Predictive:
         return learner.prior_predictive() if support is None else learner.adapt(support, steps)
 
     return Scores(*(_scored(adapted, tasks, settings.amortised_steps, settings) for tasks in (same, new)))

@@ -45,7 +45,7 @@ class Step:
         """Return the problem of a U-Net with all weights random."""
         torch.manual_seed(0)
         network = mp.BayesianNetwork(mp.UNet(CHANNELS, CHANNELS, width=self.width))
-        inner = mp.InnerLoop(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
+        inner = mp.Descent(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
         return mp.Problem(network, mp.Gaussian(noise=1.0), inner, mp.QueryLoss(), micro_batch=self.micro_batch)
 
     def task(self, number: int) -> mp.Task:

@@ -61,7 +61,7 @@ class Job:
         return mp.MetaLearner(
             mp.UNet(CHANNELS, CHANNELS, width=self.width),
             mp.Gaussian(noise=1.0),
-            inner=mp.InnerLoop(steps=self.inner_steps, lr=LR, learn_lr="per_tensor"),
+            adaptation=mp.Descent(steps=self.inner_steps, lr=LR, learn_lr="per_tensor"),
             engine=mp.metagrad.keeping(self.inner_steps),
             standardize=False,
         )
@@ -185,7 +185,7 @@ def timed_steps(job: Job, trainer: Trainer, team: mp.Team, begin: Callable[[], N
         "numbers": sum(tensor.numel() for tensor in trainer.theta.tensors()),
         "moments_bytes": held_bytes(trainer),
         "peak_gib": max(peaks),
-        "gradients": f"{trainer.engine.name}, {'stacked' if trainer.stacked else 'one by one'}",
+        "gradients": f"{trainer.model.how.engine}, {'stacked' if trainer.model.how.stacked else 'one by one'}",
     }
 
 

@@ -72,9 +72,9 @@ def train_plain(
     archive: Archive, settings: Settings, likelihood: mp.Likelihood, seconds: float, seed: int = 0
 ) -> Plain:
     """Train a plain network on all windows pooled, for so many seconds."""
-    inner = mp.InnerLoop(steps=0, kl_weight=0.0)
+    inner = mp.Descent(steps=0, kl_weight=0.0)
     learner = mp.MetaLearner(
-        network(archive, settings, seed), likelihood, inner=inner, relative_sigma=0.0, seed=seed, standardize=False
+        network(archive, settings, seed), likelihood, adaptation=inner, relative_sigma=0.0, seed=seed, standardize=False
     )
     training = mp.MetaTraining(
         meta_batch=settings.meta_batch, warm_start_lr=settings.lr, warm_start_average=settings.average
@@ -161,7 +161,7 @@ def meta_learner(
     random, _, everything = preset.partition(", ")
     module = network(archive, settings, random=random)
     module.load_state_dict(plain.module.state_dict())
-    inner = mp.InnerLoop(
+    inner = mp.Descent(
         settings.inner_steps,
         1e-5,
         "per_tensor",
@@ -171,7 +171,7 @@ def meta_learner(
     return mp.MetaLearner(
         module,
         plain.likelihood,
-        inner=inner,
+        adaptation=inner,
         outer_samples=1 if point else 2,
         relative_sigma=0.0 if point else settings.relative_sigma,
         memory="4GiB",
@@ -193,7 +193,7 @@ class Learned(NamedTuple):
 
     def forecaster(self, *, adapted: bool) -> Forecaster:
         """Return forecasts with the chosen steps, or without adaptation."""
-        prior = of_learner(self.learner, steps=None, samples=self.samples)
+        prior = of_learner(self.learner, adapted=False, samples=self.samples)
         chosen = of_learner(self.learner, steps=self.steps, samples=self.samples)
 
         def forecast(task: mp.Task, index: int) -> GaussianForecast:

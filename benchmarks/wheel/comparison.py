@@ -92,11 +92,11 @@ def network(hidden: int) -> nn.Module:
 def make_learner(settings: Settings, *, point: bool, seed: int = 0) -> mp.MetaLearner:
     """Return ABML, or MAML (a point prior) with the same network and inner loop."""
     torch.manual_seed(seed)
-    inner = mp.InnerLoop(settings.steps, 0.01, "per_tensor", kl_weight=0 if point else settings.kl_weight)
+    inner = mp.Descent(settings.steps, 0.01, "per_tensor", kl_weight=0 if point else settings.kl_weight)
     return mp.MetaLearner(
         network(settings.hidden),
         mp.Gaussian(),
-        inner=inner,
+        adaptation=inner,
         objective="query" if point else "abml",
         hyperprior=None,
         relative_sigma=0 if point else settings.relative_sigma,

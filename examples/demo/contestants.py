@@ -35,9 +35,9 @@ def new_learner(settings: Settings, world: World, weights: Mapping[str, torch.Te
         network = mp.BayesianUNet(tasks.input_len, tasks.target_len, settings.width, settings.levels, known=known)
     if weights is not None:
         network.load_state_dict(dict(weights))
-    inner = mp.InnerLoop(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=None)
+    inner = mp.Descent(steps=5, lr=1e-5, learn_lr="per_tensor", kl_weight=1.0, adapt=None)
     return mp.MetaLearner(
-        network, mp.CRPSGaussian(), inner=inner, relative_sigma=0.003, seed=settings.seed, standardize=False
+        network, mp.CRPSGaussian(), adaptation=inner, relative_sigma=0.003, seed=settings.seed, standardize=False
     )
 
 
@@ -77,14 +77,14 @@ def by_shots(adapted: Forecaster, unadapted: Forecaster, settings: Settings) -> 
 
 def adapted_prior(learner: mp.MetaLearner, settings: Settings) -> Forecaster:
     """Return the forecasts of the adapted prior."""
-    return of_learner(learner, steps=learner.inner.steps, samples=settings.samples)
+    return of_learner(learner, samples=settings.samples)
 
 
 def score_prior(
     learner: mp.MetaLearner, settings: Settings, world: World, *, progress: bool = True
 ) -> dict[int, LeadTimeScores]:
     """Return the scores of the prior on the test tasks by shots."""
-    prior = of_learner(learner, steps=None, samples=settings.samples)
+    prior = of_learner(learner, adapted=False, samples=settings.samples)
     return _score(by_shots(adapted_prior(learner, settings), prior, settings), settings, world, progress=progress)
 
 

@@ -12,7 +12,7 @@ from metaprior import checkpoint, history, models
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, PosteriorSums
 from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
-from metaprior.posterior import Posterior, rebuild, saved_content
+from metaprior.posterior import Learned, rebuild, saved_content
 from metaprior.priors import GaussianHyperprior
 from metaprior.stack_descent import SharedParameters
 from metaprior.weights import WeightDistribution
@@ -26,7 +26,7 @@ OF_THE_STATE = ("psi.", "sums.", "shared.", "theta.")
 
 def content(model: HierarchicalModel, state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors and the description of a commit."""
-    tensors, description = saved_content(model.posterior(state, state.psi.centre()), model.likelihood)
+    tensors, description = saved_content(Learned.of(model.posterior(state, state.psi.centre()), model.likelihood))
     tensors |= {f"psi.{name}": value for name, value in state.psi._asdict().items()}
     tensors |= {"sums.first": state.sums.first, "sums.second": state.sums.second}
     tensors |= {f"shared.{name}": value for name, value in state.shared.moments.items()}
@@ -55,7 +55,7 @@ def read(
     tensors, description = checkpoint.read(folder, KIND)
     with checkpoint.readable(folder):
         of_network = {name: value for name, value in tensors.items() if not name.startswith(OF_THE_STATE)}
-        posterior, likelihood = rebuild(of_network, description, module)
+        learned = rebuild(of_network, description, module)
         if module is not None and models.describe(module) != description["model"]:
             saved, given = description["model"], models.describe(module)
             raise CheckpointError(f"it was made with other settings: network (saved {saved}, given {given})")
@@ -64,24 +64,24 @@ def read(
             settings["hyperprior"] = WeightDistribution(tensors["theta.mu"], tensors["theta.rho"])
         else:
             settings["hyperprior"] = GaussianHyperprior(**settings["hyperprior"])
-        model = HierarchicalModel(posterior.network, likelihood, **settings)
-        here = {name: value.to(posterior.network.device) for name, value in tensors.items()}
-        return model, _state(here, description, posterior), description["tasks"]
+        model = HierarchicalModel(learned.network, learned.likelihood, **settings)
+        here = {name: value.to(learned.network.device) for name, value in tensors.items()}
+        return model, _state(here, description, learned), description["tasks"]
 
 
-def _state(tensors: Mapping[str, Tensor], description: Mapping[str, Any], posterior: Posterior) -> State:
+def _state(tensors: Mapping[str, Tensor], description: Mapping[str, Any], learned: Learned) -> State:
     fit = description["fit"]
     moments = {name.removeprefix("shared."): value for name, value in tensors.items() if name.startswith("shared.")}
     observations = sum(int(task["observations"]) for task in description["tasks"])
     return State(
         HyperPosterior(*(tensors[f"psi.{name}"] for name in HyperPosterior._fields)),
         PosteriorSums(int(fit["tasks"]), tensors["sums.first"], tensors["sums.second"]),
-        SharedParameters(posterior.weights.plain, moments, int(fit["shared_steps"])),
-        posterior.target_scale,
+        SharedParameters(learned.weights.plain, moments, int(fit["shared_steps"])),
+        learned.target_scale,
         None if fit["plan"] is None else FitPlan(**fit["plan"]),
         int(fit["rounds"]),
         bool(fit["finished"]),
-        posterior.scalar_targets,
+        learned.scalar_targets,
         history.restored(description["history"], max(1, observations)),
         tensors.get("theta.start"),
     )

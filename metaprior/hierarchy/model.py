@@ -169,8 +169,7 @@ class HierarchicalModel:
             self.network,
             self.likelihood.in_units_of(state.target_scale.scale),
             q.replace(plain=state.shared.detached()),
-            state.target_scale,
-            None,
-            state.scalar_targets if scalar is None else scalar,
+            target_scale=state.target_scale,
+            scalar_targets=state.scalar_targets if scalar is None else scalar,
             hyper=state.psi,
         )

@@ -4,19 +4,19 @@ Every engine is called the same way, ``engine(problem, theta, task, noise)``, an
 ``.grads``, ``.terms``, ``.inner``) or, if a number is not finite, a ``NonFinite`` with the place where that happened.
 """
 
-from metaprior.metagrad.adaptation import adapt, adapt_stack
 from metaprior.metagrad.engines import finite_difference, first_order, keeping, mixed, truncated, twice_reverse
 from metaprior.metagrad.implicit import Implicit, implicit
+from metaprior.metagrad.inner_loop import adapt, adapt_stack
 from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
 from metaprior.metagrad.planner import DoesNotFit, Plan, plan
-from metaprior.metagrad.problem import AmortizedELBO, InnerLoop, MetaGradient, NonFinite, Problem, QueryLoss
+from metaprior.metagrad.problem import AmortizedELBO, Descent, MetaGradient, NonFinite, Problem, QueryLoss
 from metaprior.metagrad.reference import checkpointed, unrolled
 
 __all__ = [
     "AmortizedELBO",
+    "Descent",
     "DoesNotFit",
     "Implicit",
-    "InnerLoop",
     "MetaBatch",
     "MetaGradient",
     "NonFinite",

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import Adaptation, Cotangents, differentiate_outer_loss
 from metaprior.metagrad.data_loss import HessianProduct, reverse_over_reverse
+from metaprior.metagrad.inner_loop import Cotangents, InnerRun, differentiate_outer_loss
 from metaprior.metagrad.inner_step import Direction, Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
 from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
@@ -43,7 +43,7 @@ class Implicit:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its approximate gradient, and its terms."""
-        run = Adaptation(problem, theta, task, [noise])
+        run = InnerRun(problem, theta, task, [noise])
         path = Path(run, first=problem.inner.steps, keep=0)
         inner = path.walk()
         if isinstance(inner, NonFinite):

@@ -8,9 +8,9 @@ from itertools import compress
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import damage, first_non_finite
 from metaprior.metagrad.data_loss import central_difference
 from metaprior.metagrad.engines import twice_reverse
+from metaprior.metagrad.inner_loop import damage, first_non_finite
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
 from metaprior.noise import Noise
@@ -134,6 +134,7 @@ def missing_derivatives_explained() -> Iterator[None]:
         ) from error
 
 
+PooledLoss = Callable[[WeightDistribution, Tensor, Tensor], Tensor]
 NOT_DERIVED = ("derivative for", "forward AD")
 """Words of torch's messages about operations that it cannot differentiate twice, or not in forward mode."""
 NOT_VECTORISED = ("vmap", "Batching rule not implemented")
@@ -178,7 +179,7 @@ def all_at_once(
 
 def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
     """Return the meta-batch of no finite task: NaN everywhere."""
-    unknown = torch.full_like(theta.mu[0], float("nan"))
+    unknown = theta.mu.new_full((), float("nan"))
     grads: Parameters = theta.map(lambda value: unknown.expand_as(value))
     return MetaBatch(unknown, grads, OuterTerms(*[unknown] * 4), 0, tuple(failures))
 
@@ -225,19 +226,27 @@ def sum_over_ranks(theta: WeightDistribution, own_part: Callable[[], BatchSums])
     if not names:
         return BatchSums(failures=failures)
     if own.grads is None or own.terms is None:
-        grads, terms = theta.zeros(), OuterTerms(*(torch.zeros_like(theta.mu[0]) for _ in OuterTerms._fields))
+        grads, terms = theta.zeros(), OuterTerms(*(theta.mu.new_zeros(()) for _ in OuterTerms._fields))
     else:  # not views, which cannot be added to in place
         grads, terms = own.grads.map(Tensor.contiguous), OuterTerms(*(term.clone() for term in own.terms))
     team.sum_([*grads.tensors(), *terms])
     return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)
 
 
-def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Task]) -> BatchSums:
+def pooled_sums(
+    loss: PooledLoss, theta: WeightDistribution, tasks: Sequence[Task], micro_batch: int | None = None
+) -> BatchSums:
     r"""Return $\sum_n -\log p(y_n | \mu, \text{plain})$ over the support and query sets of tasks, and its gradient.
 
-    This is plain training, as one would do without meta-learning, and the warm start: no inner loop, no noise, sigma
+    This is plain training, as one would do without meta-learning, and the warm start: no adaptation, no noise, sigma
     plays no part, and the gradient by scales of theta is zero. A task whose data are not finite is left out, and named
     among the failures. Whether the sums are finite is checked by ``mean_of_pool``, when all ranks' sums are added.
+
+    Args:
+        loss: the summed negative log-likelihood of examples (x, y) at theta, for autograd.
+        theta: where.
+        tasks: checked tasks.
+        micro_batch: examples that are differentiated at once; None: all.
     """
     damages = [damage(task) for task in tasks]
     damaged = tuple(filter(None, damages))
@@ -246,15 +255,14 @@ def pooled_sums(problem: Problem, theta: WeightDistribution, tasks: Sequence[Tas
         return BatchSums(failures=damaged)
     x, y = map(torch.cat, zip(*(part for task in tasks for part in (task.support, task.query)), strict=True))
     leaves = theta.map(lambda value: value.detach().requires_grad_())
-    total = torch.zeros_like(theta.mu[0])
-    size = problem.micro_batch or len(x)
+    total = theta.mu.new_zeros(())
+    size = micro_batch or len(x)
     for start in range(0, len(x), size):
         rows = slice(start, start + size)
         with torch.enable_grad():
-            outputs = problem.network(leaves.mu, leaves.plain, x[rows])
-            loss = problem.likelihood.nll(outputs, y[rows], leaves.plain).sum()
-        loss.backward()
-        total += loss.detach()
+            part = loss(leaves, x[rows], y[rows])
+        part.backward()
+        total += part.detach()
     grads: Parameters = leaves.map(lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
     zero = torch.zeros_like(total)
     return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)

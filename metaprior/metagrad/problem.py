@@ -8,7 +8,7 @@ $$\lambda^{(0)} = \theta,\qquad m^{(k+1)} = \beta m^{(k)} + \nabla_\lambda L_S(\
 $$L_S(\lambda, \theta) = \frac1N\Big(E_q[-\log p(S|\phi)] + \texttt{kl\_weight}\; KL(q_\lambda \| p_\theta)\Big),$$
 
 where the expectation is a mean over a few samples $\phi = \mu + \sigma\epsilon$ whose noise is an argument. With
-damping, the default, the means take shorter steps where the KL is steep: see ``InnerLoop``. The outer loss is a
+damping, the default, the means take shorter steps where the KL is steep: see ``Descent``. The outer loss is a
 function of $\lambda^{(K)}$ and $\theta$. An engine returns its value and its derivative with respect to everything in
 theta: means, scales, plain parameters (adapted or not) and step sizes.
 """
@@ -32,7 +32,7 @@ from metaprior.weights import Parameters, WeightDistribution
 
 
 @dataclass(frozen=True)
-class InnerLoop:
+class Descent:
     r"""How a task is learned: K steps of size alpha, with momentum beta, on S weight samples each.
 
     Args:
@@ -174,7 +174,7 @@ class Problem:
 
     network: BayesianNetwork
     likelihood: Likelihood
-    inner: InnerLoop = InnerLoop()
+    inner: Descent = Descent()
     objective: Objective = QueryLoss()
     micro_batch: int | None = None
     learn_trunk: bool = True
@@ -259,6 +259,24 @@ class Problem:
         return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what))
 
 
+class ChecksTasks(Protocol):
+    """Something with a network and a likelihood that checks data in full: a ``Problem``, a ``TaskModel``."""
+
+    @property
+    def network(self) -> BayesianNetwork:
+        """Return the network that the task's inputs must fit."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Return the likelihood that the task's targets must fit."""
+
+    def check(self, task: Task) -> Task:
+        """Return the task in the types that gradients trust, or raise."""
+
+    def check_examples(self, examples: Examples, what: str) -> Examples:
+        """Return examples in the types that adapting trusts, or raise; an error starts with ``what``."""
+
+
 class TaskChecker:
     """Check the first task of every shape in full (the network is run on it), and the shapes and types of the others.
 
@@ -266,9 +284,9 @@ class TaskChecker:
     one damaged file does not end a training of hours.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._pair = PairChecker(problem.network, problem.likelihood)
+    def __init__(self, model: ChecksTasks) -> None:
+        self._model = model
+        self._pair = PairChecker(model.network, model.likelihood)
 
     def __call__(self, task: Task) -> Task:
         """Return the task in the types that the engines trust."""
@@ -276,7 +294,7 @@ class TaskChecker:
         sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
         if not all(self._pair.knows(x) for x, _ in sets.values()):
             support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
-            self._problem.check(Task(support, query, task.name))
+            self._model.check(Task(support, query, task.name))
         support, query = (Examples(*self._pair(x, y, what, finite=False)) for what, (x, y) in sets.items())
         return Task(support, query, task.name)
 

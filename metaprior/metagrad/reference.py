@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import first_non_finite, inner_terms
+from metaprior.metagrad.inner_loop import first_non_finite, inner_terms
 from metaprior.metagrad.inner_step import Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import checked

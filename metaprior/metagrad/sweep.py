@@ -15,15 +15,15 @@ from dataclasses import dataclass
 
 import torch
 
-from metaprior.metagrad.adaptation import (
-    Adaptation,
+from metaprior.metagrad.data_loss import HessianProduct
+from metaprior.metagrad.inner_loop import (
     Cotangents,
+    InnerRun,
     Record,
     differentiate_outer_loss,
     first_non_finite,
     inner_terms,
 )
-from metaprior.metagrad.data_loss import HessianProduct
 from metaprior.metagrad.inner_step import DataGradient, Direction, Iterate, into_weight_space, parts, sample
 from metaprior.metagrad.problem import InnerTerms, MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.noise import Noise
@@ -54,7 +54,7 @@ class Sweep:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
-        outcome = self._run(Adaptation(problem, theta, task, [noise], keep_trunk=self.keep > 0))
+        outcome = self._run(InnerRun(problem, theta, task, [noise], keep_trunk=self.keep > 0))
         if isinstance(outcome, NonFinite):
             return outcome
         terms, inner, grads = outcome
@@ -68,12 +68,12 @@ class Sweep:
         Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
         trunk's gradient is the mean over tasks.
         """
-        outcome = self._run(Adaptation(problem, theta, stack, noises, stacked=True, keep_trunk=self.keep > 0))
+        outcome = self._run(InnerRun(problem, theta, stack, noises, stacked=True, keep_trunk=self.keep > 0))
         if isinstance(outcome, NonFinite):
             raise AssertionError("a stack does not stop early")
         return outcome
 
-    def _run(self, run: Adaptation) -> tuple[OuterTerms, InnerTerms, Parameters] | NonFinite:
+    def _run(self, run: InnerRun) -> tuple[OuterTerms, InnerTerms, Parameters] | NonFinite:
         steps = run.problem.inner.steps
         path = Path(run, first=0 if self.through is None else max(0, steps - self.through), keep=self.keep)
         inner = path.walk()
@@ -90,7 +90,7 @@ class Sweep:
 class Path:
     """The steps of an inner loop; from step ``first`` on they can be rewound."""
 
-    def __init__(self, run: Adaptation, first: int, keep: int) -> None:
+    def __init__(self, run: InnerRun, first: int, keep: int) -> None:
         self.first, self.steps = first, run.problem.inner.steps
         self.iterate = run.start()
         """The present iterate: lambda^(K) after ``walk``, an earlier one after ``rewind``."""
@@ -138,7 +138,7 @@ class Path:
             self._run.step(self.iterate, self._records[earlier], earlier)
 
 
-def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: HessianProduct) -> None:
+def sweep_back(run: InnerRun, path: Path, cotangents: Cotangents, product: HessianProduct) -> None:
     """Pull the cotangents back from lambda^(K) to the path's first step."""
     v, momentum = cotangents.v, run.problem.inner.momentum
     z = v.zeros() if momentum else None
@@ -162,7 +162,7 @@ def sweep_back(run: Adaptation, path: Path, cotangents: Cotangents, product: Hes
         _collect_untouched_steps(run, path.iterate.lambda_, v, cotangents)
 
 
-def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, cotangents: Cotangents) -> None:
+def _collect_untouched_steps(run: InnerRun, state: Parameters, v: Parameters, cotangents: Cotangents) -> None:
     r"""Collect from the steps before the path: $\lambda - \theta = -\alpha\sum m$, with the sum taken as constant."""
     if run.sizes.learned is None and not run.sizes.damped:
         return
@@ -178,7 +178,7 @@ def _collect_untouched_steps(run: Adaptation, state: Parameters, v: Parameters, 
 
 
 def pull_back(
-    run: Adaptation,
+    run: InnerRun,
     step: int,
     state: Parameters,
     record: Record,
@@ -213,7 +213,7 @@ def pull_back(
     run.inner_step.add_pullback(state, gradient, direction, total, cotangents.v, cotangents.theta)
 
 
-def collect_gradient(run: Adaptation, cotangents: Cotangents) -> Parameters:
+def collect_gradient(run: InnerRun, cotangents: Cotangents) -> Parameters:
     """Return the derivative by everything in theta: lambda^(0) is theta."""
     v, theta = cotangents.v, cotangents.theta
     stack = run.data.stack

@@ -24,7 +24,7 @@ from metaprior.methods.method import Method
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import free_energy
-from metaprior.posterior import DEFAULT_SAMPLES, Posterior, rebuild, saved_content
+from metaprior.posterior import DEFAULT_SAMPLES, Learned, Posterior, rebuild, saved_content
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
 from metaprior.scaling import TargetScale
 from metaprior.stack_descent import (
@@ -138,7 +138,14 @@ class BayesByBackprop(Method):
         energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, self.history_ = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
-        self.posterior_ = Posterior(network, energy.likelihood, weights, scale, inputs.ndim, scalar_targets)
+        self.posterior_ = Posterior(
+            network,
+            energy.likelihood,
+            weights,
+            target_scale=scale,
+            input_axes=inputs.ndim,
+            scalar_targets=scalar_targets,
+        )
         return self
 
     def evaluate(self, x: ArrayLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
@@ -157,7 +164,7 @@ class BayesByBackprop(Method):
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the fit to a folder (safetensors and JSON); an earlier one there is replaced only by a complete one."""
-        tensors, description = saved_content(self._predictive(), self.likelihood)
+        tensors, description = saved_content(Learned.of(self._predictive(), self.likelihood))
         if isinstance(self.prior, WeightDistribution):
             tensors |= {"prior.mu": self.prior.mu, "prior.rho": self.prior.rho}
         else:
@@ -171,14 +178,14 @@ class BayesByBackprop(Method):
         """Return a saved fit. Networks of this package are rebuilt; for any other, give a module like the saved."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            posterior, likelihood = rebuild(tensors, description, module)
+            learned = rebuild(tensors, description, module)
             if "prior" in description:
                 prior: Prior = checkpoint.restore(description["prior"], PRIORS)
             else:
                 prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"])
             settings = {"stochastic": description["stochastic"], **description["settings"]}
-            loaded = cls(posterior.network.module, likelihood, prior=prior, **settings)
-            loaded.posterior_, loaded.history_ = posterior, history.restored(description["history"])
+            loaded = cls(learned.network.module, learned.likelihood, prior=prior, **settings)
+            loaded.posterior_, loaded.history_ = learned.posterior, history.restored(description["history"])
         return loaded
 
     def _predictive(self) -> Posterior:

@@ -9,49 +9,38 @@ import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 
+from metaprior import adaptation as adaptations
 from metaprior import checkpoint, checks, history
+from metaprior.adaptation import Adaptation
+from metaprior.adaptation.task_model import Binding, HowGradients, TaskModel
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad import reference
-from metaprior.metagrad.adaptation import adapt
 from metaprior.metagrad.memory import Memory, bytes_of
-from metaprior.metagrad.planner import Way
-from metaprior.metagrad.problem import (
-    AmortizedELBO,
-    Engine,
-    InnerLoop,
-    NonFinite,
-    Objective,
-    OuterTerms,
-    Problem,
-    QueryLoss,
-)
+from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
-from metaprior.network import DEFAULT_RELATIVE_SIGMA
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
-from metaprior.posterior import Posterior, rebuild, saved_content
+from metaprior.posterior import Learned, Predictive, rebuild, saved_content
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_tasks, length_of
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
 from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
-from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.optimizer import movable_copy
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
-from metaprior.weights import WeightDistribution
+from metaprior.weights import PLAIN, WeightDistribution
 
 KIND = "MetaLearner"
 _SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "seed")
-OBJECTIVES = ("query", "predictive", "abml")
 
 
 class MetaLearner(TaskMethod):
@@ -61,16 +50,17 @@ class MetaLearner(TaskMethod):
         module: the network. Its present parameters are where the means start, so pretrained weights are loaded by
             loading them into the module; it is left as it is.
         likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``.
-        inner: how a task is learned: steps, step size, samples, KL weight, which plain parameters move.
-        objective: the outer loss: "query" (expected loss of the query set), "predictive" (log score of the forecast for
-            the query set), "abml" (the paper's bound, with every term), or an objective of your own.
+        adaptation: how a task is learned. ``Descent(...)``: steps on its support set from theta.
+        objective: the outer loss; by default that of the adaptation. ``Descent``: "query" (expected loss of the query
+            set), "predictive" (log score of the forecast for the query set), "abml" (the paper's bound, with every
+            term), or an objective of your own.
         outer_samples: weight samples of the outer loss.
         hyperprior: prior over theta itself, for "abml".
         stochastic: regular expression for the names of the random parameters (default: the module's own
-            ``stochastic``, or all); the others are plain, and move in the inner loop where ``inner.adapt`` matches
-            them.
+            ``stochastic``, or all); the others are plain, and move in the inner loop where ``Descent``'s
+            ``adapt`` matches them.
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square. 0 is a point
-            prior, and needs ``inner.kl_weight`` 0: MAML.
+            prior, and needs ``Descent(kl_weight=0)``: MAML.
         standardize: train on real-valued targets in units of the mean and standard deviation of the first tasks'
             targets. Tasks, predictions and a fixed noise are in the targets' own units.
         memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients are
@@ -90,8 +80,8 @@ class MetaLearner(TaskMethod):
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        inner: InnerLoop = InnerLoop(learn_lr="per_tensor"),
-        objective: str | Objective = "query",
+        adaptation: Adaptation = Descent(learn_lr="per_tensor"),
+        objective: str | Objective | None = None,
         outer_samples: int = 1,
         hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior(),
         stochastic: str | None = None,
@@ -101,40 +91,42 @@ class MetaLearner(TaskMethod):
         engine: Engine | None = None,
         seed: int = 0,
     ) -> None:
-        self.module, self.likelihood, self.inner, self.objective = module, likelihood, inner, objective
+        self.module, self.likelihood, self.adaptation, self.objective = module, likelihood, adaptation, objective
         self.outer_samples, self.hyperprior, self.stochastic = outer_samples, hyperprior, stochastic
         self.relative_sigma, self.standardize = relative_sigma, standardize
         self.memory, self.engine, self.seed = memory, engine, seed
 
-    def problem(self, num_tasks: int = 1) -> Problem:
-        """Return network, likelihood, inner loop and outer loss, in the network's units.
+    @cached_property
+    def network(self) -> BayesianNetwork:
+        """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
+        self._check_module()
+        return adaptations.network_for(self.adaptation, self.module, self.stochastic)
+
+    def task_model(self, num_tasks: int = 1) -> TaskModel:
+        """Return the adaptation bound to network, likelihood and objective, in the network's units.
 
         ``num_tasks`` is M of the paper's objective. Raises for arguments of the constructor that cannot work.
         """
-        objective = self._objective(num_tasks)
+        return self._task_model(self.likelihood.in_units_of(self._units.scale.scale), num_tasks)
+
+    def _task_model(self, likelihood: Likelihood, num_tasks: int = 1) -> TaskModel:
         if not 0 <= self.relative_sigma < float("inf"):
             raise ValueError(f"relative_sigma must be at least 0, got {self.relative_sigma}")
-        if self.relative_sigma == 0 and (self.inner.kl_weight or objective.weights(1, 1).kl):
-            raise ValueError(
-                "relative_sigma=0 is a point prior, and the KL to a point is infinite: use "
-                "inner=InnerLoop(kl_weight=0, ...) and objective='query'"
-            )
         bytes_of(self.memory)  # raises for what is no amount
-        return Problem(self.network, self.likelihood.in_units_of(self._units.scale.scale), self.inner, objective)
+        binding = Binding(
+            self.network,
+            likelihood,
+            self.objective,
+            self.outer_samples,
+            self.hyperprior,
+            self.relative_sigma,
+            num_tasks,
+        )
+        return adaptations.bind(self.adaptation, binding)
 
-    def _objective(self, num_tasks: int) -> Objective:
-        if not isinstance(self.objective, str):
-            return self.objective
-        if self.objective not in OBJECTIVES:
-            raise ValueError(
-                f"objective must be one of {', '.join(OBJECTIVES)}, or an Objective; got {self.objective!r}"
-            )
-        if self.objective == "abml":
-            return AmortizedELBO(num_tasks, self.outer_samples, self.hyperprior)
-        predictive = self.objective == "predictive"
-        if predictive and self.outer_samples < 2:
-            raise ValueError(f"objective='predictive' needs outer_samples of at least 2, got {self.outer_samples}")
-        return QueryLoss(self.outer_samples, predictive=predictive)
+    def problem(self, num_tasks: int = 1) -> Problem:
+        """Return the problem that engines differentiate; raises TypeError for adaptations without an inner loop."""
+        return self.task_model(num_tasks).problem
 
     def fit(
         self,
@@ -208,7 +200,7 @@ class MetaLearner(TaskMethod):
         pooled: Tasks | None = None,
         *,
         shard: bool = False,
-        before: Way | None = None,
+        before: HowGradients | None = None,
     ) -> Trainer:
         """Return the training as an object that takes one step at a time; arguments are those of ``fit``.
 
@@ -220,16 +212,15 @@ class MetaLearner(TaskMethod):
             _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
             memory = min(budgets)
 
-        def begin() -> tuple[WeightDistribution, GradientChoice, Task]:
+        def begin() -> tuple[WeightDistribution, TaskModel, Task]:
             count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
             first = self._look_at(tasks, settings.meta_batch)
-            problem = self.problem(count)
-            theta = problem.initial(pooled_targets(first), self.relative_sigma)
-            checks.warn_of_scale(first[0].support.x)
-            choice = choose_gradient(problem, theta, first[:together], memory, self.engine, before=before)
-            return theta, choice, first[0]
+            model = self.task_model(count)
+            theta = model.initial(pooled_targets(first), self.relative_sigma)
+            checks.warn_of_scale(first[0].query.x)
+            return theta, model.prepared(theta, first[:together], memory, self.engine, before=before), first[0]
 
-        def must_agree(begun: tuple[WeightDistribution, GradientChoice, Task]) -> dict[str, object]:
+        def must_agree(begun: tuple[WeightDistribution, TaskModel, Task]) -> dict[str, object]:
             return {
                 **asdict(settings),
                 "seed": self.seed,
@@ -237,16 +228,14 @@ class MetaLearner(TaskMethod):
                 "first theta (seed torch before the module is made)": tensors_digest(begun[0].tensors()),
             }
 
-        (theta, choice, _), facts = team.attempt(begin, must_agree if team.size > 1 else lambda begun: {})
+        (theta, model, _), facts = team.attempt(begin, must_agree if team.size > 1 else lambda begun: {})
         team.on_first(lambda: refuse_disagreement(facts))
         return Trainer(
-            choice.problem,
+            model,
             theta,
             self._units.tasks(tasks),
             settings,
             pooled=None if pooled is None else self._units.tasks(pooled),
-            engine=choice.engine,
-            stacked=choice.stacked,
             relative_sigma=self.relative_sigma,
             seed=self.seed,
             sharded=shard,
@@ -254,9 +243,8 @@ class MetaLearner(TaskMethod):
 
     def _look_at(self, tasks: Tasks, least: int) -> list[Task]:
         """Return the first tasks; their targets decide the units and the shape of forecasts."""
-        problem = replace(self.problem(), likelihood=self.likelihood)
         first, self.target_scale_, self._scalar_targets = first_look(
-            problem, tasks, least, seed=self.seed, standardize=bool(self.standardize)
+            self._task_model, self.likelihood, tasks, least, seed=self.seed, standardize=bool(self.standardize)
         )
         return first
 
@@ -272,7 +260,7 @@ class MetaLearner(TaskMethod):
     def start(self, tasks: Tasks | Mapping[str, Task]) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
         first = self._look_at(as_tasks(tasks), 1)
-        self.theta_ = movable_copy(self.problem().initial(pooled_targets(first), self.relative_sigma))
+        self.theta_ = movable_copy(self.task_model().initial(pooled_targets(first), self.relative_sigma))
         self.history_ = []
         return self
 
@@ -286,56 +274,53 @@ class MetaLearner(TaskMethod):
         """Iterate over theta's tensors, for an optimiser."""
         yield from self._learned().tensors()
 
-    def prior_predictive(self) -> Posterior:
+    def prior_predictive(self) -> Predictive:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
-        return self._posterior(self._learned().detached(), scalar_targets=self._scalar_targets)
+        prior = self.task_model().prior(self._learned())
+        return prior.in_units(self._units.scale, scalar_targets=self._scalar_targets)
 
-    def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Posterior:
-        """Return q(phi | lambda) after ``steps`` steps (default: ``inner.steps``) on a support set (x, y).
+    def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Predictive:
+        """Return the posterior of a task given its support set (x, y).
+
+        With ``Descent`` this is q(phi | lambda) after ``steps`` steps (default: those of the adaptation); other
+        adaptations take no steps, and raise for any number of them.
 
         Raises:
             TrainingDiverged: if a number is not finite on the way.
         """
-        theta, problem = self._learned(), self.problem()
-        checked, scalar = self._units.checked(support, problem)
-        lambda_ = adapt(problem, theta, checked, Noise(seed).fork("adapt"), steps=steps)
-        if isinstance(lambda_, NonFinite):
-            lambda_.or_raise()
-        return self._posterior(lambda_, scalar_targets=scalar)
+        theta, model = self._learned(), self.task_model()
+        if steps is not None and model.steps is None:
+            raise ValueError(f"steps must be None with adaptation={self.adaptation!r}, which takes none; got {steps}")
+        checked, scalar = self._units.checked(support, model)
+        posterior = model.adapt(theta, checked, Noise(seed).fork("adapt"), steps)
+        if isinstance(posterior, NonFinite):
+            posterior.or_raise()
+        return posterior.in_units(self._units.scale, scalar_targets=scalar)
 
     @property
     def _usual_steps(self) -> int:
-        return self.inner.steps
+        return self.task_model().steps or 0
 
-    def _posterior(self, weights: WeightDistribution, *, scalar_targets: bool) -> Posterior:
-        scale = self._units.scale
-        likelihood = self.likelihood.in_units_of(scale.scale)
-        return Posterior(self.network, likelihood, weights.replace(log_lr=None), scale, None, scalar_targets)
-
-    def inner_loop_loss(self, posterior: Posterior, support: Examples, *, seed: int = 0) -> Terms:
+    def inner_loop_loss(self, posterior: Predictive, support: Examples, *, seed: int = 0) -> Terms:
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
-        theta, problem = self._learned(), self.problem()
-        with torch.no_grad():
-            checked, _ = self._units.checked(support, problem)
-            return reference.inner_loss(problem, posterior.weights, theta, checked, Noise(seed).fork("inner loss"))
+        theta, model = self._learned(), self.task_model()
+        checked, _ = self._units.checked(support, model)
+        return model.inner_loss(posterior, theta, checked, Noise(seed).fork("inner loss"))
 
-    def outer_loop_loss(self, posterior: Posterior, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
+    def outer_loop_loss(self, posterior: Predictive, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
         """Return the outer loss of a task at an adapted posterior, term by term; ``num_tasks`` is M of the paper."""
-        theta, problem = self._learned(), self.problem(num_tasks)
-        with torch.no_grad():
-            checked = problem.check(self.to_internal(task))
-            return reference.outer_loss(problem, posterior.weights, theta, checked, Noise(seed))
+        theta, model = self._learned(), self.task_model(num_tasks)
+        return model.outer_loss(posterior, theta, model.check(self.to_internal(task)), Noise(seed))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the prior to a folder (safetensors and JSON), replacing an earlier one only when it is complete."""
         objective = self.objective
-        if not isinstance(objective, str):
+        if not isinstance(objective, str | None):
             raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
-        theta = self._learned()
-        tensors, description = saved_content(self.prior_predictive(), self.likelihood)
-        if theta.log_lr is not None:
-            tensors["log_lr"] = theta.log_lr.detach()
-        description["inner"] = asdict(self.inner)
+        scale, scalar = self._units.scale, self._scalar_targets
+        learned = Learned(self.network, self.likelihood, self._learned().detached(), scale, scalar_targets=scalar)
+        tensors, description = saved_content(learned)
+        description["adaptation"] = adaptations.describe(self.adaptation)
         description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
         description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
         description["history"] = history.described(getattr(self, "history_", []))
@@ -346,24 +331,28 @@ class MetaLearner(TaskMethod):
         """Return a saved prior. Networks of this package are rebuilt; for any other, give a module like the saved."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            log_lr = tensors.pop("log_lr", tensors.pop("inner.log_lr", None))  # 0.1.0: "inner.log_lr"
-            posterior, likelihood = rebuild(tensors, description, module)
+            if "inner.log_lr" in tensors:  # 0.1.0
+                tensors["log_lr"] = tensors.pop("inner.log_lr")
+            adaptation = _saved_adaptation(description)
+
+            def plain_shapes(network: BayesianNetwork, likelihood: Likelihood) -> dict[str, Sequence[int]]:
+                shapes = adaptations.bind(adaptation, Binding(network, likelihood, relative_sigma=1.0)).structure
+                return {name.removeprefix(PLAIN): shape for name, shape in shapes.items() if name.startswith(PLAIN)}
+
+            learned = rebuild(tensors, description, module, plain_shapes)
             hyperprior = description["hyperprior"]
             loaded = cls(
-                posterior.network.module,
-                likelihood,
-                inner=InnerLoop(**description["inner"]),
+                learned.network.module,
+                learned.likelihood,
+                adaptation=adaptation,
                 hyperprior=hyperprior and NormalGammaHyperprior(**hyperprior),
                 stochastic=description["stochastic"],
                 **{"standardize": False, **description["settings"]},  # 0.1.0 did not standardise
             )
-            loaded.network = posterior.network
-            loaded.target_scale_, loaded._scalar_targets = posterior.target_scale, posterior.scalar_targets
-            loaded.theta_ = posterior.weights
-            if log_lr is not None:
-                checks.refuse_non_finite(log_lr, "log_lr", remedy="restore the file from a copy")
-                loaded.theta_ = posterior.weights.replace(log_lr=log_lr.to(posterior.network.device))
-            loaded.problem().check_theta(loaded.theta_)
+            loaded.network = learned.network
+            loaded.target_scale_, loaded._scalar_targets = learned.target_scale, learned.scalar_targets
+            loaded.theta_ = learned.weights
+            loaded.task_model().check_theta(loaded.theta_)
             loaded.history_ = history.restored(description.get("history", []))
         return loaded
 
@@ -371,3 +360,9 @@ class MetaLearner(TaskMethod):
         if not hasattr(self, "theta_"):
             raise self._not_fitted("fit(tasks) (or start(tasks), for a loop of your own)")
         return self.theta_
+
+
+def _saved_adaptation(description: Mapping[str, Any]) -> Adaptation:
+    """Return the adaptation of a saved prior; before 0.3.0 there was one kind, called the inner loop."""
+    saved = description.get("adaptation") or {"kind": "descent", **description["inner"]}
+    return adaptations.restore(saved)  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ raised by the first ``fit``. Then
 
 and, for methods that learn from many tasks (``TaskMethod``),
 
-    method.adapt(support) -> Posterior        method.prior_predictive() -> Posterior
+    method.adapt(support) -> Predictive       method.prior_predictive() -> Predictive
 
 Before ``fit`` all but ``fit`` and ``load`` raise ``NotFittedError``; numbers that leave the finite range raise
 ``TrainingDiverged``. ``history_`` is a list of ``EpochRecord``.
@@ -31,7 +31,7 @@ from metaprior.forecasts import Forecast, NumpyForecast
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
-from metaprior.posterior import DEFAULT_SAMPLES, Posterior
+from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.tasks.task import Examples, Task, Tasks
 
 
@@ -46,11 +46,14 @@ class Method(ABC):
     @cached_property
     def network(self) -> BayesianNetwork:
         """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
+        self._check_module()
+        return BayesianNetwork(self.module, self.stochastic)
+
+    def _check_module(self) -> None:
         if not isinstance(self.module, nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {type(self.module).__name__}")
         if not isinstance(self.likelihood, Likelihood):
             raise TypeError(f"likelihood must be one like Gaussian() or Categorical(), got {self.likelihood!r}")
-        return BayesianNetwork(self.module, self.stochastic)
 
     @overload
     def predict(self, x: Tensor, *, samples: int = ..., seed: int = ...) -> Forecast: ...
@@ -67,8 +70,8 @@ class Method(ABC):
         return self._predictive().predict(x, samples=samples, seed=seed)
 
     @abstractmethod
-    def _predictive(self) -> Posterior:
-        """Return the distribution over weights that ``predict`` draws from."""
+    def _predictive(self) -> Predictive:
+        """Return what ``predict`` forecasts with."""
 
     @abstractmethod
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -87,19 +90,19 @@ class TaskMethod(Method):
     """A method that learns a prior from many tasks, and adapts it to a new one."""
 
     @abstractmethod
-    def prior_predictive(self) -> Posterior:
+    def prior_predictive(self) -> Predictive:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
 
     @abstractmethod
-    def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Posterior:
+    def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Predictive:
         """Return the posterior of a new task given its support set (x, y)."""
 
     @property
     @abstractmethod
     def _usual_steps(self) -> int:
-        """Return the number of steps that ``adapt`` takes by default."""
+        """Return the number of steps that ``adapt`` takes by default; 0 where adapting is not iterative."""
 
-    def _predictive(self) -> Posterior:
+    def _predictive(self) -> Predictive:
         return self.prior_predictive()
 
     def evaluate(
@@ -128,14 +131,18 @@ class TaskMethod(Method):
             adaptation: other arguments of ``adapt``.
         """
 
-        def adapted(support: Examples | None, count: int) -> Posterior:
-            return self.prior_predictive() if support is None else self.adapt(support, count, **adaptation)
+        usual = self._usual_steps
+
+        def adapted(support: Examples | None, count: int) -> Predictive:
+            if support is None:
+                return self.prior_predictive()
+            return self.adapt(support, None if count == usual else count, **adaptation)
 
         return evaluate(
             adapted,
             tasks,
             shots=shots,
-            steps=[self._usual_steps] if steps is None else steps,
+            steps=[usual] if steps is None else steps,
             samples=samples,
             examples_per_shot=examples_per_shot,
             progress=progress,

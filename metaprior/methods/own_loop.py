@@ -17,17 +17,16 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from metaprior.adaptation.task_model import TaskModel
 from metaprior.checks import check_counts
 from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
-from metaprior.metagrad.meta_batch import Stacker, meta_gradient
 from metaprior.metagrad.problem import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
 from metaprior.tasks.task import Task, as_tasks
 from metaprior.training.epoch import Summary, refuse_nothing_learned
-from metaprior.training.gradient_choice import GradientChoice, choose_gradient
 from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
 from metaprior.weights import WeightDistribution
@@ -48,7 +47,7 @@ def meta_train_one_epoch(
 
     $$\theta \leftarrow \theta - \eta\,\nabla_\theta\frac1B\sum_i L_i(\lambda_i^{(K)}(\theta), \theta)$$
 
-    (Ravi & Beatson 2019, algorithm 1.) The gradient goes through the inner loop. Theta is changed in place, and the
+    (Ravi & Beatson 2019, algorithm 1.) The gradient goes through the adaptation. Theta is changed in place, and the
     record is also added to ``learner.history_``. Tasks without a finite gradient are left out and counted.
 
     Args:
@@ -80,19 +79,16 @@ def meta_train_one_epoch(
             f"{foreign} of the optimiser's {len(moved)} tensors are not the learner's present ones. Make the optimiser "
             "with learner.parameters() after start, fit or load, which make new tensors"
         )
-    problem = learner.problem(_number_of(tasks, num_tasks, learner))
+    model = learner.task_model(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
-    summary, position, checked = Summary(), 0, map(TaskChecker(problem), map(learner.to_internal, tasks))
-    choice: GradientChoice | None = None
-    stacker: Stacker | None = None
+    summary, position, checked = Summary(), 0, map(TaskChecker(model), map(learner.to_internal, tasks))
+    prepared: TaskModel | None = None
     with tqdm(
         total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
     ) as bar:
         for batch in iter(lambda: list(islice(checked, meta_batch)), []):
-            choice = choice or choose_gradient(problem, learner.theta_, batch, learner.memory, learner.engine)
-            stacker = stacker or Stacker(choice.problem, choice.engine)
-            own = choice._replace(stacked=choice.stacked and stacker(batch))
-            summary.add(_step(learner.theta_, own, batch, optimizer, grad_clip_norm, noise.at(task=position)))
+            prepared = prepared or model.prepared(learner.theta_, batch, learner.memory, learner.engine)
+            summary.add(_step(learner.theta_, prepared, batch, optimizer, grad_clip_norm, noise.at(task=position)))
             position += len(batch)
             bar.set_postfix({"loss": f"{summary.loss:.3g}", "bad": summary.bad_tasks}, refresh=False)
             bar.update(len(batch))
@@ -116,13 +112,13 @@ def _number_of(tasks: Iterable[Task], num_tasks: int | None, learner: MetaLearne
 
 def _step(
     theta: WeightDistribution,
-    choice: GradientChoice,
+    model: TaskModel,
     tasks: list[Task],
     optimizer: torch.optim.Optimizer,
     clip: float,
     noise: Noise,
 ) -> StepReport:
-    batch = meta_gradient(choice.problem, theta, tasks, noise, engine=choice.engine, stacked=choice.stacked)
+    batch = model.sums(theta, tasks, noise).mean(theta)
     norms: dict[str, float] = {}
     if batch.count:
         learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
@@ -158,7 +154,8 @@ def meta_evaluate(
     \phi_s \sim q(\phi|\lambda^{(K)})$$
 
     (for labels: of the class probabilities, with S in the denominator), and ``std**2 == epistemic**2 + aleatoric**2``.
-    The query targets are not used. By default K is ``inner.steps``, which learned step sizes were learned for.
+    The query targets are not used. By default K is Descent's ``steps``, which learned step sizes were learned for;
+    other adaptations take no steps.
     """
     forecast = learner.adapt(task.support, steps, seed=seed).predict(task.query.x, samples=samples, seed=seed)
     return QueryForecast(forecast.mean, forecast.std, forecast.epistemic, forecast)

@@ -1,14 +1,16 @@
 """Real-valued targets in the network's units, and the first tasks of a training, whose targets decide on the units."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from metaprior.adaptation.task_model import TaskModel
 from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import NotFinite
-from metaprior.metagrad.problem import Problem, TaskChecker
+from metaprior.likelihoods import Likelihood
+from metaprior.metagrad.problem import ChecksTasks, TaskChecker
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, task_at
 
@@ -41,11 +43,11 @@ class TargetUnits:
         """Return a source of the same tasks with targets in the network's units."""
         return _TasksInUnits(tasks, self) if self.standardised else tasks
 
-    def checked(self, support: Examples, problem: Problem) -> tuple[Examples, bool]:
+    def checked(self, support: Examples, model: ChecksTasks) -> tuple[Examples, bool]:
         """Return a checked support set in the network's units, and whether its targets were given as (N,)."""
         support = as_examples(support, "support")
-        checked = problem.check_examples(self.examples(support), "support")
-        return checked, _are_scalars(support, checked, problem)
+        checked = model.check_examples(self.examples(support), "support")
+        return checked, _are_scalars(support, checked, model.likelihood)
 
 
 @dataclass(frozen=True)
@@ -65,32 +67,45 @@ class _TasksInUnits:
 
 
 def first_look(
-    problem: Problem, tasks: Tasks, least: int, *, seed: int, standardize: bool
+    model_with: Callable[[Likelihood], TaskModel],
+    likelihood: Likelihood,
+    tasks: Tasks,
+    least: int,
+    *,
+    seed: int,
+    standardize: bool,
 ) -> tuple[list[Task], TargetScale, bool]:
     """Return the first tasks of a training in the network's units, the scale, and whether targets are (N,).
 
-    There are at least ``least`` tasks; ``problem`` is in the user's units.
+    Args:
+        model_with: returns the task model with a likelihood.
+        likelihood: the one in the user's units.
+        tasks: the tasks.
+        least: the least number of tasks.
+        seed: seed of the tasks' order.
+        standardize: whether real-valued targets are standardised.
     """
-    check, first, given, numbers = TaskChecker(problem), list[Task](), list[Task](), 0
+    model = model_with(likelihood)
+    check, first, given, numbers = TaskChecker(model), list[Task](), list[Task](), 0
     while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
         given.append(task_at(tasks, len(first), seed))
         first.append(check(given[-1]))
         numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
-    scalar = _are_scalars(given[-1].support, first[-1].support, problem)
-    if not (standardize and problem.likelihood.continuous):
-        return first, TargetScale.identity(problem.network.initial().mu), scalar
+    scalar = _are_scalars(given[-1].query, first[-1].query, likelihood)
+    if not (standardize and likelihood.continuous):
+        return first, TargetScale.identity(model.network.initial().mu), scalar
     parts = [pair for own, one in zip(given, first, strict=True) for pair in zip(own[:2], one[:2], strict=True)]
     targets = _finite(torch.cat([exact_targets(own, one) for own, one in parts]))
     if not len(targets):
         raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
     scale = TargetScale.standardising(targets)
-    check = TaskChecker(replace(problem, likelihood=problem.likelihood.in_units_of(scale.scale)))
+    check = TaskChecker(model_with(likelihood.in_units_of(scale.scale)))
     return [check(TargetUnits(scale, True).task(task)) for task in given], scale, scalar
 
 
-def _are_scalars(given: Examples, checked: Examples, problem: Problem) -> bool:
+def _are_scalars(given: Examples, checked: Examples, likelihood: Likelihood) -> bool:
     """Return whether real-valued targets were given as (N,), so that forecasts of them are (N,) too."""
-    return problem.likelihood.continuous and torch.as_tensor(given.y).ndim < checked.y.ndim
+    return likelihood.continuous and torch.as_tensor(given.y).ndim < checked.y.ndim
 
 
 def pooled_targets(tasks: Sequence[Task]) -> Tensor:

@@ -7,10 +7,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from metaprior import metagrad
 from metaprior.likelihoods import LIKELIHOODS
 from metaprior.metagrad.planner import Choice, predict
-from metaprior.metagrad.problem import Engine
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MODELS
 from metaprior.runs.config import Config
@@ -48,11 +46,11 @@ def _load_weights(module: nn.Module, path: Path) -> None:
 
 def learner_of(config: Config) -> MetaLearner:
     """The learner, before any training."""
-    engine: Engine | None = None if config.inner.engine == "auto" else getattr(metagrad, config.inner.engine)
+    adaptation, engine = config.adaptation_settings
     return MetaLearner(
         network_of(config).to(own_device(config.run.device)),
         LIKELIHOODS.build(config.likelihood.kind, config.likelihood.arguments),
-        inner=config.inner.loop,
+        adaptation=adaptation,
         objective=config.meta.objective,
         outer_samples=config.meta.outer_samples,
         hyperprior=config.hyperprior,

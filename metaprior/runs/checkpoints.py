@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from metaprior import checkpoint
+from metaprior.adaptation.task_model import HowGradients
 from metaprior.errors import CheckpointError
-from metaprior.metagrad.planner import Way
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, tensors_digest
 from metaprior.training.epoch import Summary
@@ -53,14 +53,14 @@ class Gradients(NamedTuple):
 
 def gradients(trainer: Trainer) -> Gradients:
     """Return how a trainer computes gradients."""
-    return Gradients(trainer.engine.name, trainer.problem.micro_batch, trainer.stacked, trainer.team.size)
+    return Gradients(*trainer.model.how, trainer.team.size)
 
 
-def way_of_checkpoint(checkpoints: Path, name: CheckpointName) -> Way | None:
+def way_of_checkpoint(checkpoints: Path, name: CheckpointName) -> HowGradients | None:
     """Return how gradients were computed when a checkpoint was made; None if it is missing or damaged."""
     try:
         saved = checkpoint.read_description(checkpoints / name, KIND)["gradients"]
-        return Way(saved["engine"], saved["micro_batch"])
+        return HowGradients(saved["engine"], saved["micro_batch"], saved["stacked"])
     except (CheckpointError, KeyError, TypeError):  # ``CheckpointWriter.restore`` says what is wrong
         return None
 

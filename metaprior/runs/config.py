@@ -1,7 +1,7 @@
 """The configuration of a run, as data: nothing is opened or built here.
 
-A section is one of the package's own dataclasses, some with a few more fields; ``[model]``, ``[likelihood]`` and
-``[tasks]`` name a ``kind`` and take the arguments of its class. Defaults are those of the classes.
+A section is one of the package's own dataclasses, some with a few more fields; ``[model]``, ``[likelihood]``,
+``[tasks]`` and ``[adaptation]`` name a ``kind`` and take the arguments of its class. Defaults are those of the classes.
 """
 
 import hashlib
@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_type_hints
 
+from metaprior import metagrad
+from metaprior.adaptation import Adaptation
 from metaprior.checks import check_integer
 from metaprior.likelihoods import LIKELIHOODS
 from metaprior.metagrad.memory import Memory, bytes_of
-from metaprior.metagrad.problem import InnerLoop
+from metaprior.metagrad.problem import Descent, Engine
 from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.priors import NormalGammaHyperprior
@@ -24,8 +26,9 @@ from metaprior.training.settings import MetaTraining
 
 
 @dataclass(frozen=True)
-class Inner(InnerLoop):
-    """``[inner]``: the inner loop, and the engine that differentiates it ("auto": by size and memory)."""
+class DescentSection(Descent):
+    """``[adaptation]`` of kind "descent": the inner loop, and the engine that differentiates it ("auto": by size and
+    memory)."""
 
     learn_lr: bool | Literal["no", "one", "per_tensor"] = "per_tensor"
     engine: Literal[
@@ -33,9 +36,14 @@ class Inner(InnerLoop):
     ] = "auto"
 
     @property
-    def loop(self) -> InnerLoop:
+    def settings(self) -> Descent:
         """The inner loop alone."""
-        return InnerLoop(**{field.name: getattr(self, field.name) for field in fields(InnerLoop)})
+        return Descent(**{field.name: getattr(self, field.name) for field in fields(Descent)})
+
+    @property
+    def chosen_engine(self) -> Engine | None:
+        """The engine, or None if it is left open."""
+        return None if self.engine == "auto" else getattr(metagrad, self.engine)
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,7 @@ class Evaluate:
     Args:
         tasks: how many, in every validation and at the end.
         shots: of the evaluation at the end, as far as the support sets go; all shots are always among them.
-        adaptation_steps: of the evaluation at the end; ``inner.steps`` is always among them.
+        adaptation_steps: of the evaluation at the end, where adapting takes steps; the run's own are always among them.
         samples: weight samples of a forecast.
         every: epochs from one validation to the next.
         patience: validations without a better score after which training stops; 0 is never.
@@ -124,7 +132,7 @@ class Config:
     model: Choice
     likelihood: Choice
     tasks: Choice
-    inner: Inner
+    adaptation: Choice
     meta: Meta
     hyperprior: NormalGammaHyperprior
     warm_start: WarmStart
@@ -144,6 +152,12 @@ class Config:
         return content
 
     @property
+    def adaptation_settings(self) -> tuple[Adaptation, Engine | None]:
+        """The adaptation, and the engine that differentiates it where one is named."""
+        section = ADAPTATIONS.build(self.adaptation.kind, self.adaptation.arguments)
+        return section.settings, section.chosen_engine
+
+    @property
     def task_settings(self) -> Any:
         """The object that ``[tasks]`` describes; nothing is opened."""
         return TASKS.build(self.tasks.kind, self.tasks.arguments)
@@ -158,7 +172,10 @@ class Config:
 
 PLAIN_SECTIONS: dict[str, Callable[..., Any]]
 PLAIN_SECTIONS = {name: section for name, section in get_type_hints(Config).items() if section is not Choice}
-KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS}
+ADAPTATIONS = Registry("adaptation.kind", {"descent": DescentSection})
+KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS, "adaptation": ADAPTATIONS}
+DEFAULT_KINDS = {"adaptation": "descent"}
+"""The kind of a section that names none."""
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
 

@@ -115,11 +115,17 @@ def evaluate_learner(
     return learner.evaluate(
         unseen,
         shots=shots or possible_shots(config.evaluate.shots, team.on_first(lambda: unseen[0].support.size), each),
-        steps=steps or sorted({*config.evaluate.adaptation_steps, config.inner.steps}),
+        steps=steps or evaluated_steps(config, learner),
         samples=config.evaluate.samples,
         examples_per_shot=each,
         progress=progress,
     )
+
+
+def evaluated_steps(config: Config, learner: MetaLearner) -> list[int] | None:
+    """Return the numbers of steps to evaluate; None where adapting takes no steps."""
+    usual = learner.task_model().steps
+    return None if usual is None else sorted({*config.evaluate.adaptation_steps, usual})
 
 
 def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | None]:

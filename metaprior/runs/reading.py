@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, get_type_hints
 import torch
 from pydantic import BaseModel, ValidationError, create_model
 
-from metaprior.runs.config import EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
+from metaprior.runs.config import DEFAULT_KINDS, EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
 from metaprior.runs.sources import TASKS, TaskSettings
 
 
@@ -83,7 +84,7 @@ def _toml_value(text: str) -> Any:
 
 def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
     """Return a configuration from sections and keys; ``source`` is named in errors."""
-    sections = [*KINDS, *PLAIN_SECTIONS]
+    sections, content = [*KINDS, *PLAIN_SECTIONS], _renamed(content)
     found = [*problems, *_unknown(content, sections, "[{}] is not a section", "sections are")]
     values: dict[str, Any] = {}
     for name in sections:
@@ -100,6 +101,17 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
     return Config(**values)
 
 
+def _renamed(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return sections under their present names: ``[inner]`` of 0.2.0 is ``[adaptation]`` of kind "descent"."""
+    inner = content.get("inner")
+    if not isinstance(inner, dict) or "adaptation" in content:
+        return content
+    return {
+        **{key: value for key, value in content.items() if key != "inner"},
+        "adaptation": {"kind": "descent", **inner},
+    }
+
+
 def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
     """Return the section's object, or of a section with a kind the ``Choice``.
 
@@ -107,7 +119,7 @@ def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
     """
     kind, extra = None, EXTRA_KEYS.get(name, {})
     if name in KINDS:
-        kinds, kind = KINDS[name], table.pop("kind", None)
+        kinds, kind = KINDS[name], table.pop("kind", DEFAULT_KINDS.get(name))
         if kind not in kinds:
             given = "nothing" if kind is None else f"{kind!r}{_nearest(str(kind), kinds)}"
             found.append(f"{name}.kind must be one of {', '.join(kinds)}, got {given}")
@@ -131,6 +143,8 @@ def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
     found += wrong
     if wrong:
         return None
+    if kind is not None and name == "adaptation":
+        arguments = asdict(built)  # normalised: learn_lr=True is "per_tensor"
     return built if kind is None else Choice(kind, arguments)
 
 

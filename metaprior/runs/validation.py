@@ -46,7 +46,7 @@ class Validator:
         self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
-        """Adapt theta to every task with ``inner.steps`` steps, and score the forecasts of its query set."""
+        """Adapt theta to every task as the run does, and score the forecasts of its query set."""
         try:
             found = self.learner.with_theta(theta).evaluate(self.tasks, samples=self.settings.samples, progress=False)
         except FloatingPointError as error:  # nothing could be scored at all

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.problem import Problem
+from metaprior.adaptation.task_model import MEANS, SCALES
 from metaprior.team import Team
 from metaprior.training.settings import MetaTraining
-from metaprior.weights import PLAIN, Parameters, WeightDistribution
+from metaprior.weights import Parameters, WeightDistribution
 
-MEANS, SCALES = "means", "scales"
 STEP = "step"
 """AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
 SMALLEST = 2**12
@@ -32,14 +31,6 @@ def movable_copy(theta: WeightDistribution) -> WeightDistribution:
     """Return a copy that an optimiser can move in place."""
     # Fused AdamW takes a parameter and its gradient to lie in memory alike, and gradients lie row by row.
     return theta.map(lambda value: value.detach().clone(memory_format=torch.contiguous_format).requires_grad_())
-
-
-def groups_of(problem: Problem, theta: WeightDistribution) -> dict[str, list[str]]:
-    """Return the names (as in ``theta.named()``) of what is learned, by group. A point prior's scales are not."""
-    noise = {PLAIN + name for name in problem.likelihood.parameter_names}
-    scales = [name for name in theta.named() if name in noise or name == "log_lr"]
-    means = [name for name in theta.named() if name not in ("rho", *scales)]
-    return {MEANS: means, SCALES: [*scales, *(["rho"] if bool(torch.isfinite(theta.rho).all()) else [])]}
 
 
 class Shards:
@@ -112,15 +103,20 @@ class ThetaOptimizer:
     Scales are not decayed: a decayed rho or log step size would drift to a value nobody chose.
     """
 
-    def __init__(self, problem: Problem, theta: WeightDistribution, settings: MetaTraining, shards: Shards) -> None:
-        groups = groups_of(problem, theta)
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[str]],
+        theta: WeightDistribution,
+        settings: MetaTraining,
+        shards: Shards,
+    ) -> None:
         learned = {name for names in groups.values() for name in names}
         self._theta = {name: tensor for name, tensor in theta.named().items() if name in learned}
         self._shards = shards
         self._held = {name: shards.part(tensor) for name, tensor in self._theta.items()}
         decay = {MEANS: settings.weight_decay, SCALES: 0.0}
         named: list[dict[str, Any]] = [
-            {"params": [self._held[n] for n in names], "name": group, "names": names, "weight_decay": decay[group]}
+            {"params": [self._held[n] for n in names], "name": group, "names": [*names], "weight_decay": decay[group]}
             for group, names in groups.items()
             if names
         ]

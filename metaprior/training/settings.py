@@ -5,11 +5,10 @@ phases: a warm start on pooled tasks, then the scales alone (step sizes, sigma, 
 """
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from metaprior.checks import check_integer, check_not_negative, check_positive, check_share
-from metaprior.metagrad.problem import AmortizedELBO, Problem
 
 FIRST_STEPS = 10
 """Steps over which the learning rates rise: Adam's first steps are of full size, whatever the gradient."""
@@ -39,10 +38,10 @@ class MetaTraining:
             this share of its steps, the last ones (0.03 in the configurations that come with the package).
         scales_first: share of the meta-steps in which only scales move (step sizes, sigma, noise), before the means.
         kl_warmup: share of the meta-steps over which the KL's weight rises from zero to its value.
-        search_step_size: where step sizes are learned, find a common first one by trying ``inner.lr`` and others.
+        search_step_size: where step sizes are learned, find a common first one by trying ``Descent.lr`` and others.
         balance_step_sizes: in this search, divide every tensor's step size by the size of its gradients on some tasks
             (so that their mean is the common one). Useful where layers differ much and the means are trained already;
-            needs ``inner.learn_lr="per_tensor"``.
+            needs ``Descent(learn_lr="per_tensor")``.
         pretrained: whether the means are trained already (the module was given with its weights).
         most_bad_tasks: stop after this many tasks in a row without a finite gradient.
     """
@@ -118,7 +117,7 @@ class Phase:
 
     @property
     def pooled(self) -> bool:
-        """Whether gradients are plain ones on pooled tasks, without an inner loop."""
+        """Whether gradients are plain ones on pooled tasks, without any adaptation."""
         return self.name == "warm start"
 
     @property
@@ -148,15 +147,8 @@ def learning_rate_factor(settings: MetaTraining, step: int, since: int) -> float
     return rise * 0.5 * (1 + math.cos(math.pi * (step - start) / count))
 
 
-def annealed(problem: Problem, settings: MetaTraining, step: int) -> Problem:
-    """Return the problem with the KL's weights, of the inner and the outer loss, at a step."""
+def kl_share(settings: MetaTraining, step: int) -> float:
+    """Return the factor of the KL's weights, of the inner and the outer loss, at a step."""
     warmup = settings.kl_warmup * settings.meta_steps
     done = step - settings.warm_start
-    if done >= warmup:
-        return problem
-    share = max(0.0, (done + 1) / (warmup + 1))
-    inner = replace(problem.inner, kl_weight=share * problem.inner.kl_weight)
-    objective = problem.objective
-    if isinstance(objective, AmortizedELBO):
-        objective = replace(objective, kl_weight=share * objective.kl_weight)
-    return replace(problem, inner=inner, objective=objective)
+    return 1.0 if done >= warmup else max(0.0, (done + 1) / (warmup + 1))

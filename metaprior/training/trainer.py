@@ -10,32 +10,15 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from metaprior.adaptation.task_model import MEANS, SCALES, Start, TaskModel
 from metaprior.errors import TrainingDiverged
-from metaprior.metagrad.meta_batch import (
-    BatchSums,
-    MetaBatch,
-    Stacker,
-    mean_of_pool,
-    meta_sums,
-    pooled_sums,
-    sum_over_ranks,
-)
-from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem, TaskChecker
+from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, mean_of_pool, sum_over_ranks
+from metaprior.metagrad.problem import NonFinite, OuterTerms, TaskChecker
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
-from metaprior.training.optimizer import (
-    MEANS,
-    SCALES,
-    Average,
-    Shards,
-    ThetaOptimizer,
-    TypicalNorm,
-    clipped_at,
-    movable_copy,
-)
-from metaprior.training.settings import MetaTraining, Phase, annealed, learning_rate_factor, phase_at
-from metaprior.training.step_size_search import searched_step_sizes
+from metaprior.training.optimizer import Average, Shards, ThetaOptimizer, TypicalNorm, clipped_at, movable_copy
+from metaprior.training.settings import MetaTraining, Phase, kl_share, learning_rate_factor, phase_at
 from metaprior.weights import WeightDistribution
 
 Reading = tuple[bool, range]
@@ -44,12 +27,6 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 WORTH_A_THREAD = 0.002
 """Seconds of reading from which the next tasks are read ahead; less is over before a thread has started."""
-SEARCH_TASKS = 8
-SHARE, SHARE_WARM = 0.25, 0.9
-"""Share of the best step size's gain that is enough for a shorter one, from scratch and after a warm start.
-
-Steps that suit an untrained network are ten times too long a little later (sinusoids trained from the best ended at
-twice the error), and short ones grow by learning."""
 
 
 @dataclass
@@ -111,8 +88,8 @@ class ReadAhead(Generic[Item, Value]):
 
 
 class Trainer:
-    """Theta, its optimiser, and the next step. ``engine`` and ``stacked`` say how gradients are computed; ``pooled`` is
-    the warm start's own source of tasks, if it has one.
+    """Theta, its optimiser, and the next step. ``model`` computes the gradients; ``pooled`` is the warm start's own
+    source of tasks, if it has one.
 
     The tasks of a step are divided over the ranks of the current team; theta and everything that decides about the next
     step are the same on all of them. ``sharded``: each holds a part of the optimiser's moments.
@@ -120,38 +97,39 @@ class Trainer:
 
     def __init__(
         self,
-        problem: Problem,
+        model: TaskModel,
         theta: WeightDistribution,
         tasks: Tasks,
         settings: MetaTraining,
         *,
         pooled: Tasks | None = None,
-        engine: Engine,
-        stacked: bool,
         relative_sigma: float,
         seed: int,
         sharded: bool = False,
     ) -> None:
-        if settings.balance_step_sizes and problem.inner.learn_lr != "per_tensor":
-            raise ValueError(
-                "balance_step_sizes gives every tensor a step size of its own, which needs "
-                f"inner.learn_lr='per_tensor'; got {problem.inner.learn_lr!r}"
-            )
-        self.problem, self.tasks, self.settings = problem, tasks, settings
+        self.model, self.tasks, self.settings, self.seed = model, tasks, settings, seed
         self.pooled = tasks if pooled is None else pooled
-        self.engine, self.stacked, self.relative_sigma, self.seed = engine, stacked, relative_sigma, seed
+        self._start = Start(
+            self._first_tasks,
+            warm_started=settings.warm_start > 0,
+            trained=settings.starts_warm,
+            relative_sigma=relative_sigma,
+            search_step_size=settings.search_step_size,
+            balance_step_sizes=settings.balance_step_sizes,
+        )
+        model.check_start(self._start)
         self.team = current_team()
         self._shards = Shards(self.team if sharded and self.team.size > 1 else None)
         self._hold(theta)
         self.progress = Progress()
         self._average = self._begun_average()
-        self._check, self._stacker = TaskChecker(problem), Stacker(problem, engine)
+        self._check = TaskChecker(model)
         self._read = ReadAhead(self._tasks_at)
 
     def _hold(self, theta: WeightDistribution) -> None:
         """Set theta, with a fresh optimiser."""
         self.theta = movable_copy(theta)
-        self.optimizer = ThetaOptimizer(self.problem, self.theta, self.settings, self._shards)
+        self.optimizer = ThetaOptimizer(self.model.groups(self.theta), self.theta, self.settings, self._shards)
 
     @property
     def done(self) -> bool:
@@ -185,16 +163,15 @@ class Trainer:
         """Return the gradient of this step's meta-batch; every rank computes its share."""
         own = self.team.share(self.settings.meta_batch)
         if phase.pooled:
-            sums = sum_over_ranks(self.theta, lambda: pooled_sums(self.problem, self.theta, self._draw(own)))
+            sums = sum_over_ranks(self.theta, lambda: self.model.pooled_sums(self.theta, self._draw(own)))
             return mean_of_pool(sums, self.theta)
         return sum_over_ranks(self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
 
     def _meta_sums(self, phase: Phase, own: range) -> BatchSums:
-        problem = replace(annealed(self.problem, self.settings, self.progress.step), learn_trunk=phase.moves_means)
+        share = kl_share(self.settings, self.progress.step)
+        model = self.model if share == 1 else self.model.annealed(share)
         noise = Noise(self.seed).fork("meta-training").at(task=self.progress.position + own.start)
-        tasks = self._draw(own)
-        stacked = self.stacked and self._stacker(tasks)
-        return meta_sums(problem, self.theta, tasks, noise, engine=self.engine, stacked=stacked)
+        return model.sums(self.theta, self._draw(own), noise, means_move=phase.moves_means)
 
     def _draw(self, own: range) -> list[Task]:
         """Return this rank's tasks of this step; those of the next step may be read meanwhile."""
@@ -242,10 +219,8 @@ class Trainer:
         progress.bad_in_a_row += size
         if progress.bad_in_a_row >= self.settings.most_bad_tasks:
             last = batch.failures[-1]
-            advice = (
-                ", but for step sizes that were halved. Also try: a warm start, learned step sizes (inner.learn_lr), a "
-                "smaller inner.kl_weight, a smaller lr"
-            )
+            halved = "" if self.theta.log_lr is None else ", but for step sizes that were halved"
+            advice = f"{halved}. Also try: {self.model.advice}"
             raise TrainingDiverged(
                 f"{progress.bad_in_a_row} tasks in a row had no finite gradient (step {progress.step}); the last was "
                 f"{last}. Theta is as it was before them{'' if last.step == 'data' else advice}"
@@ -257,19 +232,16 @@ class Trainer:
             progress.halvings += 1
 
     def _begin_meta_training(self) -> None:
-        """Set scales that fit the means, a first step size that works, fresh moments and norms."""
-        theta = self.theta
-        if self.settings.warm_start:
-            theta = theta.replace(rho=self.problem.network.relative_rho(theta.mu.detach(), self.relative_sigma))
-        if theta.log_lr is not None and self.settings.search_step_size:
-            own, first = self.team.share(SEARCH_TASKS), self.progress.position
-            drawn = False, range(first + own.start, first + own.stop)
-            tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(drawn)], lambda _: None)
-            noise = Noise(self.seed).fork("step size search").at(task=own.start)
-            share, balanced = SHARE_WARM if self.settings.starts_warm else SHARE, self.settings.balance_step_sizes
-            theta = searched_step_sizes(self.problem, theta, tasks, noise, share=share, balanced=balanced)
-        self._hold(theta)
+        """Set the theta that the model begins with, fresh moments and norms."""
+        self._hold(self.model.begin(self.theta, self._start))
         self.progress.norms = {}
+
+    def _first_tasks(self, count: int) -> tuple[list[Task], Noise]:
+        """Return this rank's share of the next tasks, and the noise of its first one."""
+        own, first = self.team.share(count), self.progress.position
+        drawn = False, range(first + own.start, first + own.stop)
+        tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(drawn)], lambda _: None)
+        return tasks, Noise(self.seed).fork("step size search").at(task=own.start)
 
     def note_score(self, score: float, failed: int = 0) -> bool:
         """Record a validation, and return whether it is the best so far.

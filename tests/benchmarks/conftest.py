@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common import budget
-from metaprior.training import trainer
+from metaprior.adaptation import descent
 from tests.benchmarks.made_up_data import write_all
 
 
 @pytest.fixture
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try step sizes on fewer tasks, and time fewer steps, in tests that look at structure."""
-    monkeypatch.setattr(trainer, "SEARCH_TASKS", 1)
+    monkeypatch.setattr(descent, "SEARCH_TASKS", 1)
     monkeypatch.setattr(budget, "TRIAL_STEPS", 3)
 
 

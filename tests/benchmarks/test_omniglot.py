@@ -21,14 +21,16 @@ TINY: omniglot.Settings = ALL["omniglot"]
 
 def test_anil_is_the_same_code_with_a_point_prior() -> None:
     abml, maml = (omniglot.learner(method, TINY) for method in (omniglot.ABML, omniglot.ANIL))
-    assert (maml.relative_sigma, maml.inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
-    assert (abml.objective, abml.inner.kl_weight) == ("predictive", TINY.kl_weight)
-    assert (abml.inner.samples, maml.inner.samples) == (TINY.inner_samples, 1), "samples of a point are all the same"
+    assert (maml.relative_sigma, maml.problem().inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
+    assert (abml.objective, abml.problem().inner.kl_weight) == ("predictive", TINY.kl_weight)
+    assert (abml.problem().inner.samples, maml.problem().inner.samples) == (TINY.inner_samples, 1), (
+        "samples of a point are all the same"
+    )
     assert abml.network.layout.names == maml.network.layout.names == ("head.weight", "head.bias")
     sigma = abml.network.initial(abml.relative_sigma).sigma
     assert torch.allclose(sigma, torch.full_like(sigma, TINY.sigma))
     for field in ("steps", "lr", "learn_lr", "adapt", "momentum", "damped"):
-        assert getattr(abml.inner, field) == getattr(maml.inner, field)
+        assert getattr(abml.problem().inner, field) == getattr(maml.problem().inner, field)
     for one, other in zip(abml.network.module.parameters(), maml.network.module.parameters(), strict=True):
         assert torch.equal(one, other)
 

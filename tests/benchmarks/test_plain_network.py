@@ -100,8 +100,10 @@ def test_one_network_alone_has_no_spread_of_weights() -> None:
 
 @pytest.mark.parametrize("random", ["head", "all"])
 def test_the_means_of_a_learner_are_what_its_prior_forecasts_without_sigma(random: str) -> None:
-    inner = mp.InnerLoop(steps=1, lr=1e-3, learn_lr="per_tensor", kl_weight=0.0)
-    learner = mp.MetaLearner(unet(random=random), mp.CRPSGaussian(), inner=inner, relative_sigma=0, standardize=False)
+    inner = mp.Descent(steps=1, lr=1e-3, learn_lr="per_tensor", kl_weight=0.0)
+    learner = mp.MetaLearner(
+        unet(random=random), mp.CRPSGaussian(), adaptation=inner, relative_sigma=0, standardize=False
+    )
     learner.fit([task(1), task(2)], epochs=0, warm_start=2, meta_batch=1, progress=False)
     plain, x = plain_network(learner), task(5).query.x
     assert not torch.equal(plain.outputs(x), learner.network.module(x)), "the warm start moved them"

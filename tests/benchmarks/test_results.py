@@ -19,7 +19,7 @@ from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
 from benchmarks.wheel import comparison as wheel
-from metaprior.training import trainer
+from metaprior.adaptation import descent
 from tests.benchmarks.pretended import Machine, pretended_peaks
 from tests.benchmarks.tiny import TINY
 
@@ -37,7 +37,7 @@ def results(made_up_data: Path) -> Callable[[str], BenchmarkResult]:
     def result(name: str) -> BenchmarkResult:
         if name not in known:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(trainer, "SEARCH_TASKS", 1)
+                patch.setattr(descent, "SEARCH_TASKS", 1)
                 patch.setattr(budget, "TRIAL_STEPS", 3)
                 patch.setattr(speed, "threads_of", lambda group: 1)
                 patch.setattr(memory, "available_gib", lambda: 100.0)

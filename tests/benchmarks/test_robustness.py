@@ -40,5 +40,5 @@ def test_a_network_that_cannot_be_scored_is_counted_and_not_hidden() -> None:
 def test_without_nets_the_step_size_is_the_given_one_and_steps_are_not_damped() -> None:
     _, unet = robustness.cases(TINY)
     off = robustness.learner_for(unet, 0.5, TINY, nets=False)
-    assert (off.inner.lr, off.inner.damped) == (0.5, False)
+    assert (off.problem().inner.lr, off.problem().inner.damped) == (0.5, False)
     assert {name.split(".")[0] for name in off.network.layout.names} == {"decoder2", "output"}

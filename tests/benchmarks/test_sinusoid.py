@@ -11,11 +11,11 @@ TINY: sinusoid.Settings = ALL["sinusoid"]
 def test_maml_is_the_same_code_with_a_point_prior() -> None:
     learners = sinusoid.learners(TINY)
     abml, maml = learners[sinusoid.ABML], learners[sinusoid.MAML]
-    assert (maml.relative_sigma, maml.inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
-    assert (maml.inner.steps, maml.inner.learn_lr, maml.inner.adapt) == (
-        abml.inner.steps,
-        abml.inner.learn_lr,
-        abml.inner.adapt,
+    assert (maml.relative_sigma, maml.problem().inner.kl_weight, maml.objective) == (0.0, 0.0, "query")
+    assert (maml.problem().inner.steps, maml.problem().inner.learn_lr, maml.problem().inner.adapt) == (
+        abml.problem().inner.steps,
+        abml.problem().inner.learn_lr,
+        abml.problem().inner.adapt,
     )
     for one, other in zip(abml.network.module.parameters(), maml.network.module.parameters(), strict=True):
         assert torch.equal(one, other)

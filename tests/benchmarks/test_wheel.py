@@ -9,7 +9,7 @@ from benchmarks.wheel import comparison as bench
 from benchmarks.wheel import tasks as wheel
 from benchmarks.wheel.bandit import Bandits, Game, Outcome, Rule, play
 from benchmarks.wheel.exact_posterior import WORTH_A_TRY, play_with_exact_posterior
-from metaprior import Gaussian, InnerLoop, MetaLearner
+from metaprior import Descent, Gaussian, MetaLearner
 from metaprior.noise import Noise
 from metaprior.weights import WeightDistribution
 
@@ -80,8 +80,10 @@ class Oracle(torch.nn.Module):
 
 
 def oracle(relative_sigma: float) -> MetaLearner:
-    inner = InnerLoop(1, 1e-3)
-    learner = MetaLearner(Oracle(), Gaussian(noise=0.1), inner=inner, relative_sigma=relative_sigma, standardize=False)
+    inner = Descent(1, 1e-3)
+    learner = MetaLearner(
+        Oracle(), Gaussian(noise=0.1), adaptation=inner, relative_sigma=relative_sigma, standardize=False
+    )
     return learner.start(wheel.WheelTasks(k_shot=8, k_query=8, num_tasks=4))
 
 

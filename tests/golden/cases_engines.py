@@ -39,7 +39,7 @@ Parts = tuple[metagrad.Problem, list[mp.Task]]
 def waves(inner: Any = None, objective: Any = None, *, stochastic: str = ".*", **changes: Any) -> Parts:
     """Return a regression problem of a small network, and tasks."""
     network = mp.BayesianNetwork(mlp(), stochastic)
-    loop = metagrad.InnerLoop(**{**INNER, **(inner or {})})
+    loop = metagrad.Descent(**{**INNER, **(inner or {})})
     problem = metagrad.Problem(network, mp.Gaussian(), loop, objective or metagrad.QueryLoss(), **changes)
     return problem, [problem.check(Waves()[number]) for number in range(3)]
 
@@ -47,7 +47,7 @@ def waves(inner: Any = None, objective: Any = None, *, stochastic: str = ".*", *
 def classes() -> Parts:
     """Return a classification problem."""
     network = mp.BayesianNetwork(mlp(outputs=3), ".*")
-    loop = metagrad.InnerLoop(**INNER, samples=2)
+    loop = metagrad.Descent(**INNER, samples=2)
     problem = metagrad.Problem(network, mp.Categorical(), loop, metagrad.QueryLoss(2))
     return problem, [problem.check(Waves("classes")[number]) for number in range(3)]
 
@@ -55,7 +55,7 @@ def classes() -> Parts:
 def images(module: nn.Module, stochastic: str, adapt: str | None, **changes: Any) -> Parts:
     """Return a problem of maps (2, 8, 8) -> (2, 8, 8)."""
     made = generator(7)
-    loop = metagrad.InnerLoop(steps=2, lr=1e-3, learn_lr="per_tensor", adapt=adapt, momentum=0.5)
+    loop = metagrad.Descent(steps=2, lr=1e-3, learn_lr="per_tensor", adapt=adapt, momentum=0.5)
     network = mp.BayesianNetwork(module.double(), stochastic)
     problem = metagrad.Problem(network, mp.Gaussian(per_channel=True), loop, metagrad.AmortizedELBO(9), **changes)
 
@@ -173,7 +173,7 @@ def trained(folder: Path) -> Entries:
     found: Entries = {}
     for name, engine in ENGINES.items():
         learner = mp.MetaLearner(
-            mlp(), mp.Gaussian(), inner=metagrad.InnerLoop(**INNER), engine=engine, standardize=False
+            mlp(), mp.Gaussian(), adaptation=metagrad.Descent(**INNER), engine=engine, standardize=False
         )
         learner.fit(
             Waves(),

@@ -38,9 +38,9 @@ class Setting:
 
 def made(setting: Setting) -> mp.MetaLearner:
     """Return the learner before its training."""
-    inner = mp.InnerLoop(**{**INNER, **setting.inner})
+    inner = mp.Descent(**{**INNER, **setting.inner})
     return mp.MetaLearner(
-        mlp(outputs=setting.outputs), setting.likelihood(), inner=inner, **setting.learner, standardize=False
+        mlp(outputs=setting.outputs), setting.likelihood(), adaptation=inner, **setting.learner, standardize=False
     )
 
 

@@ -16,8 +16,8 @@ TASKS = [Waves()[number] for number in range(5)]
 
 def trained(optimizer: Any, **settings: Any) -> Entries:
     """Return theta, history, forecast and losses after two epochs."""
-    inner = mp.InnerLoop(steps=2, lr=0.05, learn_lr="per_tensor", **settings.pop("inner", {}))
-    learner = mp.MetaLearner(mlp(), mp.Gaussian(), inner=inner, **settings, standardize=False).start(TASKS)
+    inner = mp.Descent(steps=2, lr=0.05, learn_lr="per_tensor", **settings.pop("inner", {}))
+    learner = mp.MetaLearner(mlp(), mp.Gaussian(), adaptation=inner, **settings, standardize=False).start(TASKS)
     own = optimizer(learner.parameters())
     for _ in range(2):
         mp.meta_train_one_epoch(learner, TASKS, own, meta_batch=2, grad_clip_norm=0.5, progress=False)

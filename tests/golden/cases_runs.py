@@ -15,7 +15,7 @@ TINY = (
     "evaluate.samples=3",
     "run.checkpoint_every=2",
 )
-SINUSOID = (*TINY, "model.hidden=[8]", "inner.steps=2", "meta.warm_start=4", "meta.warm_start_average=0.5")
+SINUSOID = (*TINY, "model.hidden=[8]", "adaptation.steps=2", "meta.warm_start=4", "meta.warm_start_average=0.5")
 
 
 @case("runs/sinusoid, stopped and resumed", FLOAT32)
@@ -35,7 +35,7 @@ def sinusoid(folder: Path) -> Entries:
 
 @case("runs/sine_or_line", FLOAT32)
 def sine_or_line(folder: Path) -> Entries:
-    changes = (*TINY, "model.hidden=[8]", "inner.steps=2", "meta.schedule=plateau", "meta.plateau_patience=1")
+    changes = (*TINY, "model.hidden=[8]", "adaptation.steps=2", "meta.schedule=plateau", "meta.plateau_patience=1")
     train(shipped_config("sine_or_line"), folder / "run", *changes)
     return run_entries(folder / "run")
 
@@ -43,7 +43,7 @@ def sine_or_line(folder: Path) -> Entries:
 @case("runs/wheel", FLOAT32)
 def wheel(folder: Path) -> Entries:
     small = ("tasks.k_shot=8", "tasks.k_query=5", "tasks.num_tasks=5", "evaluate.shots=[0,1]")
-    changes = (*TINY, *small, "model.hidden=[8]", "inner.steps=2", "meta.warm_start=2", "meta.objective=abml")
+    changes = (*TINY, *small, "model.hidden=[8]", "adaptation.steps=2", "meta.warm_start=2", "meta.objective=abml")
     train(shipped_config("wheel"), folder / "run", *changes)
     return run_entries(folder / "run")
 
@@ -51,5 +51,5 @@ def wheel(folder: Path) -> Entries:
 @case("runs/drifting_blobs", FLOAT32)
 def drifting_blobs(folder: Path) -> Entries:
     small = ("model.width=4", "tasks.size=8", "tasks.k_shot=3", "tasks.k_query=2", "meta.search_step_size=false")
-    train(shipped_config("drifting_blobs"), folder / "run", *TINY, *small, "inner.steps=2", "meta.warm_start=2")
+    train(shipped_config("drifting_blobs"), folder / "run", *TINY, *small, "adaptation.steps=2", "meta.warm_start=2")
     return run_entries(folder / "run")

@@ -79,7 +79,7 @@ def compared(folder: Path) -> Entries:
     torch.manual_seed(0)
     module = mp.BayesianUNet(input_len=2, target_len=2, known=2, width=4, levels=2)
     learner = mp.MetaLearner(
-        module, mp.CRPSGaussian(), inner=mp.InnerLoop(steps=2, lr=1e-6, adapt=None), standardize=False
+        module, mp.CRPSGaussian(), adaptation=mp.Descent(steps=2, lr=1e-6, adapt=None), standardize=False
     ).start(dataset)
     network, tuning = plain_network.plain_network(learner), plain_network.Tuning(2, 1e-3)
     methods = {

@@ -79,15 +79,15 @@ def read_saved(name: str, folder: Path) -> Entries:
 def _save(folder: Path) -> None:
     learner = cases_meta_learner.fitted(cases_meta_learner.SETTINGS["random head, plain trunk fixed"])
     learner.save(folder / "meta_learner")
-    inner = mp.InnerLoop(steps=2, lr=1e-3, learn_lr="one", adapt=None)
+    inner = mp.Descent(steps=2, lr=1e-3, learn_lr="one", adapt=None)
     torch.manual_seed(0)
     unet = mp.BayesianUNet(input_len=1, target_len=1, width=4, levels=1).double()
-    mp.MetaLearner(unet, mp.CRPSGaussian(), inner=inner, standardize=False).start(maps_tasks()).save(
+    mp.MetaLearner(unet, mp.CRPSGaussian(), adaptation=inner, standardize=False).start(maps_tasks()).save(
         folder / "meta_learner_maps"
     )
     torch.manual_seed(0)
     conv4 = Conv4(channels=1, size=16, classes=2, width=2).double()
-    images = mp.MetaLearner(conv4, mp.Categorical(), inner=inner, objective="abml")
+    images = mp.MetaLearner(conv4, mp.Categorical(), adaptation=inner, objective="abml")
     images.start(class_tasks()).save(folder / "meta_learner_classes")
     _, y = wave()
     cases_bayes_by_backprop.fitted(mp.Gaussian(), y, prior=mp.ScaleMixturePrior()).save(folder / "bayes_by_backprop")

@@ -35,7 +35,7 @@ def some_psi(*, doubt: float = 1.0) -> HyperPosterior:
 def posterior(weights: WeightDistribution, psi: HyperPosterior) -> HierarchicalPosterior:
     network = BayesianNetwork(nn.Linear(1, MANY, bias=False, dtype=torch.float64))
     scale = TargetScale.identity(weights.mu)
-    return HierarchicalPosterior(network, mp.Gaussian(noise=NOISE), weights, scale, None, hyper=psi)
+    return HierarchicalPosterior(network, mp.Gaussian(noise=NOISE), weights, target_scale=scale, hyper=psi)
 
 
 def conjugate(prior_mean: Tensor, prior_precision: Tensor, count: int, mean: Tensor) -> WeightDistribution:
@@ -138,7 +138,7 @@ def test_labels_are_split_by_their_probabilities() -> None:
     network = BayesianNetwork(nn.Linear(1, classes, bias=False, dtype=torch.float64))
     psi = HyperPosterior(*(value[:classes] for value in some_psi()))
     scale = TargetScale.identity(psi.mean)
-    both = HierarchicalPosterior(network, mp.Categorical(), psi.centre(), scale, None, hyper=psi)
+    both = HierarchicalPosterior(network, mp.Categorical(), psi.centre(), target_scale=scale, hyper=psi)
     split = both.split(ONE, thetas=400, phis=4)
     probabilities = both.predict(ONE, samples=2000).probabilities  # type: ignore[attr-defined]
     torch.testing.assert_close(split.std**2, probabilities * (1 - probabilities), rtol=0.06, atol=0)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad import (
-    InnerLoop,
+    Descent,
     MetaGradient,
     NonFinite,
     Problem,
@@ -108,7 +108,7 @@ def targets_like(outputs: Tensor, likelihood: Likelihood, generator: torch.Gener
 def make_case(
     module: nn.Module | str = "tanh",
     likelihood: Likelihood | None = None,
-    inner: InnerLoop | None = None,
+    inner: Descent | None = None,
     objective: Objective | None = None,
     *,
     stochastic: str = ".*",
@@ -122,7 +122,7 @@ def make_case(
     shape = inputs or INPUTS[module if isinstance(module, str) else "tanh"]
     module = build_module(module) if isinstance(module, str) else module
     likelihood = likelihood or Gaussian(noise=0.7)
-    inner = inner or InnerLoop(steps=5, lr=5e-3)
+    inner = inner or Descent(steps=5, lr=5e-3)
     problem = Problem(BayesianNetwork(module, stochastic), likelihood, inner, objective or QueryLoss(), micro_batch)
     generator = torch.Generator().manual_seed(seed)
 

@@ -1,7 +1,7 @@
 import torch
 
 from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import InnerLoop, Problem, adapt, adapt_stack
+from metaprior.metagrad import Descent, Problem, adapt, adapt_stack
 from metaprior.models.small import MLP
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -12,7 +12,7 @@ from metaprior.weights import WeightDistribution
 def test_a_stack_is_its_support_sets_one_by_one() -> None:
     torch.manual_seed(0)
     module = MLP(2, [5], 1, activation="tanh").double()
-    inner = InnerLoop(steps=3, lr=0.05, learn_lr="per_tensor", adapt="likelihood.rho")
+    inner = Descent(steps=3, lr=0.05, learn_lr="per_tensor", adapt="likelihood.rho")
     problem = Problem(BayesianNetwork(module, r"layers\.2\..*"), Gaussian(), inner)
     x, y = torch.randn(4, 6, 2).double(), torch.randn(4, 6, 1).double()
     theta = problem.initial(y.flatten(0, 1))
@@ -30,7 +30,7 @@ def test_a_stack_is_its_support_sets_one_by_one() -> None:
 
 def test_a_set_that_leaves_the_finite_numbers_stays_in_its_row() -> None:
     torch.manual_seed(0)
-    problem = Problem(BayesianNetwork(MLP(1, [3], 1)), Gaussian(noise=1.0), InnerLoop(steps=2))
+    problem = Problem(BayesianNetwork(MLP(1, [3], 1)), Gaussian(noise=1.0), Descent(steps=2))
     x, y = torch.randn(2, 4, 1), torch.randn(2, 4, 1)
     y[1, 0] = torch.nan
     found = adapt_stack(problem, problem.initial(y[0]), Examples(x, y), [Noise(), Noise(1)])

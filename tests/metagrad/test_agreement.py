@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from metaprior.likelihoods import NOISE_RHO, Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, MetaGradient, QueryLoss, finite_difference, unrolled
+from metaprior.metagrad import AmortizedELBO, Descent, MetaGradient, QueryLoss, finite_difference, unrolled
 from metaprior.metagrad.implicit import Implicit
 from metaprior.metagrad.problem import Problem
 from metaprior.network import stages_of
@@ -20,8 +20,8 @@ LR = 5e-3
 NOT_ADAPTED = None
 
 
-def loop(steps: int = 4, lr: float = LR, **changes: Any) -> InnerLoop:
-    return InnerLoop(steps=steps, lr=lr, **changes)
+def loop(steps: int = 4, lr: float = LR, **changes: Any) -> Descent:
+    return Descent(steps=steps, lr=lr, **changes)
 
 
 CASES: dict[str, Callable[[], Case]] = {

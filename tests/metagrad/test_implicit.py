@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import Implicit, InnerLoop, MetaGradient, Problem, QueryLoss, implicit, unrolled
+from metaprior.metagrad import Descent, Implicit, MetaGradient, Problem, QueryLoss, implicit, unrolled
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
@@ -22,7 +22,7 @@ def regression(steps: int) -> tuple[Problem, Task]:
     module = nn.Linear(2, 1, bias=False).double()
     x = torch.tensor([[1.0, 0.2], [-0.5, 1.0], [0.3, -0.8]], dtype=torch.float64)
     y = x @ torch.tensor([[0.5], [-1.0]], dtype=torch.float64)
-    inner = InnerLoop(steps=steps, lr=0.05, kl_weight=1.0)
+    inner = Descent(steps=steps, lr=0.05, kl_weight=1.0)
     problem = Problem(BayesianNetwork(module), Gaussian(noise=0.5), inner, QueryLoss())
     return problem, Task(Examples(x, y), Examples(x + 0.3, y))
 
@@ -60,7 +60,7 @@ def test_few_iterations_and_damping_cost_accuracy_and_say_so() -> None:
 
 def test_without_a_kl_there_is_nothing_to_learn() -> None:
     problem, task = regression(2)
-    free = Problem(problem.network, problem.likelihood, InnerLoop(steps=2, kl_weight=0.0), QueryLoss())
+    free = Problem(problem.network, problem.likelihood, Descent(steps=2, kl_weight=0.0), QueryLoss())
     value = implicit(free, problem.network.initial(), task, Noise())
     assert isinstance(value, MetaGradient)
     assert not bool(value.grads.mu.any())

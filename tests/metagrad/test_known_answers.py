@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior.likelihoods import NOISE_RHO, Gaussian, HeteroscedasticGaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, Problem, QueryLoss, adapt, first_order, truncated, unrolled
+from metaprior.metagrad import AmortizedELBO, Descent, Problem, QueryLoss, adapt, first_order, truncated, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -59,7 +59,7 @@ QUERY = Examples(column(1.5, 0.7), column(-0.6, 2.0))
 INSIDE, OUTSIDE = Quadratic.of(SUPPORT), Quadratic.of(QUERY)
 
 
-def quadratic_case(inner: InnerLoop, rho: float, noise: Noise, log_lr: Tensor | None = None) -> Case:
+def quadratic_case(inner: Descent, rho: float, noise: Noise, log_lr: Tensor | None = None) -> Case:
     network = BayesianNetwork(nn.Linear(1, 1, bias=False).double())
     problem = Problem(network, Gaussian(noise=SCALE), inner, QueryLoss())
     theta = WeightDistribution(column(START)[0], column(rho)[0], {}, log_lr)
@@ -77,7 +77,7 @@ def same(value: Tensor | float, expected: float) -> None:
 @exact
 @pytest.mark.parametrize("steps", [0, 1, 2, 5, 9, 17])
 def test_factor_is_one_minus_lr_times_curvature_to_the_k(engine: Engine, steps: int) -> None:
-    inner = InnerLoop(steps=steps, lr=LR, learn_lr="one", kl_weight=0)
+    inner = Descent(steps=steps, lr=LR, learn_lr="one", kl_weight=0)
     case = quadratic_case(inner, NO_SPREAD, Noise(), torch.tensor(math.log(LR), dtype=torch.float64))
     ratio, best = 1 - LR * INSIDE.a, INSIDE.b / INSIDE.a
     assert 0.3 < ratio < 0.95
@@ -97,7 +97,7 @@ def test_factor_is_one_minus_lr_times_curvature_to_the_k(engine: Engine, steps: 
 @pytest.mark.parametrize("through", [0, 1, 2, 4, 6, 7, 50])
 def test_what_the_approximations_leave_out(through: int) -> None:
     steps = 7
-    inner = InnerLoop(steps=steps, lr=LR, learn_lr="one", kl_weight=0)
+    inner = Descent(steps=steps, lr=LR, learn_lr="one", kl_weight=0)
     case = quadratic_case(inner, NO_SPREAD, Noise(), torch.tensor(math.log(LR), dtype=torch.float64))
     ratio, best = 1 - LR * INSIDE.a, INSIDE.b / INSIDE.a
     through_last = min(through, steps)
@@ -116,7 +116,7 @@ def test_what_the_approximations_leave_out(through: int) -> None:
 @pytest.mark.parametrize("steps", [1, 3, 9, 12])
 def test_momentum_is_a_power_of_a_matrix(engine: Engine, steps: int) -> None:
     beta = 0.7
-    inner = InnerLoop(steps=steps, lr=LR, learn_lr="one", momentum=beta, kl_weight=0)
+    inner = Descent(steps=steps, lr=LR, learn_lr="one", momentum=beta, kl_weight=0)
     case = quadratic_case(inner, NO_SPREAD, Noise(), torch.tensor(math.log(LR), dtype=torch.float64))
     best = INSIDE.b / INSIDE.a
 
@@ -139,7 +139,7 @@ def test_prior_pulls_the_mean_back(engine: Engine, steps: int) -> None:
     sigma, kl_weight = 0.6, 0.9
     rho = scalar(inverse_softplus(torch.tensor(sigma, dtype=torch.float64)))
     w, p = kl_weight / len(SUPPORT.x), sigma**-2
-    case = quadratic_case(InnerLoop(steps=steps, lr=LR, kl_weight=kl_weight, damped=False), rho, ConstantNoise())
+    case = quadratic_case(Descent(steps=steps, lr=LR, kl_weight=kl_weight, damped=False), rho, ConstantNoise())
     stiff = INSIDE.a + w * p
     ratio, share, best = 1 - LR * stiff, w * p / stiff, (INSIDE.b + w * p * START) / stiff
     last = best + ratio**steps * (START - best)
@@ -162,7 +162,7 @@ def test_damped_steps_do_not_overshoot_a_steep_prior(engine: Engine, sigma: floa
     steps, kl_weight = 6, 0.9
     rho = scalar(inverse_softplus(torch.tensor(sigma, dtype=torch.float64)))
     w = kl_weight / len(SUPPORT.x)
-    inner = InnerLoop(steps=steps, lr=LR, kl_weight=kl_weight, learn_lr="one")
+    inner = Descent(steps=steps, lr=LR, kl_weight=kl_weight, learn_lr="one")
     log_lr = math.log(LR)
 
     def last(start: float, sigma: float, log_lr: float) -> float:
@@ -190,7 +190,7 @@ def test_damped_steps_do_not_overshoot_a_steep_prior(engine: Engine, sigma: floa
 def test_noise_moves_the_mean_and_the_scale_together(engine: Engine, steps: int) -> None:
     """Where softplus is the identity, phi = mu + rho * noise, and both are moved along (1, noise)."""
     noise, rho = 0.4, 50.0
-    inner = InnerLoop(steps=steps, lr=LR / 3, learn_lr="one", kl_weight=0)
+    inner = Descent(steps=steps, lr=LR / 3, learn_lr="one", kl_weight=0)
     log_lr = torch.tensor(math.log(LR / 3), dtype=torch.float64)
     case = quadratic_case(inner, rho, ConstantNoise(value=noise), log_lr)
     pace = INSIDE.a * (1 + noise**2)
@@ -208,7 +208,7 @@ def test_noise_moves_the_mean_and_the_scale_together(engine: Engine, steps: int)
 def test_one_step_with_noise(engine: Engine, kl_weight: float) -> None:
     """Bent by softplus; the KL has no say in the first step, because lambda is still theta."""
     noise, rho = -0.9, -0.5
-    inner = InnerLoop(steps=1, lr=LR, kl_weight=kl_weight, damped=False)
+    inner = Descent(steps=1, lr=LR, kl_weight=kl_weight, damped=False)
     case = quadratic_case(inner, rho, ConstantNoise(value=noise))
 
     def sigmoid(value: float) -> float:
@@ -230,7 +230,7 @@ def test_one_step_with_noise(engine: Engine, kl_weight: float) -> None:
 
 @exact
 def test_without_steps_the_elbo_is_the_prior_itself(engine: Engine) -> None:
-    case = make_case("tanh", Gaussian(), InnerLoop(steps=0), AmortizedELBO(num_tasks=3))
+    case = make_case("tanh", Gaussian(), Descent(steps=0), AmortizedELBO(num_tasks=3))
     problem, theta, task, noise = case
     result = solved(engine, case)
     phi = theta.sample(noise.fork("outer").normal(theta.mu))
@@ -246,7 +246,7 @@ def test_without_steps_the_elbo_is_the_prior_itself(engine: Engine) -> None:
 
 @exact
 def test_outer_terms_are_those_of_the_adapted_weights(engine: Engine) -> None:
-    case = make_case("tanh", Gaussian(), InnerLoop(steps=6, lr=5e-3, momentum=0.7), AmortizedELBO(4, 2))
+    case = make_case("tanh", Gaussian(), Descent(steps=6, lr=5e-3, momentum=0.7), AmortizedELBO(4, 2))
     problem, theta, task, noise = case
     q, result = adapt(problem, theta, task.support, noise), solved(engine, case)
     torch.testing.assert_close(result.terms.kl, kl_divergence(q, theta) / 5, rtol=1e-10, atol=0)
@@ -262,12 +262,10 @@ def test_outer_terms_are_those_of_the_adapted_weights(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "case",
     [
+        make_case("tanh", Gaussian(), Descent(steps=4, lr=5e-3, learn_lr="per_tensor", momentum=0.7), AmortizedELBO(3)),
+        make_case("conv", HeteroscedasticGaussian(), Descent(steps=3, lr=5e-3, samples=2), stochastic="[03].*"),
         make_case(
-            "tanh", Gaussian(), InnerLoop(steps=4, lr=5e-3, learn_lr="per_tensor", momentum=0.7), AmortizedELBO(3)
-        ),
-        make_case("conv", HeteroscedasticGaussian(), InnerLoop(steps=3, lr=5e-3, samples=2), stochastic="[03].*"),
-        make_case(
-            "tanh", Gaussian(), InnerLoop(steps=3, lr=5e-3, learn_lr="one", adapt=None), stochastic="2.*", micro_batch=2
+            "tanh", Gaussian(), Descent(steps=3, lr=5e-3, learn_lr="one", adapt=None), stochastic="2.*", micro_batch=2
         ),
     ],
     ids=["everything adapted", "convolutions", "a trunk"],

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import (
     AmortizedELBO,
-    InnerLoop,
+    Descent,
     NonFinite,
     QueryLoss,
     adapt,
@@ -34,9 +34,7 @@ SWEEPS = {name: engine for name, engine in EVERY.items() if name in ("mixed", "t
 def rich_case() -> Case:
     """Something of everything: a trunk, fixed and adapted plain parameters, momentum, step sizes, samples."""
     module = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)).double()
-    inner = InnerLoop(
-        steps=4, lr=5e-3, momentum=0.5, learn_lr="per_tensor", samples=2, adapt=r"4\.bias|likelihood\.rho"
-    )
+    inner = Descent(steps=4, lr=5e-3, momentum=0.5, learn_lr="per_tensor", samples=2, adapt=r"4\.bias|likelihood\.rho")
     return make_case(module, Gaussian(), inner, AmortizedELBO(3, 2), stochastic=r"(2|4)\.weight", micro_batch=2)
 
 
@@ -72,7 +70,7 @@ def test_no_tensor_outlives_a_call(engine: Engine) -> None:
 
 @every_engine
 def test_no_tensor_outlives_a_call_that_fails(engine: Engine) -> None:
-    case = make_case(nn.Linear(2, 2).double(), inner=InnerLoop(steps=4, lr=1e200))
+    case = make_case(nn.Linear(2, 2).double(), inner=Descent(steps=4, lr=1e200))
     assert isinstance(engine(*case), NonFinite)
     with only_reference_counts():
         before = living_tensors()
@@ -188,7 +186,7 @@ def growth(engine: Engine, **inner: Any) -> float:
     peaks = []
     for steps in STEPS:
         case = make_case(
-            module, inner=InnerLoop(steps=steps, lr=1e-6, **inner), objective=QueryLoss(), inputs=(100,), support=1
+            module, inner=Descent(steps=steps, lr=1e-6, **inner), objective=QueryLoss(), inputs=(100,), support=1
         )
         with only_reference_counts(), LiveBytes() as live:
             solved(engine, case)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import (
     AmortizedELBO,
-    InnerLoop,
+    Descent,
     Problem,
     QueryLoss,
     checkpointed,
@@ -28,7 +28,7 @@ from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
-RICH = InnerLoop(steps=3, lr=2e-3, learn_lr="per_tensor", momentum=0.4, samples=2, adapt="likelihood.*")
+RICH = Descent(steps=3, lr=2e-3, learn_lr="per_tensor", momentum=0.4, samples=2, adapt="likelihood.*")
 
 
 def make_tasks(count: int) -> list[Task]:
@@ -39,7 +39,7 @@ def make_tasks(count: int) -> list[Task]:
     return [Task(examples(4), examples(3), f"task {i}") for i in range(count)]
 
 
-def make_problem(inner: InnerLoop = RICH, stochastic: str = ".*") -> tuple[Problem, WeightDistribution]:
+def make_problem(inner: Descent = RICH, stochastic: str = ".*") -> tuple[Problem, WeightDistribution]:
     module = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).double()
     problem = Problem(BayesianNetwork(module, stochastic), Gaussian(), inner, AmortizedELBO(5, samples=2))
     return problem, problem.initial(torch.ones(4, 1, dtype=torch.float64), relative_sigma=0.3)
@@ -137,7 +137,7 @@ def test_a_network_that_cannot_be_vectorised_says_so() -> None:
             y: Tensor = self.layer(x)
             return y if float(y.detach().sum()) > 0 else -y
 
-    problem = Problem(BayesianNetwork(Branching().double()), Gaussian(noise=1.0), InnerLoop(1), QueryLoss())
+    problem = Problem(BayesianNetwork(Branching().double()), Gaussian(noise=1.0), Descent(1), QueryLoss())
     theta = problem.network.initial()
     with pytest.raises(ValueError, match="use stacked=False"):
         meta_gradient(problem, theta, make_tasks(2), Noise(), stacked=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from metaprior.metagrad import (
     AmortizedELBO,
-    InnerLoop,
+    Descent,
     MetaGradient,
     NonFinite,
     Problem,
@@ -28,7 +28,7 @@ every_engine = pytest.mark.parametrize("engine", EVERY.values(), ids=EVERY)
 
 def linear_case(**inner: Any) -> Case:
     torch.manual_seed(0)
-    return make_case(nn.Linear(2, 2).double(), inner=InnerLoop(**inner))
+    return make_case(nn.Linear(2, 2).double(), inner=Descent(**inner))
 
 
 @every_engine
@@ -92,7 +92,7 @@ class Root(nn.Module):
 
 @every_engine
 def test_a_gradient_that_does_not_exist_is_no_gradient_of_zero(engine: Engine) -> None:
-    case = make_case(Root().double(), inner=InnerLoop(steps=2, lr=1e-4))
+    case = make_case(Root().double(), inner=Descent(steps=2, lr=1e-4))
     bad = case.task._replace(query=case.task.query._replace(x=torch.zeros_like(case.task.query.x)))
     failure = engine(*case.replace(task=bad))
     assert isinstance(failure, NonFinite)
@@ -191,7 +191,7 @@ def test_noise_of_a_layers_own_is_refused() -> None:
 )
 def test_inner_loops_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        InnerLoop(**arguments)
+        Descent(**arguments)
 
 
 def test_other_arguments_that_cannot_be() -> None:
@@ -206,5 +206,5 @@ def test_other_arguments_that_cannot_be() -> None:
 
 
 def test_true_and_false_for_learned_step_sizes() -> None:
-    assert InnerLoop(learn_lr=True).learn_lr == "per_tensor"
-    assert InnerLoop(learn_lr=False).learn_lr == "no"
+    assert Descent(learn_lr=True).learn_lr == "per_tensor"
+    assert Descent(learn_lr=False).learn_lr == "no"

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from metaprior.likelihoods import Gaussian
-from metaprior.metagrad import DoesNotFit, InnerLoop, MetaGradient, Problem, memory, plan, twice_reverse, unrolled
+from metaprior.metagrad import Descent, DoesNotFit, MetaGradient, Problem, memory, plan, twice_reverse, unrolled
 from metaprior.metagrad import planner as planning
 from metaprior.metagrad.memory import available, bytes_of, footprint, in_use
 from metaprior.metagrad.planner import Choice, Way, choose, predict
@@ -30,7 +30,7 @@ def small(steps: int = 3, module: nn.Module | None = None) -> tuple[Problem, Wei
     def examples(count: int) -> Examples:
         return Examples(torch.randn(count, 2, 16, 16), torch.randn(count, 2, 16, 16))
 
-    problem = Problem(BayesianNetwork(module or UNet(2, 2, 4, 2)), Gaussian(noise=1.0), InnerLoop(steps, lr=1e-6))
+    problem = Problem(BayesianNetwork(module or UNet(2, 2, 4, 2)), Gaussian(noise=1.0), Descent(steps, lr=1e-6))
     return problem, problem.network.initial(), Task(examples(4), examples(3))
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from metaprior.likelihoods import NOISE_RHO, Gaussian
-from metaprior.metagrad import InnerLoop, NonFinite, Problem, adapt, checkpointed, mixed, plan, twice_reverse, unrolled
+from metaprior.metagrad import Descent, NonFinite, Problem, adapt, checkpointed, mixed, plan, twice_reverse, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
@@ -29,7 +29,7 @@ def given(
     module: nn.Module | None = None, stochastic: str = "2.*", **inner: object
 ) -> tuple[Problem, WeightDistribution, Task]:
     network = BayesianNetwork(module or net(), stochastic)
-    problem = Problem(network, Gaussian(), InnerLoop(2, 1e-3, **inner))  # type: ignore[arg-type]
+    problem = Problem(network, Gaussian(), Descent(2, 1e-3, **inner))  # type: ignore[arg-type]
     task = Task(examples(4), examples(3), "a task")
     return problem, problem.initial(task.support.y), task
 

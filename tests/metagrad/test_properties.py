@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, QueryLoss, unrolled
+from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, unrolled
 from tests.metagrad.problems import ENGINES, Case, assert_same, make_case, solved
 
 ACTIVATIONS = (nn.Tanh, nn.SiLU, nn.Softplus)  # smooth: a layer of dead units would compare zeros
@@ -28,7 +28,7 @@ def cases(draw: st.DrawFn) -> Case:
     likelihood = draw(st.sampled_from([*likelihoods, Categorical(), Bernoulli()]))
     plain = [*(name for name in names if name not in random), *likelihood.parameter_names]
     adapted = draw(st.lists(st.sampled_from(plain), unique=True)) if plain else []
-    inner = InnerLoop(
+    inner = Descent(
         steps=draw(st.integers(0, 6)),
         lr=draw(st.sampled_from([1e-3, 3e-3])),
         learn_lr=draw(st.sampled_from(["no", "one", "per_tensor"])),

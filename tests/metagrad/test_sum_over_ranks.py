@@ -4,8 +4,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from metaprior.adaptation.descent import DescentModel
 from metaprior.metagrad import keeping
-from metaprior.metagrad.meta_batch import BatchSums, mean_of_pool, meta_sums, pooled_sums, sum_over_ranks
+from metaprior.metagrad.meta_batch import BatchSums, mean_of_pool, meta_sums, sum_over_ranks
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.team import OtherRankFailed, Team
@@ -13,6 +14,7 @@ from tests.team.fake import outcomes, together
 from tests.training.lines import damaged, lines, make_problem
 
 PROBLEM = make_problem()
+MODEL = DescentModel(PROBLEM)
 THETA = PROBLEM.initial(torch.ones(4, 1, dtype=torch.float64), 0.2)
 NOISE = Noise(3)
 
@@ -26,7 +28,7 @@ def divided(tasks: Sequence[Task], size: int, *, stacked: bool = False, pooled: 
         def part() -> BatchSums:
             mine = [tasks[index] for index in own]
             if pooled:
-                return pooled_sums(PROBLEM, THETA, mine)
+                return MODEL.pooled_sums(THETA, mine)
             noise = NOISE.at(task=own.start)
             return meta_sums(PROBLEM, THETA, mine, noise, engine=keeping(10), stacked=stacked and len(mine) > 1)
 
@@ -97,7 +99,7 @@ def test_an_error_on_one_rank_stops_all_before_anything_is_added() -> None:
         def part() -> BatchSums:
             if team.rank == 1:
                 raise OSError("the disk is gone")
-            return pooled_sums(PROBLEM, THETA, lines(2))
+            return MODEL.pooled_sums(THETA, lines(2))
 
         return sum_over_ranks(THETA, part)
 
@@ -107,13 +109,13 @@ def test_an_error_on_one_rank_stops_all_before_anything_is_added() -> None:
 
 
 def test_one_process_gets_its_own_sums_back() -> None:
-    own = pooled_sums(PROBLEM, THETA, lines(2))
+    own = MODEL.pooled_sums(THETA, lines(2))
     assert sum_over_ranks(THETA, lambda: own) is own
 
 
 def test_views_are_not_added_into() -> None:
     """A gradient that is one number seen many times cannot be summed in place."""
-    own = pooled_sums(PROBLEM, THETA, lines(1))
+    own = MODEL.pooled_sums(THETA, lines(1))
     assert own.grads is not None
     wide = own.grads.replace(rho=torch.ones(1, dtype=torch.float64).expand_as(THETA.rho))
     found = together(2, lambda _: sum_over_ranks(THETA, lambda: replace(own, grads=wide)))

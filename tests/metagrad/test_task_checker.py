@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from metaprior.likelihoods import Bernoulli, Categorical
-from metaprior.metagrad import InnerLoop, Problem
+from metaprior.metagrad import Descent, Problem
 from metaprior.metagrad.problem import TaskChecker
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task
@@ -18,7 +18,7 @@ def labelled(labels: torch.Tensor, query: torch.Tensor | None = None) -> Task:
 
 
 def classifier(likelihood: Any = None) -> Problem:
-    return Problem(BayesianNetwork(nn.Linear(2, 3)), likelihood or Categorical(), InnerLoop(1))
+    return Problem(BayesianNetwork(nn.Linear(2, 3)), likelihood or Categorical(), Descent(1))
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["the first task", "a later one"])

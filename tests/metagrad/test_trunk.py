@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior.likelihoods import Categorical, Gaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, adapt, keeping, meta_gradient, mixed, unrolled
+from metaprior.metagrad import AmortizedELBO, Descent, adapt, keeping, meta_gradient, mixed, unrolled
 from metaprior.metagrad.problem import Engine
 from metaprior.metagrad.sweep import Sweep
 from metaprior.models.unet import UNet
@@ -100,7 +100,7 @@ def deep() -> nn.Module:
 
 
 def head_case(module: nn.Module, stochastic: str, adapt: str | None = STILL, **rest: object) -> Case:
-    inner = InnerLoop(steps=3, lr=5e-3, learn_lr="per_tensor", momentum=0.5, samples=2, adapt=adapt)
+    inner = Descent(steps=3, lr=5e-3, learn_lr="per_tensor", momentum=0.5, samples=2, adapt=adapt)
     return make_case(module, Gaussian(), inner, AmortizedELBO(3), stochastic=stochastic, **rest)
 
 
@@ -164,7 +164,7 @@ def test_a_stack_of_tasks_has_the_mean_of_their_gradients(engine: Engine, name: 
 @pytest.mark.parametrize(("engine", "runs"), [(mixed, 2), (keeping(1), 1)])
 def test_a_stack_runs_its_trunk_for_all_tasks_together(engine: Engine, runs: int) -> None:
     module = chain(Counting(nn.Linear(2, 3)), nn.Tanh(), nn.Linear(3, 2))
-    case = make_case(module, inner=InnerLoop(steps=3, lr=5e-3, adapt=STILL), stochastic="2.*", support=5, query=3)
+    case = make_case(module, inner=Descent(steps=3, lr=5e-3, adapt=STILL), stochastic="2.*", support=5, query=3)
     module[0].calls = module[0].examples = 0
     meta_gradient(case.problem, case.theta, [case.task] * 4, case.noise, engine=engine, stacked=True)
     assert module[0].calls == 2 * runs, "support and query set"
@@ -195,7 +195,7 @@ def test_trunk_runs_once_for_each_example(
 ) -> None:
     module = chain(Counting(nn.Linear(2, 3)), nn.Tanh(), nn.Linear(3, 2))
     module[0].requires_grad_(learned)
-    inner = InnerLoop(steps=5, lr=5e-3, samples=2, adapt=STILL)
+    inner = Descent(steps=5, lr=5e-3, samples=2, adapt=STILL)
     case = make_case(module, inner=inner, stochastic="2.*", micro_batch=micro_batch, support=5, query=3)
     module[0].calls = module[0].examples = 0
     solved(engine, case)
@@ -216,7 +216,7 @@ def test_layers_that_work_in_place_leave_the_features_intact(
     if not learned:
         for index in (1, 3):
             module[index].requires_grad_(False)
-    inner = InnerLoop(steps=4, lr=5e-3, samples=2, adapt=STILL)
+    inner = Descent(steps=4, lr=5e-3, samples=2, adapt=STILL)
     case = make_case(module, inner=inner, stochastic=r"4\..*", micro_batch=micro_batch)
     assert case.problem.trunk_stages == 4
     before = [tensor.clone() for part in case.task[:2] for tensor in part]
@@ -243,7 +243,7 @@ def test_whole_numbers_go_through_an_embedding_in_the_trunk(engine: Engine) -> N
 
 
 def make_case_of_words(module: nn.Module) -> Case:
-    inner = InnerLoop(steps=3, lr=5e-3, adapt=STILL)
+    inner = Descent(steps=3, lr=5e-3, adapt=STILL)
     words = module[0]
     module[0] = nn.Linear(2, 3).double()  # to build the case, which draws real inputs
     case = make_case(module, Categorical(), inner, stochastic="2.*", support=4, query=3)

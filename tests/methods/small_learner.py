@@ -8,7 +8,7 @@ import metaprior as mp
 from metaprior.weights import WeightDistribution
 
 QUICK: dict[str, Any] = {"epochs": 1, "tasks_per_epoch": 8, "progress": False, "search_step_size": False}
-MAML = mp.InnerLoop(steps=2, lr=0.05, kl_weight=0.0, learn_lr="per_tensor")
+MAML = mp.Descent(steps=2, lr=0.05, kl_weight=0.0, learn_lr="per_tensor")
 
 
 def small_learner(**changes: Any) -> mp.MetaLearner:

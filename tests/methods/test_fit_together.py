@@ -13,7 +13,7 @@ def fit(**settings: int) -> mp.MetaLearner:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.pop("module_seed", 0))
         module = mp.MLP(1, [4], 1)
-    learner = mp.MetaLearner(module, mp.Gaussian(), inner=mp.InnerLoop(1), standardize=False)
+    learner = mp.MetaLearner(module, mp.Gaussian(), adaptation=mp.Descent(1), standardize=False)
     data_seed = settings.pop("data_seed", 0)
     return learner.fit(
         Sinusoids(seed=data_seed),

@@ -22,7 +22,7 @@ from tests.training.lines import EndlessLines, damaged, line, lines
 THETA = by_hand.Theta(mu=0.4, rho=-0.7, noise=-0.3, log_lr_mu=-2.5, log_lr_rho=-2.0, log_lr_noise=-3.0)
 ADAPTED = by_hand.Lambda(mu=0.7, rho=-1.1, noise=-0.5)
 TASK = line(3, support=3, query=5)
-INNER = mp.InnerLoop(steps=3, lr=0.1, learn_lr="per_tensor", kl_weight=0.7, samples=2)
+INNER = mp.Descent(steps=3, lr=0.1, learn_lr="per_tensor", kl_weight=0.7, samples=2)
 HYPERPRIOR = mp.NormalGammaHyperprior(2.5, 0.3)
 
 
@@ -31,7 +31,7 @@ def one_weight(hyperprior: mp.NormalGammaHyperprior | None = HYPERPRIOR) -> mp.M
     learner = mp.MetaLearner(
         module,
         mp.Gaussian(),
-        inner=INNER,
+        adaptation=INNER,
         objective="abml",
         outer_samples=3,
         hyperprior=hyperprior,
@@ -144,9 +144,9 @@ def test_a_known_prior_is_recovered() -> None:
     family: dict[str, Any] = {"support": 3, "query": 3, "slope": 2.0, "spread": 0.5, "noise": 0.5}
     module = nn.Linear(1, 1, bias=False).double()
     nn.init.constant_(module.weight, 0.5)
-    inner = mp.InnerLoop(steps=4, lr=0.1, learn_lr="per_tensor", samples=4)
+    inner = mp.Descent(steps=4, lr=0.1, learn_lr="per_tensor", samples=4)
     learner = mp.MetaLearner(
-        module, mp.Gaussian(noise=0.5), inner=inner, objective="abml", hyperprior=None, standardize=False
+        module, mp.Gaussian(noise=0.5), adaptation=inner, objective="abml", hyperprior=None, standardize=False
     )
     how: dict[str, Any] = {"meta_batch": 16, "lr": 0.1, "scale_lr": 0.2, "search_step_size": False, "progress": False}
     learner.fit(lines(60, **family), epochs=2, tasks_per_epoch=480, **how)
@@ -166,8 +166,8 @@ def test_a_known_prior_is_recovered() -> None:
 
 def test_training_lowers_the_loss_and_adaptation_the_error() -> None:
     torch.manual_seed(0)
-    inner = mp.InnerLoop(steps=5, lr=0.3, learn_lr="per_tensor", kl_weight=0.01)
-    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(), inner=inner, standardize=False)
+    inner = mp.Descent(steps=5, lr=0.3, learn_lr="per_tensor", kl_weight=0.01)
+    learner = mp.MetaLearner(nn.Linear(1, 1).double(), mp.Gaussian(), adaptation=inner, standardize=False)
     how: dict[str, Any] = {"warm_start": 30, "warm_start_lr": 0.1, "lr": 0.02, "search_step_size": False}
     learner.fit(lines(40, spread=1.0), epochs=2, tasks_per_epoch=40, progress=False, **how)
     assert [summary.phase for summary in learner.history_] == ["warm start", *["everything"] * 2]

@@ -51,8 +51,8 @@ def blobs(index: int) -> Task:
 
 def test_labels_are_learned_from_few_examples() -> None:
     torch.manual_seed(0)
-    inner = mp.InnerLoop(steps=5, lr=0.5, learn_lr="per_tensor", kl_weight=0.01)
-    learner = mp.MetaLearner(nn.Linear(2, 3), mp.Categorical(), inner=inner)
+    inner = mp.Descent(steps=5, lr=0.5, learn_lr="per_tensor", kl_weight=0.01)
+    learner = mp.MetaLearner(nn.Linear(2, 3), mp.Categorical(), adaptation=inner)
     learner.fit([blobs(i) for i in range(20)], **QUICK | {"tasks_per_epoch": 120, "lr": 0.01})
     scores = learner.evaluate([blobs(i) for i in range(100, 120)], progress=False)
     assert scores.row(shots=None)["error"] < 0.3 < 0.5 < scores.row(shots=0)["error"]
@@ -77,9 +77,9 @@ def test_zero_steps_are_the_prior() -> None:
     ],
 )
 def test_adaptation_that_explodes_says_so(steps: int, lr: float, noise: float, sigma: float, message: str) -> None:
-    inner = mp.InnerLoop(steps=steps, lr=lr, kl_weight=0.0)
+    inner = mp.Descent(steps=steps, lr=lr, kl_weight=0.0)
     learner = mp.MetaLearner(
-        nn.Linear(1, 1).double(), mp.Gaussian(noise=noise), inner=inner, relative_sigma=sigma, standardize=False
+        nn.Linear(1, 1).double(), mp.Gaussian(noise=noise), adaptation=inner, relative_sigma=sigma, standardize=False
     )
     with pytest.raises(FloatingPointError, match=message):
         learner.start(lines(3)).adapt(line(0).support)
@@ -89,7 +89,7 @@ def test_adaptation_that_explodes_says_so(steps: int, lr: float, noise: float, s
 
 
 def test_maml_is_saved_and_adapts(tmp_path: Path) -> None:
-    learner = small_learner(inner=MAML, relative_sigma=0).fit(lines(5), **QUICK)
+    learner = small_learner(adaptation=MAML, relative_sigma=0).fit(lines(5), **QUICK)
     assert bool(torch.isneginf(learner.theta_.rho).all())
     learner.save(tmp_path)
     loaded = mp.MetaLearner.load(tmp_path)
@@ -101,7 +101,7 @@ def test_maml_is_saved_and_adapts(tmp_path: Path) -> None:
 
 
 def test_the_inner_loss_of_a_point_has_no_kl() -> None:
-    learner = small_learner(inner=MAML, relative_sigma=0).start(lines(5))
+    learner = small_learner(adaptation=MAML, relative_sigma=0).start(lines(5))
     loss = learner.inner_loop_loss(learner.adapt(line(8).support), line(8).support)
     assert float(loss.kl) == 0.0
 
@@ -112,8 +112,8 @@ def test_the_inner_loss_of_a_point_has_no_kl() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"inner": mp.InnerLoop(steps=3, lr=0.02, momentum=0.3, samples=2, adapt="likelihood.*", damped=False)},
-        {"inner": mp.InnerLoop(2, 0.02, "one"), "objective": "abml", "hyperprior": None},
+        {"adaptation": mp.Descent(steps=3, lr=0.02, momentum=0.3, samples=2, adapt="likelihood.*", damped=False)},
+        {"adaptation": mp.Descent(2, 0.02, "one"), "objective": "abml", "hyperprior": None},
         {"objective": "abml", "hyperprior": mp.NormalGammaHyperprior(3.0, 0.5), "outer_samples": 2, "seed": 5},
         {"objective": "predictive", "outer_samples": 4, "memory": "2GiB", "stochastic": r"2\..*|1\..*"},
     ],
@@ -127,7 +127,16 @@ def test_saving_and_loading_changes_no_bit(tmp_path: Path, changes: dict[str, An
     learner.save(tmp_path)
     loaded = mp.MetaLearner.load(tmp_path)
     assert_same_theta(loaded.theta_, learner.theta_)
-    for name in ("inner", "objective", "hyperprior", "outer_samples", "relative_sigma", "memory", "seed", "likelihood"):
+    for name in (
+        "adaptation",
+        "objective",
+        "hyperprior",
+        "outer_samples",
+        "relative_sigma",
+        "memory",
+        "seed",
+        "likelihood",
+    ):
         assert getattr(loaded, name) == getattr(learner, name), name
     assert loaded.network.stochastic == learner.network.stochastic
     task = line(8)
@@ -145,9 +154,9 @@ def test_saving_and_loading_changes_no_bit(tmp_path: Path, changes: dict[str, An
         ({"objective": "elbo"}, "objective must be one of query, predictive, abml, or an Objective; got 'elbo'"),
         ({"relative_sigma": math.nan}, "relative_sigma must be at least 0, got nan"),
         ({"relative_sigma": 0}, r"relative_sigma=0 is a point prior.*kl_weight=0"),
-        ({"relative_sigma": 0, "inner": MAML, "objective": "abml"}, r"point prior.*objective='query'"),
+        ({"relative_sigma": 0, "adaptation": MAML, "objective": "abml"}, r"point prior.*objective='query'"),
         ({"objective": "predictive"}, "needs outer_samples of at least 2, got 1"),
-        ({"inner": mp.InnerLoop(adapt="nothing")}, "matches none of the plain parameters"),
+        ({"adaptation": mp.Descent(adapt="nothing")}, "matches none of the plain parameters"),
     ],
 )
 def test_invalid_arguments_are_refused_by_the_first_fit(changes: dict[str, Any], message: str) -> None:
@@ -206,6 +215,5 @@ def test_the_first_noise_scale_is_that_of_the_finite_targets(value: float) -> No
 
 def test_a_given_engine_is_used() -> None:
     trainer = small_learner(engine=mixed).trainer(lines(5), mp.MetaTraining())
-    assert trainer.engine is mixed
-    assert trainer.stacked
+    assert trainer.model.how == ("mixed", None, True)
     assert small_learner().trainer(lines(5), mp.MetaTraining(meta_batch=1)).stacked is False

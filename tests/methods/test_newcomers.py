@@ -29,7 +29,7 @@ def learner(module: nn.Module | None = None) -> mp.MetaLearner:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1)) if module is None else module
     return mp.MetaLearner(
-        network, mp.Gaussian(), inner=mp.InnerLoop(steps=2, kl_weight=0.01, learn_lr=True), standardize=False
+        network, mp.Gaussian(), adaptation=mp.Descent(steps=2, kl_weight=0.01, learn_lr=True), standardize=False
     )
 
 

@@ -13,13 +13,13 @@ from metaprior.noise import Noise
 from metaprior.weights import WeightDistribution
 from tests.training.lines import damaged, line, lines
 
-INNER = mp.InnerLoop(steps=2, lr=0.02, learn_lr="per_tensor")
+INNER = mp.Descent(steps=2, lr=0.02, learn_lr="per_tensor")
 
 
 def started(**changes: Any) -> mp.MetaLearner:
     torch.manual_seed(0)
     learner = mp.MetaLearner(
-        mp.MLP(1, [3], 1).double(), mp.Gaussian(), **{"inner": INNER, **changes}, standardize=False
+        mp.MLP(1, [3], 1).double(), mp.Gaussian(), **{"adaptation": INNER, **changes}, standardize=False
     )
     return learner.start(lines(4))
 
@@ -106,7 +106,7 @@ def test_an_epoch_of_bad_tasks_stops_with_theta_as_it_was(monkeypatch: pytest.Mo
 
 
 def test_a_points_scales_stay_points() -> None:
-    learner = started(inner=mp.InnerLoop(steps=2, lr=0.05, kl_weight=0.0, learn_lr="one"), relative_sigma=0)
+    learner = started(adaptation=mp.Descent(steps=2, lr=0.05, kl_weight=0.0, learn_lr="one"), relative_sigma=0)
     optimizer = torch.optim.AdamW(learner.parameters(), lr=0.01)
     before = learner.theta_.detached()
     mp.meta_train_one_epoch(learner, lines(4), optimizer, meta_batch=2, progress=False)

@@ -10,7 +10,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.runs.build import learner_of, network_of
-from metaprior.runs.config import Evaluate, Inner, Meta, Run, differences
+from metaprior.runs.config import Evaluate, Meta, Run, differences
 from metaprior.runs.reading import ConfigError, parse, read_config
 from metaprior.solar.maps.task_settings import SimulatedTasks
 from metaprior.training.settings import MetaTraining
@@ -47,7 +47,7 @@ def refused(path: Path, *changes: str) -> list[str]:
 
 def test_defaults_are_those_of_the_classes(least: Path) -> None:
     config = read_config(least)
-    assert (config.inner, config.meta, config.evaluate, config.run) == (Inner(), Meta(), Evaluate(), Run())
+    assert (config.meta, config.evaluate, config.run) == (Meta(), Evaluate(), Run())
     assert config.hyperprior == NormalGammaHyperprior()
     assert config.tasks.arguments == {"k_shot": 5, "k_query": 10, "noise": 0.0, "seed": 0}
     assert config.model.arguments["activation"] == "relu"
@@ -57,7 +57,7 @@ def test_defaults_are_those_of_the_classes(least: Path) -> None:
 
 def test_defaults_are_those_of_the_learner(least: Path) -> None:
     config, learner = read_config(least), inspect.signature(MetaLearner).parameters
-    assert config.inner.loop == learner["inner"].default
+    assert config.adaptation_settings == (learner["adaptation"].default, None)
     for name in ("objective", "outer_samples", "relative_sigma"):
         assert getattr(config.meta, name) == learner[name].default
     assert (config.run.memory, config.run.seed) == (learner["memory"].default, learner["seed"].default)
@@ -65,17 +65,23 @@ def test_defaults_are_those_of_the_learner(least: Path) -> None:
 
 
 def test_what_is_written_down_is_read_back_the_same(least: Path) -> None:
-    config = read_config(least, ["likelihood.noise=[0.1]", "run.memory=2GiB", "inner.learn_lr=true"])
+    config = read_config(least, ["likelihood.noise=[0.1]", "run.memory=2GiB", "adaptation.learn_lr=true"])
     assert parse(config.resolved(), "config.json") == config
-    assert config.resolved()["inner"]["learn_lr"] == "per_tensor"
+    assert config.resolved()["adaptation"]["learn_lr"] == "per_tensor"
 
 
 def test_set_takes_toml_values_and_bare_words(least: Path) -> None:
     config = read_config(
         least,
-        ["meta.lr=3e-4", "meta.schedule=plateau", "inner.adapt='a.*'", "evaluate.shots=[0, 2]", "model.hidden=[7]"],
+        [
+            "meta.lr=3e-4",
+            "meta.schedule=plateau",
+            "adaptation.adapt='a.*'",
+            "evaluate.shots=[0, 2]",
+            "model.hidden=[7]",
+        ],
     )
-    assert (config.meta.lr, config.meta.schedule, config.inner.adapt) == (3e-4, "plateau", "a.*")
+    assert (config.meta.lr, config.meta.schedule, config.adaptation.arguments["adapt"]) == (3e-4, "plateau", "a.*")
     assert config.evaluate.shots == (0, 2)
     assert config.model.arguments["hidden"] == [7]
 
@@ -85,19 +91,19 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         least,
         "meta.learning_rate=1",
         "optimiser.lr=1",
-        "inner.steps=2.5",
+        "adaptation.steps=2.5",
         "meta.lr=-1.0",
         "tasks.k_shots=1",
         "run.threads='two'",
         "nonsense",
     )
     assert lines[0] == "--set nonsense: write it like meta.lr=3e-4 (section.key=value)"
-    assert lines[1].startswith("[optimiser] is not a section; sections are model, likelihood, tasks, inner, meta")
+    assert lines[1].startswith("[optimiser] is not a section; sections are model, likelihood, tasks, adaptation, meta")
     assert (
         lines[2]
         == "tasks.k_shots is not known (did you mean 'k_shot'?); [tasks] takes kind, k_shot, k_query, noise, seed"
     )
-    assert lines[3] == "inner.steps must be a valid integer, got 2.5"
+    assert lines[3] == "adaptation.steps must be a valid integer, got 2.5"
     assert lines[4].startswith("meta.learning_rate is not known; [meta] takes epochs, tasks_per_epoch")
     assert lines[5] == "meta.lr must be a positive number, got -1.0"
     assert lines[6] == "run.threads must be a valid integer, got 'two'"
@@ -113,8 +119,8 @@ def test_every_mistake_has_a_line(least: Path) -> None:
         ("modle.kind=mlp", "[modle] is not a section (did you mean 'model'?); sections are model,"),
         ("model.activation=gelu", "[model] unknown activation 'gelu'; known are relu, silu, tanh"),
         ("meta.schedule=linear", "meta.schedule must be 'cosine', 'plateau' or 'constant', got 'linear'"),
-        ("inner.engine=exact", "inner.engine must be 'auto', 'mixed'"),
-        ("inner.adapt=(", "inner.adapt='(' is not a regular expression"),
+        ("adaptation.engine=exact", "adaptation.engine must be 'auto', 'mixed'"),
+        ("adaptation.adapt=(", "adaptation.adapt='(' is not a regular expression"),
         ("run.memory=lots", "run.memory must be an amount such as '4GiB'"),
         ("evaluate.samples=1", "evaluate.samples must be an integer of at least 2, got 1"),
         ("tasks.k_shot=0", "tasks.k_shot must be an integer of at least 1, got 0"),
@@ -191,7 +197,7 @@ def test_weights_that_do_not_fit_are_said(least: Path, tmp_path: Path) -> None:
 
 
 def test_an_engine_by_name_and_a_likelihood_with_its_fields(least: Path) -> None:
-    config = read_config(least, ["inner.engine=first_order", "likelihood.kind=heteroscedastic", "model.outputs=2"])
+    config = read_config(least, ["adaptation.engine=first_order", "likelihood.kind=heteroscedastic", "model.outputs=2"])
     engine = learner_of(config).engine
     assert engine is not None
     assert engine.name == "first_order"

@@ -80,11 +80,11 @@ def test_a_power_failure_changes_nothing(
 @pytest.mark.parametrize(
     "changes",
     [
-        ("inner.momentum=0.5", "meta.schedule=plateau", "meta.plateau_patience=1", "meta.lr=3.0"),
+        ("adaptation.momentum=0.5", "meta.schedule=plateau", "meta.plateau_patience=1", "meta.lr=3.0"),
         ("meta.schedule=constant", "meta.warm_start=0", "meta.kl_warmup=0.5", "meta.objective=abml"),
-        ("meta.relative_sigma=0", "inner.kl_weight=0", "inner.learn_lr=no", "evaluate.every=2"),
+        ("meta.relative_sigma=0", "adaptation.kl_weight=0", "adaptation.learn_lr=no", "evaluate.every=2"),
         (
-            "inner.engine=twice_reverse",
+            "adaptation.engine=twice_reverse",
             "meta.objective=predictive",
             "meta.outer_samples=3",
             "meta.search_step_size=true",
@@ -249,7 +249,7 @@ def test_lost_checkpoints_are_said_and_nothing_is_begun_anew(copied: Path) -> No
 
 
 def test_the_first_bad_tasks_are_named_in_the_metrics(tmp_path: Path) -> None:
-    said = run(tmp_path / "run", "inner.lr=1e30", "inner.damped=false", "meta.warm_start=0", "meta.epochs=1")
+    said = run(tmp_path / "run", "adaptation.lr=1e30", "adaptation.damped=false", "meta.warm_start=0", "meta.epochs=1")
     (line,) = metrics(tmp_path / "run")
     assert (line["bad_tasks"], len(line["bad"])) == (6, 5)  # the first five are told
     assert re.match(r"sinusoid \d+: the \w+ became (inf|nan) \(inner step \d\)", line["bad"][0])
@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 def test_too_many_bad_tasks_stop_the_run_and_keep_theta(tmp_path: Path) -> None:
-    changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
+    changes = ("adaptation.lr=1e30", "adaptation.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
     with pytest.raises(TrainingDiverged, match="tasks in a row had no finite gradient"):
         run(tmp_path / "run", *changes)
     tensors, description = checkpoint.read(tmp_path / "run" / "checkpoints" / "last", KIND)

@@ -27,7 +27,8 @@ by = "period"
 k_shot = 5
 k_query = 10
 
-[inner]
+[adaptation]
+kind = "descent"
 steps = 5
 lr = 1e-7
 

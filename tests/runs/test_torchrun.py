@@ -114,7 +114,7 @@ def test_ctrl_c_and_the_same_command_with_resume(by_two: tuple[Path, Ended], con
 def test_too_many_bad_tasks_stop_the_run_with_one_message_and_restarts_do_not_mend_it(
     config: Path, tmp_path: Path
 ) -> None:
-    changes = ("inner.lr=1e30", "inner.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
+    changes = ("adaptation.lr=1e30", "adaptation.learn_lr=no", "meta.most_bad_tasks=4", "meta.warm_start=0")
     options = [word for change in changes for word in ("--set", change)]
     ended = torchrun("metaprior", "train", config, "--run-dir", tmp_path / "run", *options, restarts=1)
     assert ended.code == 1

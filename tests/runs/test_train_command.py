@@ -39,7 +39,7 @@ def test_train_writes_the_changes_down(trained: Path) -> None:
 
 def test_the_prior_loads_and_adapts(trained: Path) -> None:
     learner = MetaLearner.load(trained / "run" / "prior")
-    assert learner.inner.steps == 2
+    assert learner.problem().inner.steps == 2
     assert learner.memory == "2GiB"
 
 
@@ -68,7 +68,7 @@ def test_evaluate_needs_a_run(tmp_path: Path) -> None:
 
 def test_too_many_bad_tasks_are_exit_code_1_and_a_message(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TEXT)
-    bad = ["--set", "inner.lr=1e30", "--set", "inner.learn_lr=no", "--set", "meta.most_bad_tasks=4"]
+    bad = ["--set", "adaptation.lr=1e30", "--set", "adaptation.learn_lr=no", "--set", "meta.most_bad_tasks=4"]
     command = ["train", str(tmp_path / "tiny.toml"), "--run", str(tmp_path / "run"), *SHORT, *bad]
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 1
@@ -78,7 +78,7 @@ def test_too_many_bad_tasks_are_exit_code_1_and_a_message(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [("inner.adapt=nothing", "matches none of the plain parameters"), ("model.inputs=2", "shape")],
+    [("adaptation.adapt=nothing", "matches none of the plain parameters"), ("model.inputs=2", "shape")],
 )
 def test_a_refused_configuration_leaves_no_folder_and_the_corrected_one_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, message: str

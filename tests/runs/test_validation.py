@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metaprior.likelihoods import Categorical, Gaussian
-from metaprior.metagrad.problem import InnerLoop
+from metaprior.metagrad.problem import Descent
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.runs.config import Evaluate
@@ -36,7 +36,7 @@ def test_a_forecast_of_the_mean_has_no_skill_and_a_perfect_one_has_skill_1() -> 
     task = Task(Examples(y, y), Examples(y, y))
     module = MLP(1, [], 1)
     learner = MetaLearner(
-        module, Gaussian(noise=1.0), inner=InnerLoop(steps=0, kl_weight=0), relative_sigma=0.0, standardize=False
+        module, Gaussian(noise=1.0), adaptation=Descent(steps=0, kl_weight=0), relative_sigma=0.0, standardize=False
     )
     for weight, skill in ((0.0, 0.0), (1.0, 1.0), (3.0, -1.0)):
         with torch.no_grad():
@@ -51,7 +51,7 @@ def test_a_forecast_of_the_mean_has_no_skill_and_a_perfect_one_has_skill_1() -> 
 
 
 def test_skill_of_classes_is_by_chance() -> None:
-    learner = MetaLearner(MLP(1, [], 2), Categorical(), inner=InnerLoop(steps=0, kl_weight=0), relative_sigma=0.0)
+    learner = MetaLearner(MLP(1, [], 2), Categorical(), adaptation=Descent(steps=0, kl_weight=0), relative_sigma=0.0)
     with torch.no_grad():
         for parameter in learner.network.module.parameters():
             parameter.zero_()
@@ -66,7 +66,7 @@ def test_failing_tasks_never_make_a_score_better() -> None:
     good, wild = Sinusoids()[0], Sinusoids()[1]
     wild = wild._replace(support=Examples(wild.support.x * 1e18, wild.support.y * 1e18))
     learner = MetaLearner(
-        MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0), standardize=False
+        MLP(1, [4], 1), Gaussian(noise=1.0), adaptation=Descent(steps=3, lr=1e-3, kl_weight=0), standardize=False
     )
     theta = learner.problem(1).network.initial(0.01)
     alone = Validator(learner, FirstTasks([good], 1), SETTINGS, lambda: None)(theta)
@@ -79,7 +79,9 @@ def test_failing_tasks_never_make_a_score_better() -> None:
 
 def test_a_constant_that_is_perfect_leaves_nothing_to_be_skilled_in() -> None:
     y = torch.ones(3, 1)
-    learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=1, kl_weight=0), standardize=False)
+    learner = MetaLearner(
+        MLP(1, [4], 1), Gaussian(noise=1.0), adaptation=Descent(steps=1, kl_weight=0), standardize=False
+    )
     validate = Validator(learner, FirstTasks([Task(Examples(y, y), Examples(y, y))], 1), SETTINGS, lambda: None)
     found = validate(learner.problem(1).network.initial(0.01))
     assert math.isnan(found.skill)
@@ -136,7 +138,7 @@ def test_all_ranks_come_to_the_same_judgement() -> None:
     wild = tasks[3]._replace(support=Examples(tasks[3].support.x * 1e18, tasks[3].support.y * 1e18))
     tasks[3] = wild
     learner = MetaLearner(
-        MLP(1, [4], 1), Gaussian(noise=1.0), inner=InnerLoop(steps=3, lr=1e-3, kl_weight=0), standardize=False
+        MLP(1, [4], 1), Gaussian(noise=1.0), adaptation=Descent(steps=3, lr=1e-3, kl_weight=0), standardize=False
     )
     theta = learner.problem(1).network.initial(0.01)
     alone = Validator(learner, FirstTasks(tasks, 5), SETTINGS, lambda: None)(theta)

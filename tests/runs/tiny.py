@@ -29,7 +29,8 @@ kind = "sinusoids"
 k_shot = 3
 k_query = 2
 
-[inner]
+[adaptation]
+kind = "descent"
 steps = 2
 
 [meta]

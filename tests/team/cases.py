@@ -13,9 +13,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from metaprior.adaptation import descent as descent_module
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Categorical, Gaussian, Likelihood
-from metaprior.metagrad import InnerLoop
+from metaprior.metagrad import Descent
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.priors import NormalGammaHyperprior
@@ -24,7 +25,6 @@ from metaprior.runs.program import train
 from metaprior.tasks.task import Examples, Task, Tasks
 from metaprior.team import Team, team_of_torchrun
 from metaprior.team.launch import leave
-from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 from tests.runs.tiny import request
@@ -32,7 +32,7 @@ from tests.runs.tiny import request
 STEPS = 20
 SEARCH_TASKS = 3
 """For the search of step sizes: enough for two ranks to have unlike shares, and for a test to be short."""
-INNER = InnerLoop(steps=2, lr=0.05, learn_lr="per_tensor")
+INNER = Descent(steps=2, lr=0.05, learn_lr="per_tensor")
 
 FIRST_TO_DIVERGE = 12
 """Behind the warm start, which cannot tell which task of its batch diverged."""
@@ -92,7 +92,7 @@ class Case:
     def trainer(self) -> tuple[Trainer, Waves]:
         torch.manual_seed(0)
         module: nn.Module = MLP(1, self.hidden, self.outputs, activation="tanh").double()
-        learner = MetaLearner(module, self.likelihood(), **{"inner": INNER, **self.learner}, standardize=False)
+        learner = MetaLearner(module, self.likelihood(), **{"adaptation": INNER, **self.learner}, standardize=False)
         settings = {"epochs": 1, "tasks_per_epoch": STEPS * self.meta_batch, "meta_batch": self.meta_batch}
         tasks = self.tasks()
         trainer = learner.trainer(
@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "one by one": Case(lambda: Waves(sizes=(4, 5)), meta_batch=5),
     "predictive": Case(learner={"objective": "predictive", "outer_samples": 3}, meta_batch=5),
     "abml": Case(Pool, learner={"objective": "abml", "hyperprior": NormalGammaHyperprior()}, meta_batch=3),
-    "point": Case(Pool, learner={"relative_sigma": 0, "inner": InnerLoop(2, 0.05, learn_lr="one", kl_weight=0.0)}),
+    "point": Case(Pool, learner={"relative_sigma": 0, "adaptation": Descent(2, 0.05, learn_lr="one", kl_weight=0.0)}),
     "labels": Case(lambda: Waves(labels=True), Categorical, outputs=2, meta_batch=3),
     "one task": Case(meta_batch=1, training={"balance_step_sizes": True}),
     "plain layer": Case(learner={"stochastic": r"layers\.2.*"}, training={"balance_step_sizes": True}),
@@ -142,7 +142,7 @@ def learned(case: Case) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "losses": [str(loss) for loss in losses],
         "failures": failures,
         "asked": tasks.asked,
-        "stacked": trainer.stacked,
+        "stacked": trainer.model.how.stacked,
         "progress": str(trainer.progress),
         "stopped": stopped,
         "held": held,
@@ -152,7 +152,7 @@ def learned(case: Case) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def fitted(tasks: Tasks) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), inner=INNER, standardize=False)
+    learner = MetaLearner(MLP(1, [4], 1).double(), Gaussian(), adaptation=INNER, standardize=False)
     learner.fit(tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, progress=True)
     return learner.theta_.named()
 
@@ -189,7 +189,7 @@ def resumed_and_stopped(folder: Path, team: Team) -> list[str]:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    trainer_module.SEARCH_TASKS = SEARCH_TASKS
+    descent_module.SEARCH_TASKS = SEARCH_TASKS
     with team_of_torchrun() as team:
         facts: dict[str, Any] = {}
         for name, case in {**CASES, "all bad": ALL_BAD}.items():

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from metaprior import checkpoint
+from metaprior.adaptation import descent as descent_module
 from metaprior.runs import finish
 from metaprior.runs.checkpoints import KIND
 from metaprior.training import trainer as trainer_module
@@ -82,7 +83,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the processes."""
-    monkeypatch.setattr(trainer_module, "SEARCH_TASKS", cases.SEARCH_TASKS)
+    monkeypatch.setattr(descent_module, "SEARCH_TASKS", cases.SEARCH_TASKS)
     monkeypatch.setattr(finish, "draw", lambda *_: [])
 
 

@@ -5,15 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metaprior.adaptation.descent import DescentModel
 from metaprior.likelihoods import Gaussian, Likelihood
-from metaprior.metagrad import InnerLoop, Problem, QueryLoss, keeping
+from metaprior.metagrad import Descent, Problem, QueryLoss, keeping
 from metaprior.metagrad.problem import PARTS, Engine, Objective
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task, Tasks
 from metaprior.training.settings import MetaTraining
 from metaprior.training.trainer import Trainer
 
-LEARNED = InnerLoop(steps=2, lr=0.02, learn_lr="per_tensor")
+LEARNED = Descent(steps=2, lr=0.02, learn_lr="per_tensor")
 
 
 def line(
@@ -67,7 +68,7 @@ def network_module() -> nn.Sequential:
 
 
 def make_problem(
-    inner: InnerLoop = LEARNED,
+    inner: Descent = LEARNED,
     objective: Objective | None = None,
     *,
     module: nn.Module | None = None,
@@ -93,13 +94,11 @@ def make_trainer(
     problem = problem or make_problem()
     theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), relative_sigma)
     return Trainer(
-        problem,
+        DescentModel(problem, engine or keeping(10), stacked),
         theta,
         tasks,
         MetaTraining(**settings),
         pooled=pooled,
-        engine=engine or keeping(10),
-        stacked=stacked,
         relative_sigma=relative_sigma,
         seed=seed,
     )

@@ -91,7 +91,7 @@ def test_it_lies_nearer_to_the_minimum_than_the_last_iterate() -> None:
             trainer.step()
         x = torch.linspace(-1, 1, 21, dtype=torch.float64)[:, None]
         theta = trainer.theta.detached()
-        outputs = trainer.problem.network(theta.mu, theta.plain, x)
+        outputs = trainer.model.network(theta.mu, theta.plain, x)
         fitted[share] = float((outputs - x).square().mean())
     assert fitted[0.2] < 0.5 * fitted[0.0]
 

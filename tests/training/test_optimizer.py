@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from metaprior.adaptation.descent import DescentModel
 from metaprior.likelihoods import NOISE_RHO, Gaussian
+<<<<<<< HEAD
 from metaprior.metagrad import InnerLoop
 from metaprior.training.optimizer import (
     NORM_LIMIT,
@@ -16,13 +18,17 @@ from metaprior.training.optimizer import (
     groups_of,
     movable_copy,
 )
+=======
+from metaprior.metagrad import Descent
+from metaprior.training.optimizer import Shards, ThetaOptimizer, movable_copy
+>>>>>>> 91b6610 (Adaptation is an argument: Descent is bound to a task model, and trainer, learner and runs speak to that alone)
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution
 from tests.training.lines import make_problem
 
 
 def make_optimizer(theta: WeightDistribution, settings: MetaTraining = MetaTraining()) -> ThetaOptimizer:
-    return ThetaOptimizer(make_problem(), theta, settings, Shards())
+    return ThetaOptimizer(DescentModel(make_problem()).groups(theta), theta, settings, Shards())
 
 
 def make_theta(relative_sigma: float = 0.2) -> WeightDistribution:
@@ -39,18 +45,16 @@ def gradients_like(theta: WeightDistribution, size: float = 1.0) -> WeightDistri
 
 
 def test_scales_are_a_group_of_their_own() -> None:
-    groups = groups_of(make_problem(), make_theta())
+    groups = DescentModel(make_problem()).groups(make_theta())
     assert set(groups["means"]) == {"mu", "plain.0.weight", "plain.0.bias"}
     assert set(groups["scales"]) == {"rho", f"plain.{NOISE_RHO}", "log_lr"}
 
 
 def test_a_points_scales_are_not_learned() -> None:
-    assert set(groups_of(make_problem(), make_theta(0.0))["scales"]) == {f"plain.{NOISE_RHO}", "log_lr"}
-    bare = make_problem(
-        InnerLoop(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*"
-    )
+    assert set(DescentModel(make_problem()).groups(make_theta(0.0))["scales"]) == {f"plain.{NOISE_RHO}", "log_lr"}
+    bare = make_problem(Descent(kl_weight=0.0), likelihood=Gaussian(noise=1.0), module=nn.Linear(1, 1), stochastic=".*")
     theta = movable_copy(bare.initial(torch.ones(2, 1), relative_sigma=0.0))
-    optimizer = ThetaOptimizer(bare, theta, MetaTraining(), Shards())
+    optimizer = ThetaOptimizer(DescentModel(bare).groups(theta), theta, MetaTraining(), Shards())
     assert [group["name"] for group in optimizer._adam.param_groups] == ["means"]
 
 
@@ -142,8 +146,13 @@ def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
         theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
         plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
         theta = movable_copy(theta.replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
+<<<<<<< HEAD
         optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Shards())
         optimizer.descend(gradients_like(theta), RATES, unclipped)
+=======
+        optimizer = ThetaOptimizer(DescentModel(problem).groups(theta), theta, MetaTraining(), Shards())
+        optimizer.descend(gradients_like(theta), RATES, clip=1e9)
+>>>>>>> 91b6610 (Adaptation is an argument: Descent is bound to a task model, and trainer, learner and runs speak to that alone)
         found.append(theta.plain["weight"].detach().contiguous())
     assert torch.equal(*found)
 

@@ -2,8 +2,9 @@ import math
 
 import pytest
 
-from metaprior.metagrad import AmortizedELBO, InnerLoop, QueryLoss
-from metaprior.training.settings import MetaTraining, annealed, learning_rate_factor, phase_at
+from metaprior.adaptation.descent import DescentModel
+from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss
+from metaprior.training.settings import MetaTraining, kl_share, learning_rate_factor, phase_at
 from tests.training.lines import make_problem
 
 SETTINGS = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, scales_first=0.1)
@@ -68,8 +69,8 @@ def test_the_learning_rate_of_an_averaged_warm_start_only_rises() -> None:
 @pytest.mark.parametrize(("step", "share"), [(20, 1 / 26), (30, 11 / 26), (44, 25 / 26), (45, 1.0), (119, 1.0)])
 def test_the_kl_rises_inside_and_outside(step: int, share: float) -> None:
     settings = MetaTraining(epochs=4, tasks_per_epoch=25, meta_batch=1, warm_start=20, kl_warmup=0.25)
-    problem = make_problem(InnerLoop(kl_weight=0.8), AmortizedELBO(7, kl_weight=0.5))
-    now = annealed(problem, settings, step)
+    problem = make_problem(Descent(kl_weight=0.8), AmortizedELBO(7, kl_weight=0.5))
+    now = DescentModel(problem).annealed(kl_share(settings, step)).problem
     assert now.inner.kl_weight == pytest.approx(0.8 * share, rel=1e-12)
     assert isinstance(now.objective, AmortizedELBO)
     assert now.objective.kl_weight == pytest.approx(0.5 * share, rel=1e-12)
@@ -78,11 +79,11 @@ def test_the_kl_rises_inside_and_outside(step: int, share: float) -> None:
 
 def test_objectives_without_a_kl_keep_to_the_inner_one() -> None:
     settings = MetaTraining(epochs=1, tasks_per_epoch=9, meta_batch=1, kl_warmup=1.0)
-    now = annealed(make_problem(InnerLoop(kl_weight=0.8), QueryLoss()), settings, 4)
+    model = DescentModel(make_problem(Descent(kl_weight=0.8), QueryLoss()))
+    now = model.annealed(kl_share(settings, 4)).problem
     assert now.inner.kl_weight == pytest.approx(0.4)
     assert now.objective == QueryLoss()
 
 
-def test_without_annealing_the_problem_is_itself() -> None:
-    problem = make_problem()
-    assert annealed(problem, SETTINGS, 20) is problem
+def test_without_annealing_the_kl_keeps_its_weight() -> None:
+    assert kl_share(SETTINGS, 20) == 1

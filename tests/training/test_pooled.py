@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metaprior.adaptation.descent import DescentModel
 from metaprior.likelihoods import NOISE_RHO
-from metaprior.metagrad.meta_batch import mean_of_pool, pooled_sums
+from metaprior.metagrad.meta_batch import mean_of_pool
 from tests.training.lines import damaged, line, lines, make_problem, network_module
 
 TASKS = [*lines(2), line(2, support=2, query=3)]
@@ -32,7 +33,7 @@ def test_pooled_gradients_are_plain_ones(micro_batch: int | None) -> None:
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     theta = theta.replace(plain={**theta.plain, NOISE_RHO: torch.tensor(0.3, dtype=torch.float64)})
     loss, grads = by_hand()
-    batch = mean_of_pool(pooled_sums(problem, theta, TASKS), theta)
+    batch = mean_of_pool(DescentModel(problem).pooled_sums(theta, TASKS), theta)
     torch.testing.assert_close(batch.loss, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(batch.terms.nll_query, loss, rtol=1e-12, atol=0)
     found = {**batch.grads.plain, **problem.network.layout.split(batch.grads.mu)}
@@ -49,7 +50,7 @@ def test_pooled_data_that_are_not_finite_are_a_failure(part: str) -> None:
     problem = make_problem()
     theta = problem.initial(torch.ones(2, 1, dtype=torch.float64))
     bad = [damaged(TASKS[0], part), damaged(TASKS[1], part)]
-    batch = mean_of_pool(pooled_sums(problem, theta, bad), theta)
+    batch = mean_of_pool(DescentModel(problem).pooled_sums(theta, bad), theta)
     assert batch.count == 0
     assert [failure.term for failure in batch.failures] == [f"{part} y"] * 2
     assert "line 0" in batch.failures[0].task

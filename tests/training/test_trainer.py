@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from metaprior.adaptation import descent as descent_module
+from metaprior.adaptation import task_model as task_model_module
 from metaprior.likelihoods import NOISE_RHO, Gaussian
-from metaprior.metagrad import AmortizedELBO, InnerLoop, meta_batch, twice_reverse
+from metaprior.metagrad import AmortizedELBO, Descent, meta_batch, twice_reverse
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import Problem
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, task_at
-from metaprior.training import trainer as trainer_module
 from metaprior.training.settings import FIRST_STEPS
 from metaprior.training.trainer import Trainer
 from metaprior.weights import WeightDistribution
@@ -57,8 +58,8 @@ def test_after_the_warm_start_sigma_fits_the_means(monkeypatch: pytest.MonkeyPat
     )
     for _ in range(21):
         trainer.step()
-    sigma = trainer.problem.network.layout.split(trainer.theta.sigma.detach())
-    for name, mean in trainer.problem.network.layout.split(trainer.theta.mu.detach()).items():
+    sigma = trainer.model.network.layout.split(trainer.theta.sigma.detach())
+    for name, mean in trainer.model.network.layout.split(trainer.theta.mu.detach()).items():
         expected = (0.3 * mean.square().mean().sqrt()).expand_as(mean)
         torch.testing.assert_close(sigma[name], expected, rtol=1e-6, atol=0, msg=name)
 
@@ -128,7 +129,7 @@ def maml_by_hand(steps: int, sizes: dict[str, float], tasks: list[Any]) -> dict[
 @pytest.mark.parametrize("stacked", [False, True])
 def test_a_point_prior_is_maml(stacked: bool) -> None:
     sizes = {"0.weight": 0.05, "0.bias": 0.2, "2.weight": 0.1, "2.bias": 0.3}
-    inner = InnerLoop(steps=3, lr=0.1, learn_lr="per_tensor", kl_weight=0.0)
+    inner = Descent(steps=3, lr=0.1, learn_lr="per_tensor", kl_weight=0.0)
     problem = make_problem(inner, likelihood=Gaussian(noise=0.5), stochastic=".*")
     trainer = make_trainer(
         EndlessLines(),
@@ -171,13 +172,13 @@ def test_a_point_prior_is_maml(stacked: bool) -> None:
 
 def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[list[str], Noise]] = []
-    real = trainer_module.meta_sums
+    real = descent_module.meta_sums
 
     def spy(problem: Any, theta: Any, tasks: Any, noise: Noise, **how: Any) -> Any:
         seen.append(([task.name for task in tasks], noise))
         return real(problem, theta, tasks, noise, **how)
 
-    monkeypatch.setattr(trainer_module, "meta_sums", spy)
+    monkeypatch.setattr(descent_module, "meta_sums", spy)
     tasks = lines(5)
     trainer = make_trainer(tasks, epochs=1, meta_batch=3, seed=4, engine=twice_reverse)
     for _ in range(3):
@@ -191,13 +192,13 @@ def test_steps_see_tasks_in_order_with_noise_of_their_own(monkeypatch: pytest.Mo
 
 def test_the_kl_is_annealed_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     weights: list[tuple[float, float]] = []
-    real = trainer_module.meta_sums
+    real = descent_module.meta_sums
 
     def spy(problem: Any, *rest: Any, **how: Any) -> Any:
         weights.append((problem.inner.kl_weight, problem.objective.kl_weight))
         return real(problem, *rest, **how)
 
-    monkeypatch.setattr(trainer_module, "meta_sums", spy)
+    monkeypatch.setattr(descent_module, "meta_sums", spy)
     trainer = make_trainer(
         lines(5), make_problem(LEARNED, AmortizedELBO(5)), epochs=1, tasks_per_epoch=16, warm_start=1, kl_warmup=0.5
     )
@@ -231,16 +232,16 @@ def test_losing_a_hard_task_is_never_an_improvement() -> None:
 
 def test_the_trunk_has_no_gradient_while_only_scales_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    real = trainer_module.meta_sums
+    real = descent_module.meta_sums
 
     def watched(problem: Problem, *arguments: Any, **options: Any) -> BatchSums:
         asked.append(problem.learn_trunk)
         return real(problem, *arguments, **options)
 
-    monkeypatch.setattr(trainer_module, "meta_sums", watched)
+    monkeypatch.setattr(descent_module, "meta_sums", watched)
     problem = make_problem(replace(LEARNED, adapt="likelihood.*"))
     trainer = make_trainer(lines(8), problem, epochs=1, tasks_per_epoch=16, meta_batch=4, scales_first=0.5)
-    assert trainer.problem.trunk_stages > 0
+    assert trainer.model.problem.trunk_stages > 0
     for _ in range(4):
         trainer.step()
     assert asked == [False, False, True, True]
@@ -251,13 +252,13 @@ def test_after_a_warm_start_a_step_size_has_to_win_more(
     warm_start: int, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares = []
-    real = trainer_module.searched_step_sizes
+    real = descent_module.searched_step_sizes
 
     def watched(*arguments: Any, share: float, **options: Any) -> WeightDistribution:
         shares.append(share)
         return real(*arguments, share=share, **options)
 
-    monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
+    monkeypatch.setattr(descent_module, "searched_step_sizes", watched)
     trainer = make_trainer(lines(8), epochs=1, tasks_per_epoch=4, meta_batch=4, warm_start=warm_start)
     for _ in range(warm_start + 1):
         trainer.step()
@@ -268,13 +269,13 @@ def test_a_meta_batch_of_larger_tasks_is_not_stacked(monkeypatch: pytest.MonkeyP
     """The choice is made on the first tasks; what fits together is asked again for every shape."""
     monkeypatch.setattr(meta_batch, "STACKED_NUMBERS", 3000)
     stacks = []
-    real = trainer_module.meta_sums
+    real = descent_module.meta_sums
 
     def watched(*arguments: Any, stacked: bool, **options: Any) -> BatchSums:
         stacks.append(stacked)
         return real(*arguments, stacked=stacked, **options)
 
-    monkeypatch.setattr(trainer_module, "meta_sums", watched)
+    monkeypatch.setattr(descent_module, "meta_sums", watched)
 
     class Growing:
         def __getitem__(self, index: int) -> Task:
@@ -305,13 +306,14 @@ def test_the_warm_start_draws_from_its_own_source_and_meta_steps_from_the_tasks(
     seen: list[list[str]] = []
 
     def watch(name: str) -> None:
-        real = getattr(trainer_module, name)
+        where = task_model_module if name == "pooled_sums" else descent_module
+        real = getattr(where, name)
 
-        def watched(problem: Problem, theta: WeightDistribution, tasks: list[Task], *rest: Any, **how: Any) -> Any:
+        def watched(first: Any, theta: WeightDistribution, tasks: list[Task], *rest: Any, **how: Any) -> Any:
             seen.append([name, *(task.name for task in tasks)])
-            return real(problem, theta, tasks, *rest, **how)
+            return real(first, theta, tasks, *rest, **how)
 
-        monkeypatch.setattr(trainer_module, name, watched)
+        monkeypatch.setattr(where, name, watched)
 
     for name in ("pooled_sums", "searched_step_sizes", "meta_sums"):
         watch(name)
@@ -342,7 +344,7 @@ def test_the_search_is_told_whether_to_balance(balanced: bool, monkeypatch: pyte
         asked.append(options)
         return theta
 
-    monkeypatch.setattr(trainer_module, "searched_step_sizes", watched)
+    monkeypatch.setattr(descent_module, "searched_step_sizes", watched)
     make_trainer(lines(4), epochs=1, balance_step_sizes=balanced, pretrained=True).step()
     assert asked[0]["balanced"] is balanced
     assert asked[0]["share"] == 0.9, "a module that came trained is as after a warm start"
@@ -350,5 +352,5 @@ def test_the_search_is_told_whether_to_balance(balanced: bool, monkeypatch: pyte
 
 @pytest.mark.parametrize("learn", ["one", "no"])
 def test_balancing_needs_a_step_size_for_every_tensor(learn: Any) -> None:
-    with pytest.raises(ValueError, match=f"needs inner.learn_lr='per_tensor'; got '{learn}'"):
+    with pytest.raises(ValueError, match=f"needs .*learn_lr='per_tensor'.*got '{learn}'"):
         make_trainer(lines(4), make_problem(replace(LEARNED, learn_lr=learn)), balance_step_sizes=True)

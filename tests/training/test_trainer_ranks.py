@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from metaprior.adaptation import descent as descent_module
+from metaprior.adaptation.descent import DescentModel
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad import keeping
 from metaprior.noise import Noise
@@ -26,8 +28,8 @@ def trainer_of(tasks: Tasks, pooled: Tasks | None = None, **settings: Any) -> Tr
     problem = make_problem()
     theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), 0.2)
     whole = MetaTraining(**{"epochs": 1, "tasks_per_epoch": 15, "meta_batch": 3, "scales_first": 0.2, **settings})
-    how = {"engine": keeping(10), "stacked": False, "relative_sigma": 0.2, "seed": 4}
-    return Trainer(problem, theta, tasks, whole, pooled=pooled, **how)
+    model = DescentModel(problem, keeping(10))
+    return Trainer(model, theta, tasks, whole, pooled=pooled, relative_sigma=0.2, seed=4)
 
 
 def trained(tasks: Callable[[], Tasks] = EndlessLines, **settings: Any) -> Results:
@@ -49,13 +51,13 @@ def test_all_ranks_learn_the_same_and_that_of_one_process(settings: dict[str, An
 
 def test_noise_belongs_to_the_task_and_not_to_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Noise] = {}
-    real = trainer_module.meta_sums
+    real = descent_module.meta_sums
 
     def spy(problem: Any, theta: Any, tasks: list[Task], noise: Noise, **how: Any) -> Any:
         seen.update({task.name: noise.at(task=noise.task + index) for index, task in enumerate(tasks)})
         return real(problem, theta, tasks, noise, **how)
 
-    monkeypatch.setattr(trainer_module, "meta_sums", spy)
+    monkeypatch.setattr(descent_module, "meta_sums", spy)
     expected = Noise(4).fork("meta-training")
     for size in (1, 2, 3):
         seen.clear()
@@ -70,8 +72,8 @@ def test_the_search_is_divided_with_the_noise_of_each_task(monkeypatch: pytest.M
         seen.update({task.name: noise.at(task=noise.task + index) for index, task in enumerate(tasks)})
         return theta
 
-    monkeypatch.setattr(trainer_module, "searched_step_sizes", spy)
-    monkeypatch.setattr(trainer_module, "SEARCH_TASKS", 5)
+    monkeypatch.setattr(descent_module, "searched_step_sizes", spy)
+    monkeypatch.setattr(descent_module, "SEARCH_TASKS", 5)
     expected = Noise(4).fork("step size search")
     for size in (1, 2, 3):
         seen.clear()
@@ -175,7 +177,7 @@ def test_bad_tasks_everywhere_stop_all_ranks_alike() -> None:
 
 
 def test_a_rank_that_cannot_read_for_the_search_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "SEARCH_TASKS", 4)
+    monkeypatch.setattr(descent_module, "SEARCH_TASKS", 4)
     first, second = outcomes(2, lambda _: trainer_of(Watched(gone=3)).step())
     assert isinstance(first, OtherRankFailed)
     assert isinstance(second, OSError)

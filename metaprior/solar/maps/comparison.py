@@ -128,14 +128,14 @@ def reference(name: str) -> PointForecaster:
     return lambda context: context.references[name]
 
 
-def of_learner(learner: MetaLearner, *, steps: int | None, samples: int) -> Forecaster:
-    """Return the forecaster of a learner after ``steps`` adaptation steps; None is the prior, not adapted.
+def of_learner(learner: MetaLearner, *, samples: int, adapted: bool = True, steps: int | None = None) -> Forecaster:
+    """Return the forecaster of a learner after adaptation (by ``steps`` steps, if given), or of the prior itself.
 
     It raises FloatingPointError for a task whose adaptation diverges.
     """
 
     def forecast(task: Task, index: int) -> GaussianForecast:
-        posterior = learner.prior_predictive() if steps is None else learner.adapt(task.support, steps)
+        posterior = learner.adapt(task.support, steps) if adapted else learner.prior_predictive()
         found = gaussian(finite_forecast(posterior, task.query.x, samples, index))
         for what, values in (("mean", found.means), ("scale", found.scales)):
             if not bool(values.isfinite().all()):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from metaprior.posterior import Posterior
+from metaprior.posterior import Predictive
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.solar.maps.comparison import gaussian
@@ -82,7 +82,7 @@ def _digests(inputs: ForecastInputs) -> dict[str, str]:
     return {"frames of --support": tensors_digest(windows), "frames of --inputs": tensors_digest([seen])}
 
 
-def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> Posterior:
+def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> Predictive:
     if not inputs.support:
         return run.learner.prior_predictive()
     x, y = zip(*map(inputs.support_reader.example, inputs.support), strict=True)
@@ -92,9 +92,11 @@ def _adapted(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) 
 def _comment(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest) -> str:
     if not inputs.support:
         return "forecast of the prior itself: there was no window to adapt to"
-    reader, steps = inputs.support_reader, run.config.inner.steps if request.steps is None else request.steps
+    reader = inputs.support_reader
+    steps = run.learner.task_model().steps if request.steps is None else request.steps
     first, last = utc(reader.times(inputs.support[0])[0]), utc(reader.times(inputs.support[-1])[-1])
-    return f"adapted to {len(inputs.support)} windows from {first} to {last} with {steps} steps"
+    how = "" if steps is None else f" with {steps} steps"
+    return f"adapted to {len(inputs.support)} windows from {first} to {last}{how}"
 
 
 def _summary(run: TrainedRun, inputs: ForecastInputs, request: ForecastRequest, comment: str) -> list[str]:

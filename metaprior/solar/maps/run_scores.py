@@ -116,9 +116,9 @@ def score_run(
     points = {PERSISTENCE: comparison.reference(PERSISTENCE)}
     if has_coordinates(dataset.frames):
         points["smart persistence"] = comparison.reference(SMART_PERSISTENCE)
-    adapted = of_learner(learner, steps=config.inner.steps, samples=samples)
+    adapted = of_learner(learner, samples=samples)
     few = {shots: f"adapted to {shots}" for shots in FEW_SHOTS if shots < dataset.k_shot}
-    methods: dict[str, Forecaster] = {PRIOR: of_learner(learner, steps=None, samples=samples)}
+    methods: dict[str, Forecaster] = {PRIOR: of_learner(learner, adapted=False, samples=samples)}
     methods |= {name: comparison.with_shots(adapted, shots) for shots, name in few.items()} | {ADAPTED: adapted}
     failures: list[str] = []
     total = comparison.score(dataset, count, methods, points, failures=failures, poll=poll, progress=False)
@@ -154,7 +154,7 @@ def _write(source: SolarSource, end: LearnedRun, scores: RunScores) -> list[Path
 def example_forecasts(source: SolarSource, config: Config, learner: MetaLearner) -> list[ExampleForecast]:
     """Return adapted forecasts of the first query window of some test tasks, leaving out those that are not finite."""
     dataset = source.tasks("test")
-    adapted = of_learner(learner, steps=config.inner.steps, samples=config.evaluate.samples)
+    adapted = of_learner(learner, samples=config.evaluate.samples)
     examples = []
     for number in range(min(EXAMPLES, config.evaluate.tasks)):
         with suppress(FloatingPointError):  # the scores list such tasks

@@ -145,17 +145,17 @@ def maps(outputs: int) -> nn.Module:
 
 
 def test_a_learner_forecasts_before_and_after_adaptation() -> None:
-    learner = mp.MetaLearner(maps(2), mp.Gaussian(), inner=mp.InnerLoop(steps=3, lr=1e-3), standardize=False).start(
+    learner = mp.MetaLearner(maps(2), mp.Gaussian(), adaptation=mp.Descent(steps=3, lr=1e-3), standardize=False).start(
         SOURCE
     )
     task = SOURCE[1]
     for steps in (None, 0, 3):
         posterior = learner.prior_predictive() if steps is None else learner.adapt(task.support, steps)
         expected = posterior.predict(task.query.x, samples=3, seed=1)
-        found = of_learner(learner, steps=steps, samples=3)(task, 1)
+        found = of_learner(learner, adapted=steps is not None, steps=steps, samples=3)(task, 1)
         assert torch.equal(found.means, expected.means), steps
     with pytest.raises(TypeError, match=r"maps need a Gaussian likelihood .* got a BernoulliForecast"):
-        of_learner(labels(), steps=None, samples=2)(task, 0)
+        of_learner(labels(), adapted=False, samples=2)(task, 0)
 
 
 def labels() -> mp.MetaLearner:

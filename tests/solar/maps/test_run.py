@@ -95,7 +95,7 @@ def test_scores_are_those_of_the_forecasts(solar_run: SolarRun) -> None:
     forecast = learner.prior_predictive().predict(task.query.x, samples=3, seed=0)
     loc, scale = dataset.reader.decoding(window)
     mean = (loc + scale * forecast.mean[0]).numpy()
-    maps = example_forecast(dataset, 0, of_learner(learner, steps=None, samples=3))
+    maps = example_forecast(dataset, 0, of_learner(learner, adapted=False, samples=3))
     assert np.allclose(mean, maps.mean, atol=1e-3)
     errors = [mean - dataset.reader.read(window)[2:]]
     second = dataset.windows(0).query[1]

@@ -33,7 +33,8 @@ k_query = 2
 patch = 8
 min_elevation = 5
 
-[inner]
+[adaptation]
+kind = "descent"
 steps = 2
 lr = 1e-6
 adapt = ""

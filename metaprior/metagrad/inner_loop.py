@@ -36,7 +36,7 @@ class Record:
     noise: list[Tensor] | None = None
 
 
-class Adaptation:
+class InnerRun:
     """The inner loop of one task, or of a stack of tasks."""
 
     def __init__(
@@ -144,7 +144,7 @@ def adapt(
     problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
 ) -> WeightDistribution | NonFinite:
     """Return lambda after ``steps`` (default: the problem's) inner steps, or where a number was not finite."""
-    run = Adaptation(problem, theta, Task(support, support.first(0)), [noise])
+    run = InnerRun(problem, theta, Task(support, support.first(0)), [noise])
     return _adapted(run, theta, steps)
 
 
@@ -161,13 +161,13 @@ def adapt_stack(
     Numbers that are not finite stay in their own set's row.
     """
     task = Task(supports, Examples(supports.x[:, :0], supports.y[:, :0]))
-    lambda_ = _adapted(Adaptation(problem, theta, task, noises, stacked=True), theta, steps)
+    lambda_ = _adapted(InnerRun(problem, theta, task, noises, stacked=True), theta, steps)
     if isinstance(lambda_, NonFinite):
         raise AssertionError("a stack does not stop early")
     return lambda_
 
 
-def _adapted(run: Adaptation, theta: WeightDistribution, steps: int | None) -> WeightDistribution | NonFinite:
+def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> WeightDistribution | NonFinite:
     """Return what was adapted, with copies of theta's values for the rest."""
     steps = run.problem.inner.steps if steps is None else steps
     check_integer("steps", steps, 0)
@@ -207,7 +207,7 @@ class Cotangents:
         return self._theta
 
 
-def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterTerms, Cotangents]:
+def differentiate_outer_loss(run: InnerRun, state: Parameters) -> tuple[OuterTerms, Cotangents]:
     """Return the outer loss (for each task of a stack) and the cotangents at ``state``."""
     objective = run.problem.objective
     factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
@@ -238,7 +238,7 @@ def differentiate_outer_loss(run: Adaptation, state: Parameters) -> tuple[OuterT
 
 
 def _accumulate(
-    run: Adaptation, part: str, point: list[Tensor], factor: float | Tensor, g: Tensor, cotangents: Cotangents
+    run: InnerRun, part: str, point: list[Tensor], factor: float | Tensor, g: Tensor, cotangents: Cotangents
 ) -> Tensor:
     """Add factor (a number, or one for each observation) times the gradient of a set's data term; return the term."""
     total, into = torch.zeros_like(g[..., 0]), run.data.point(g, cotangents.v.plain)
@@ -249,7 +249,7 @@ def _accumulate(
     return total
 
 
-def _predictive_shares(run: Adaptation, state: Parameters) -> dict[str, tuple[Tensor, Tensor]]:
+def _predictive_shares(run: InnerRun, state: Parameters) -> dict[str, tuple[Tensor, Tensor]]:
     r"""Return $-\log\frac1S\sum_s p(y_n|\phi_s)$, summed over observations, and each sample's share
     $p(y_n|\phi_s) / \sum_{s'} p(y_n|\phi_{s'})$ in it, shape (S, ..., N), for each set of examples.
 

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor, nn
 
 from metaprior.likelihoods import Gaussian, Likelihood
-from metaprior.metagrad import InnerLoop, Problem
+from metaprior.metagrad import Descent, Problem
+from metaprior.metagrad import step_size_search as search
+from metaprior.metagrad.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import Team
-from metaprior.training import step_size_search as search
-from metaprior.training.step_size_search import FACTOR, HIGHEST, LOWEST, searched_step_sizes
 from metaprior.weights import WeightDistribution
 from tests.team.fake import together
 from tests.training.lines import damaged, lines, make_problem
@@ -29,7 +29,7 @@ def problem_with(lr: float, steps: int = 3, relative_sigma: float = 1e-12) -> tu
     """A prior at 0, as narrow as a point: K steps of size alpha leave (1 - alpha)^K of the error."""
     module = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(module.weight)
-    inner = InnerLoop(steps=steps, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
+    inner = Descent(steps=steps, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
     problem = Problem(BayesianNetwork(module), Gaussian(noise=1.0), inner)
     return problem, problem.initial(torch.ones(1, 1, dtype=torch.float64), relative_sigma)
 
@@ -124,7 +124,7 @@ def test_the_noise_scale_has_a_search_of_its_own_in_front_of_that_of_the_weights
     task = Task(Examples(x, 2 + 0.1 * noise), Examples(x, 2 + 0.1 * noise.flip(0)))
     module = nn.Linear(1, 1, bias=False).double()
     nn.init.constant_(module.weight, 2.001e-3)
-    inner = InnerLoop(steps=5, lr=1e-2, learn_lr="per_tensor", kl_weight=0.0)
+    inner = Descent(steps=5, lr=1e-2, learn_lr="per_tensor", kl_weight=0.0)
     problem = Problem(BayesianNetwork(module), Gaussian(), inner)
     theta = problem.initial(torch.ones(4, 1, dtype=torch.float64), 1e-12)
     found = searched_step_sizes(problem, theta, [task], Noise(), share=0.9).log_lr.exp()
@@ -175,7 +175,7 @@ class Steep(nn.Module):
 def steep_problem(
     lr: float, relative_sigma: float = 0.0, likelihood: Likelihood | None = None, stochastic: str = "[ab]"
 ) -> tuple[Problem, WeightDistribution]:
-    inner = InnerLoop(steps=3, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
+    inner = Descent(steps=3, lr=lr, learn_lr="per_tensor", kl_weight=0.0)
     problem = Problem(BayesianNetwork(Steep(), stochastic), likelihood or Gaussian(noise=1.0), inner)
     return problem, problem.initial(torch.ones(1, 1, dtype=torch.float64), relative_sigma)
 
@@ -233,7 +233,7 @@ def test_the_noise_scale_is_searched_for_itself_and_not_balanced() -> None:
 
 def divided_search(tasks: list[Task], size: int, *, balanced: bool) -> list[Tensor]:
     """The step sizes that every rank finds, each with its share of the tasks."""
-    problem = make_problem(InnerLoop(2, 1e-3, learn_lr="per_tensor"))
+    problem = make_problem(Descent(2, 1e-3, learn_lr="per_tensor"))
     theta = problem.initial(torch.ones(1, 1, dtype=torch.float64), 0.1)
 
     def work(team: Team) -> Tensor:

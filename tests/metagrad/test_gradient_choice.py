@@ -4,12 +4,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metaprior.metagrad import Problem, checkpointed, finite_difference, meta_batch, mixed, planner, twice_reverse
+from metaprior.metagrad import (
+    Problem,
+    checkpointed,
+    finite_difference,
+    gradient_choice,
+    meta_batch,
+    mixed,
+    planner,
+    twice_reverse,
+)
+from metaprior.metagrad.gradient_choice import choose_gradient
 from metaprior.metagrad.memory import Memory
 from metaprior.metagrad.sweep import Sweep
 from metaprior.tasks.task import Task
-from metaprior.training import gradient_choice
-from metaprior.training.gradient_choice import choose_gradient
 from metaprior.weights import WeightDistribution
 from tests.training.lines import line, lines, make_problem
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.adaptation import Adaptation, adapt, damage
+from metaprior.metagrad.inner_loop import InnerRun, adapt, damage
 from metaprior.metagrad.problem import NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.noise import Noise
@@ -150,7 +150,7 @@ def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise
     Scales have their means' gradient. Their own is smaller by about sigma, and steps that are as much longer would let
     a small sigma vanish or explode within a task.
     """
-    run = Adaptation(problem, theta, Task(task.support, task.support.first(0)), [noise])
+    run = InnerRun(problem, theta, Task(task.support, task.support.first(0)), [noise])
     _, record = run.gradient(run.start(), 0)
     gradient = record.gradient
     means = [part.square().mean() for part in problem.network.layout.split(gradient.g).values()]
