@@ -50,7 +50,7 @@ class DescentSection(Descent):
 class Meta(MetaTraining):
     """``[meta]``: the training of theta, and what it is trained for (see ``MetaLearner``)."""
 
-    objective: Literal["query", "predictive", "abml"] = "query"
+    objective: Literal["query", "predictive", "abml", "evidence"] | None = None
     outer_samples: int = 1
     relative_sigma: float = DEFAULT_RELATIVE_SIGMA
 

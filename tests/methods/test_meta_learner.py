@@ -220,8 +220,8 @@ def test_the_warm_start_learns_from_a_source_of_its_own() -> None:
 
 def test_num_tasks_is_the_sources_length_or_what_will_be_drawn() -> None:
     learner, settings = one_weight(), mp.MetaTraining(epochs=3, tasks_per_epoch=20)
-    assert learner.trainer(lines(7), settings).problem.objective == mp.AmortizedELBO(7, 3, learner.hyperprior)
-    endless = learner.trainer(EndlessLines(), settings).problem.objective
+    assert learner.trainer(lines(7), settings).model.problem.objective == mp.AmortizedELBO(7, 3, learner.hyperprior)
+    endless = learner.trainer(EndlessLines(), settings).model.problem.objective
     assert isinstance(endless, mp.AmortizedELBO)
     assert endless.num_tasks == 60
 

@@ -216,4 +216,4 @@ def test_the_first_noise_scale_is_that_of_the_finite_targets(value: float) -> No
 def test_a_given_engine_is_used() -> None:
     trainer = small_learner(engine=mixed).trainer(lines(5), mp.MetaTraining())
     assert trainer.model.how == ("mixed", None, True)
-    assert small_learner().trainer(lines(5), mp.MetaTraining(meta_batch=1)).stacked is False
+    assert small_learner().trainer(lines(5), mp.MetaTraining(meta_batch=1)).model.how.stacked is False

@@ -6,8 +6,7 @@ from torch import nn
 
 from metaprior.adaptation.descent import DescentModel
 from metaprior.likelihoods import NOISE_RHO, Gaussian
-<<<<<<< HEAD
-from metaprior.metagrad import InnerLoop
+from metaprior.metagrad import Descent
 from metaprior.training.optimizer import (
     NORM_LIMIT,
     NORM_MEMORY,
@@ -15,13 +14,8 @@ from metaprior.training.optimizer import (
     ThetaOptimizer,
     TypicalNorm,
     clipped_at,
-    groups_of,
     movable_copy,
 )
-=======
-from metaprior.metagrad import Descent
-from metaprior.training.optimizer import Shards, ThetaOptimizer, movable_copy
->>>>>>> 91b6610 (Adaptation is an argument: Descent is bound to a task model, and trainer, learner and runs speak to that alone)
 from metaprior.training.settings import MetaTraining
 from metaprior.weights import WeightDistribution
 from tests.training.lines import make_problem
@@ -146,13 +140,8 @@ def test_parameters_that_lie_in_memory_another_way_are_moved_the_same() -> None:
         theta = problem.initial(torch.ones(2, 1, dtype=torch.float64), 0.2)
         plain = {"weight": torch.linspace(-1, 1, 108, dtype=torch.float64).reshape(4, 3, 3, 3)}
         theta = movable_copy(theta.replace(plain={**theta.plain, "weight": plain["weight"].to(memory_format=layout)}))
-<<<<<<< HEAD
-        optimizer = ThetaOptimizer(problem, theta, MetaTraining(), Shards())
-        optimizer.descend(gradients_like(theta), RATES, unclipped)
-=======
         optimizer = ThetaOptimizer(DescentModel(problem).groups(theta), theta, MetaTraining(), Shards())
-        optimizer.descend(gradients_like(theta), RATES, clip=1e9)
->>>>>>> 91b6610 (Adaptation is an argument: Descent is bound to a task model, and trainer, learner and runs speak to that alone)
+        optimizer.descend(gradients_like(theta), RATES, unclipped)
         found.append(theta.plain["weight"].detach().contiguous())
     assert torch.equal(*found)
 
