@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from metaprior import metagrad
+from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
@@ -35,6 +36,7 @@ __all__ = [
     "CRPSGaussian",
     "Categorical",
     "CheckpointError",
+    "ClosedForm",
     "Descent",
     "EpochRecord",
     "Examples",

@@ -366,6 +366,19 @@ class BernoulliForecast(_LabelForecast):
         return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)), self.weights)
 
 
+def concatenated(parts: Sequence[Forecast]) -> Forecast:
+    """Return one forecast of the observations of several, which have the same components."""
+    if len(parts) == 1:
+        return parts[0]
+    fields_of = [part._fields() for part in parts]
+    joined = {
+        name: torch.cat([own[name] for own in fields_of], 1)
+        for name, value in fields_of[0].items()
+        if isinstance(value, Tensor) and value.shape[1] == len(parts[0].mean) and name != "weights"
+    }
+    return replace(parts[0], **joined)
+
+
 def as_numpy(value: Any) -> Any:
     """Return tensors as NumPy arrays, also inside tuples; everything else as it is."""
     if isinstance(value, Tensor):

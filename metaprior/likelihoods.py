@@ -198,17 +198,18 @@ class HeteroscedasticGaussian(Likelihood):
     def __post_init__(self) -> None:
         keep_positive(self)
 
-    def _mean_and_scale(self, outputs: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
+    def mean_and_scale(self, outputs: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
+        """Return the two halves of the outputs' channels, the second as scales."""
         mean, raw = outputs.chunk(2, channel_axis)
         return mean, F.softplus(raw) + self.min_scale
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log density with the network's own scale."""
-        return _gaussian_nll(*self._mean_and_scale(outputs, 1), targets)
+        return _gaussian_nll(*self.mean_and_scale(outputs, 1), targets)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
         """Return the mixture over weight samples, each with its own mean and noise."""
-        return GaussianForecast(*self._mean_and_scale(outputs, 2))
+        return GaussianForecast(*self.mean_and_scale(outputs, 2))
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Return targets with half the outputs' channels, or raise."""
@@ -238,7 +239,7 @@ class CRPSGaussian(HeteroscedasticGaussian):
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted CRPS of each target."""
-        mean, scale = self._mean_and_scale(outputs, 1)
+        mean, scale = self.mean_and_scale(outputs, 1)
         _refuse_broadcast(targets, mean)
         z = (targets - mean) / scale
         density = torch.exp(-0.5 * z**2 - HALF_LOG_2PI)

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from metaprior.adaptation import descent
+from metaprior.adaptation.closed_form import model as closed_form
+from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.task_model import Binding, TaskModel
 from metaprior.metagrad.problem import Descent
 from metaprior.network import NOTHING_RANDOM, BayesianNetwork
@@ -50,7 +52,10 @@ class Way:
     restored: Callable[..., Any] | None = None
 
 
-WAYS: dict[str, Way] = {"descent": Way(Descent, descent.bind, random_weights=True)}
+WAYS: dict[str, Way] = {
+    "descent": Way(Descent, descent.bind, random_weights=True),
+    "closed_form": Way(ClosedForm, closed_form.bind, random_weights=False),
+}
 """Ways of adapting by the kind that configurations and saved files name."""
 
 

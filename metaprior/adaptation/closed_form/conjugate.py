@@ -101,7 +101,7 @@ class HeadPosterior:
         identity = _identity(self.coefficients.shape[-1], self.triangle)
         if self.rows is None:
             return torch.cholesky_inverse(self.triangle)
-        half = solve_triangular(self.triangle, self.rows, upper=False)
+        half: Tensor = solve_triangular(self.triangle, self.rows, upper=False)
         return identity - half.mT @ half
 
     def predict(self, features: Tensor) -> Predictive:
@@ -143,16 +143,17 @@ def condition(
     weights = torch.atleast_2d(features.new_ones(()) if weights is None else weights.double())
     targets = torch.where(weights > 0, targets.double(), 0.0).mT.unsqueeze(-3)  # (..., 1, C, n)
     weights, scales = weights.mT.unsqueeze(-3), torch.atleast_2d(scales.double()).mT
-    precision = weights / scales.square()  # (..., K or 1, C or 1, n)
+    # (..., K or 1, C or 1, n); the root of a weight of zero is a constant, whose gradient is zero, not infinite
+    root = torch.where(weights > 0, weights, 1.0).sqrt() * (weights > 0) / scales
     residual = targets - (features.squeeze(-3) @ prior.mean.mT).mT
     rows, rank = features.shape[-2], prior.factor.shape[-1]
     solve = _by_weights if (space or ("weight" if rank <= rows else "function")) == "weight" else _by_rows
     # Outputs with the same covariance and precision have the same matrix, and are the columns of one system.
-    together = prior.factor.shape[-3] == precision.shape[-2] == 1
+    together = prior.factor.shape[-3] == root.shape[-2] == 1
     columns = (
         residual.mT.unsqueeze(-3) if together else residual.unsqueeze(-1)
     )  # (..., K, 1, n, C) or (..., K, C, n, 1)
-    m, triangle, psi, squares = solve(prior, features, columns, precision)
+    m, triangle, psi, squares = solve(prior, features, columns, root.unsqueeze(-1))
     coefficients = m.squeeze(-3).mT if together else m.squeeze(-1)  # (..., K, C, r)
     squares = squares.flatten(-2)  # (..., K, C)
     determinant = 2 * triangle.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -163,23 +164,23 @@ def condition(
 
 
 def _by_weights(
-    prior: HeadPrior, features: Tensor, columns: Tensor, precision: Tensor
+    prior: HeadPrior, features: Tensor, columns: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor, None, Tensor]:
     """Return m, the factor of A, None and the squares; n enters only through the d x d sum of phi phi^T / s^2."""
     factor = prior.factor
-    weighted = features * precision.unsqueeze(-1)
+    precision = root.square()
+    weighted = features * precision
     gram = features.mT @ weighted  # (..., K or 1, C or 1, d, d)
     triangle = cholesky(_identity(factor.shape[-1], factor) + factor.mT @ gram @ factor)
     m = torch.cholesky_solve(factor.mT @ (weighted.mT @ columns), triangle)
     left_over = columns - features @ (factor @ m)
-    return m, triangle, None, (precision.unsqueeze(-1) * left_over.square()).sum(-2) + m.square().sum(-2)
+    return m, triangle, None, (precision * left_over.square()).sum(-2) + m.square().sum(-2)
 
 
 def _by_rows(
-    prior: HeadPrior, features: Tensor, columns: Tensor, precision: Tensor
+    prior: HeadPrior, features: Tensor, columns: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return m, the factor of B, Psi and the squares."""
-    root = precision.sqrt().unsqueeze(-1)
     psi = (features @ prior.factor) * root
     triangle = cholesky(_identity(features.shape[-2], features) + psi @ psi.mT)
     half = solve_triangular(triangle, root * columns, upper=False)
@@ -196,6 +197,7 @@ def cholesky(matrix: Tensor) -> Tensor:
     A matrix that has none with the largest of ``JITTERS`` either, because it is not finite, gives NaN: the caller finds
     that in its loss. The result is a function of each matrix alone, so batches and single calls agree.
     """
+    triangle: Tensor
     triangle, failed = cholesky_ex(matrix)
     share = torch.zeros_like(failed, dtype=matrix.dtype)
     for jitter in JITTERS:

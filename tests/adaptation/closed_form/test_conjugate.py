@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from scipy import stats
+from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor
 
 from metaprior.adaptation.closed_form.conjugate import JITTERS, HeadPrior, Space, cholesky, condition
@@ -132,14 +132,15 @@ def test_outputs_that_share_a_prior_need_one_matrix(space: Space) -> None:
 
 @pytest.mark.parametrize("space", SPACES)
 def test_gradients_by_everything_equal_finite_differences(space: Space) -> None:
-    phi, y, query = normals(1, 2, 3, 4), normals(2, 2, 3, 2), normals(3, 2, 2, 4)
+    query, observed = normals(3, 2, 2, 4), torch.tensor([[[1, 1], [0, 1], [1, 0]], [[0, 0], [1, 1], [1, 1]]])
 
-    def outcome(mean: Tensor, factor: Tensor, log_weights: Tensor, phi: Tensor, y: Tensor, log_s: Tensor) -> Tensor:
-        found = condition(HeadPrior(mean, factor, log_weights), phi, y, log_s.exp(), space=space)
+    def outcome(mean: Tensor, factor: Tensor, pi: Tensor, phi: Tensor, y: Tensor, log_s: Tensor, tau: Tensor) -> Tensor:
+        found = condition(HeadPrior(mean, factor, pi), phi, y, log_s.exp(), observed * tau, space=space)
         forecast = found.predict(query)
         return torch.cat([v.flatten() for v in (found.log_marginal, found.log_weights, *forecast)])
 
-    inputs = (*some_prior(2, 2, 4, 3), phi, y, normals(4, 2, 1, 3, 2))
+    tau = torch.tensor(0.6, dtype=torch.float64)
+    inputs = (*some_prior(2, 2, 4, 3), normals(1, 2, 3, 4), normals(2, 2, 3, 2), normals(4, 2, 1, 3, 2), tau)
     assert torch.autograd.gradcheck(outcome, tuple(value.clone().requires_grad_() for value in inputs))
 
 
@@ -184,9 +185,9 @@ def test_the_posterior_mean_is_where_plain_descent_ends() -> None:
     def loss() -> Tensor:
         optimiser.zero_grad()
         away = w - prior.mean[0, 0]
-        value = 0.5 * ((y[:, 0] - phi @ w) / scale).square().sum() + 0.5 * away @ precision @ away
-        value.backward()  # type: ignore[no-untyped-call]
+        value: Tensor = 0.5 * ((y[:, 0] - phi @ w) / scale).square().sum() + 0.5 * away @ precision @ away
+        value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    optimiser.step(loss)
     torch.testing.assert_close(w.detach(), condition(prior, phi, y, scale).mean[0, 0], rtol=1e-6, atol=1e-6)

@@ -1,0 +1,58 @@
+"""The prior of the last layer as named tensors of theta: first values, and back."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from metaprior.adaptation.closed_form.conjugate import HeadPrior
+
+MEAN, FACTOR, DIAGONAL, LOGITS = "head.mean", "head.scale", "head.diagonal", "head.logits"
+LOG_NOISE, LOG_TEMPERATURE, RAW_SCALES = "head.log_noise", "head.log_temperature", "head.raw_scales"
+"""w0 (K, C, d), L (K, C, d, r), log sigma (K, C, d) if r < d, log pi (K,); the logarithms of the components' noise
+factors (K,) and of tau; and the rows of the last layer that give noise scales, which are plain (C, d)."""
+
+APART, TILT = 1.0, 0.3
+"""How far the components' means start from the module's own weights, in prior standard deviations, and how far L starts
+from a multiple of the identity: without that all components would stay the same."""
+
+
+def initial(weights: Tensor, components: int, rank: int) -> dict[str, Tensor]:
+    """Return a first prior around the last layer's weights (C, d), so that outputs have a standard deviation of one.
+
+    It is meant for features of root mean square one; ``rescaled`` makes it so for others. The same call returns the
+    same numbers.
+    """
+    outputs, d = weights.shape
+    shape = (components, outputs, d)
+    generator = torch.Generator().manual_seed(0)
+    normal = {
+        name: torch.randn(size, generator=generator).to(weights)
+        for name, size in {"w": shape, "L": (*shape, rank)}.items()
+    }
+    scale = 1 / math.sqrt(d)
+    mean = weights + scale * (APART if components > 1 else 0.0) * normal["w"]
+    if rank == d:
+        factor = scale * (torch.eye(d).to(weights) + TILT * normal["L"] / math.sqrt(d))
+        return {MEAN: mean, FACTOR: factor, LOGITS: weights.new_zeros(components)}
+    share = math.sqrt(0.5) if rank else 1.0
+    diagonal = weights.new_full(shape, math.log(scale * share))
+    factor = scale * share * normal["L"] / math.sqrt(max(1, rank))
+    return {MEAN: mean, FACTOR: factor, DIAGONAL: diagonal, LOGITS: weights.new_zeros(components)}
+
+
+def rescaled(plain: Mapping[str, Tensor], factor: float) -> dict[str, Tensor]:
+    """Return the parameters with the prior's standard deviations multiplied by ``factor``."""
+    changed = {FACTOR: plain[FACTOR] * factor}
+    if DIAGONAL in plain:
+        changed[DIAGONAL] = plain[DIAGONAL] + math.log(factor)
+    return {**plain, **changed}
+
+
+def prior_of(plain: Mapping[str, Tensor]) -> HeadPrior:
+    """Return the prior in float64."""
+    factor = plain[FACTOR].double()
+    if DIAGONAL in plain:
+        factor = torch.cat([torch.diag_embed(plain[DIAGONAL].double().exp()), factor], -1)
+    return HeadPrior(plain[MEAN].double(), factor, plain[LOGITS].double())
