@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from metaprior.errors import NotFinite
+from metaprior.missing import TargetCount, any_of_row
 
 LARGE_INPUT = 30.0
 FILL = "remove or fill those observations: nothing is replaced silently"
+FILL_TARGETS = "remove those observations, or mark the targets as missing with NaN: nothing is replaced silently"
 
 ArrayLike = Tensor | npt.NDArray[np.generic]
 
@@ -70,17 +72,24 @@ def warn_caller(message: str) -> None:
 
 def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
     """Return a tensor on ``device`` of real, finite numbers, at least one observation long."""
-    return _real(values, name, finite=True).to(device)
+    tensor = _real(values, name)
+    refuse_non_finite(tensor, name)
+    return tensor.to(device)
 
 
-def _real(values: object, name: str, *, finite: bool) -> Tensor:
+def targets(y: object, *, device: torch.device) -> Tensor:
+    """Return targets on ``device``, real numbers or labels; NaN, a missing target, passes, an infinite one raises."""
+    tensor = _real(y, "y")
+    refuse_infinite(tensor, "y", FILL_TARGETS)
+    return tensor.to(device)
+
+
+def _real(values: object, name: str) -> Tensor:
     tensor = as_plain_tensor(values, name)
     if tensor.is_complex():
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
     if tensor.ndim == 0 or tensor.numel() == 0:
         raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis must be the observations")
-    if finite:
-        refuse_non_finite(tensor, name)
     return tensor
 
 
@@ -99,7 +108,10 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
         raise TypeError(f"{name} has dtype {values.dtype}, which torch does not know; convert it to float64")
     masked = int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
     if masked:
-        raise ValueError(f"{name} has {masked} masked values out of {values.size}; {FILL}")
+        raise ValueError(
+            f"{name} has {masked} masked values out of {values.size}; {FILL}. A missing target is NaN: try "
+            "y.filled(numpy.nan)."
+        )
     native = np.asarray(values).astype(values.dtype.newbyteorder("="))  # a copy: the caller's array is not shared
     if native.dtype.kind == "u":
         if native.size and int(native.max()) > np.iinfo(np.int64).max:
@@ -110,19 +122,26 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
 
 def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
     """Raise ``NotFinite``, with the number and the place of NaN and infinite values."""
-    bad = ~torch.isfinite(tensor)
+    _refuse(~torch.isfinite(tensor), name, "NaN or infinite", remedy)
+
+
+def refuse_infinite(tensor: Tensor, name: str, remedy: str = FILL) -> None:
+    """Raise ``NotFinite``, with the number and the place of infinite values; NaN passes."""
+    _refuse(torch.isinf(tensor), name, "infinite", remedy)
+
+
+def _refuse(bad: Tensor, name: str, what: str, remedy: str) -> None:
     if bool(bad.any()):
         first = tuple(bad.nonzero()[0].tolist())
         raise NotFinite(
-            f"{name} has {int(bad.sum())} NaN or infinite values out of {tensor.numel()}, the first at index {first}; "
-            f"{remedy}"
+            f"{name} has {int(bad.sum())} {what} values out of {bad.numel()}, the first at index {first}; {remedy}"
         )
 
 
 def as_float(tensor: Tensor, name: str, dtype: torch.dtype) -> Tensor:
-    """Return a tensor in the network's floating-point type; a value too large for it raises."""
+    """Return a tensor in the network's floating-point type; a value too large for it raises, NaN passes."""
     converted = tensor.to(dtype)
-    refuse_non_finite(converted, f"{name} (converted to {dtype})")
+    refuse_infinite(converted, f"{name} (converted to {dtype})")
     return converted
 
 
@@ -166,16 +185,27 @@ class _Network(Protocol):
 
 class _Likelihood(Protocol):
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor: ...
+    def present(self, targets: Tensor) -> Tensor: ...
+
+
+def drop_rows_without_targets(x: Tensor, y: Tensor, present: Tensor) -> tuple[Tensor, Tensor, TargetCount]:
+    """Return the observations that have at least one target, and the count of all targets that were given."""
+    if bool(present.all()):
+        return x, y, TargetCount(0, y.numel())
+    rows = any_of_row(present)
+    return x[rows.to(x.device)], y[rows], TargetCount.of(present)
 
 
 class PairChecker:
     """Bring inputs and targets into the types and shapes that a network and its likelihood take.
 
     The network is run on the first inputs of every kind (whether they are real numbers, and the shape of one).
+    Observations without any target are left out; ``count`` is of all targets so far, and of those that are missing.
     """
 
     def __init__(self, network: _Network, likelihood: _Likelihood) -> None:
         self._network, self._likelihood = network, likelihood
+        self.count = TargetCount()
         self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
 
     def knows(self, x: Tensor) -> bool:
@@ -185,17 +215,22 @@ class PairChecker:
     def __call__(self, x: object, y: object, what: str, *, finite: bool = True) -> tuple[Tensor, Tensor]:
         """Return the pair (x, y) converted; an error starts with ``what``.
 
-        ``finite=False`` lets NaN and infinite values pass, for callers that look for them later.
+        ``finite=False`` lets NaN in x and infinite values pass, for callers that look for them later.
         """
         device = self._network.device
         try:
-            inputs_, targets = (_real(values, name, finite=finite) for values, name in ((x, "x"), (y, "y")))
-            same_length(inputs_, targets)
+            inputs_, own = _real(x, "x"), _real(y, "y")
+            if finite:
+                refuse_non_finite(inputs_, "x")
+                refuse_infinite(own, "y", FILL_TARGETS)
+            same_length(inputs_, own)
             inputs_ = self._converted(inputs_.to(device), "x", finite)
             if not self.knows(inputs_):
                 self._output_shapes[_kind(inputs_)] = self._network.check_forward(with_zeros(inputs_))
-            targets = self._likelihood.check_targets(targets.to(device), self._output_shapes[_kind(inputs_)])
-            return inputs_, self._converted(targets, "y", finite)
+            own = self._likelihood.check_targets(own.to(device), self._output_shapes[_kind(inputs_)])
+            inputs_, own, count = drop_rows_without_targets(inputs_, own, self._likelihood.present(own))
+            self.count += count
+            return inputs_, self._converted(own, "y", finite)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {error}") from error
 

@@ -1,7 +1,8 @@
 """Scores of adapted posteriors on the query sets of many tasks, by number of shots and of adaptation steps.
 
 A **cell** is a number of shots and a number of adaptation steps. In every cell each task is adapted to its first
-examples and scored on its query set; a row of the result is the mean over tasks, with its standard error.
+examples and scored on its query set; a row of the result is the mean over tasks, with its standard error. Observations
+without any target are left out of both sets, and single missing targets are not scored.
 """
 
 import math
@@ -15,9 +16,17 @@ from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import scores
-from metaprior.checks import as_plain_tensor, check_integer, refuse_non_finite
+from metaprior.checks import (
+    FILL_TARGETS,
+    as_plain_tensor,
+    check_integer,
+    drop_rows_without_targets,
+    refuse_infinite,
+    refuse_non_finite,
+)
 from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
+from metaprior.missing import TargetCount, any_of_row, present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.task import Examples, Task, Tasks, as_task, as_tasks, length_of
@@ -59,11 +68,12 @@ class Evaluation:
 
     Args:
         rows: one for each cell, with ``shots`` (None: all), ``steps``, ``support`` (mean number of examples adapted
-            to), ``tasks`` (number scored), ``failed``, and for every measure its mean over tasks and its standard error
-            (``nll``, ``nll_se``). Real-valued targets have ``mse``, ``rmse``, ``nll`` (of an observation: summed over
-            its outputs), ``crps``, ``coverage_50``, ``coverage_90`` and ``std`` (total, of the prediction); labels
-            have ``error``, ``nll``, ``confidence`` and ``ece``. The last one is over all tasks' labels together and has
-            no standard error: a single task's few labels would make every forecast look uncalibrated.
+            to), ``tasks`` (number scored), ``failed``, ``missing`` (number of missing query targets, if there are any),
+            and for every measure its mean over tasks and its standard error (``nll``, ``nll_se``). Real-valued targets
+            have ``mse``, ``rmse``, ``nll`` (of an observation: summed over its outputs), ``crps``, ``coverage_50``,
+            ``coverage_90`` and ``std`` (total, of the prediction); labels have ``error``, ``nll``, ``confidence`` and
+            ``ece``. The last one is over all tasks' labels together and has no standard error: a single task's few
+            labels would make every forecast look uncalibrated.
         per_task: one row for each task and cell.
         reliability: the counts behind a reliability diagram, by cell.
         failures: the tasks that are in no mean.
@@ -125,6 +135,7 @@ def evaluate(
     steps: Sequence[int] = (10,),
     samples: int = DEFAULT_SAMPLES,
     examples_per_shot: int = 1,
+    present: Callable[[Tensor], Tensor] = present_numbers,
     progress: bool = False,
 ) -> Evaluation:
     """Score adapted posteriors on the query sets of tasks, for every number of shots and of steps.
@@ -141,20 +152,24 @@ def evaluate(
         samples: weight samples of a forecast, drawn with the task's position as seed: the same in all cells, so that
             cells differ only by their adaptation.
         examples_per_shot: support examples that make one shot; for C classes that take turns: C.
+        present: where targets are not missing; a likelihood's own ``present``.
         progress: show a progress bar.
 
     Raises:
         FloatingPointError: if no task could be scored. A single task whose adaptation or forecast leaves the finite
-            numbers is left out of that cell and listed in ``failures``.
+            numbers, or that has no target to be scored on, is left out of that cell and listed in ``failures``.
     """
     cells = _cells(shots, steps)
     check_integer("samples", samples, 2)
     check_integer("examples_per_shot", examples_per_shot, 1)
 
     def scored(index: int, given: Task) -> list[_Scored | Failure]:
-        task = check_task(given)
+        task, count = _with_targets(check_task(given), present)
+        if not task.query.size:
+            message = f"its query set has no target to be scored on: all {count.targets} are missing"
+            return [Failure(task.name, index, cell, message) for cell in cells]
         supports = {cell: _support(task, cell, examples_per_shot) for cell in cells}
-        return [_scored(adapt, task, index, cell, support, samples) for cell, support in supports.items()]
+        return [_scored(adapt, task, index, cell, own, samples, count.missing) for cell, own in supports.items()]
 
     results = list(chain(*for_each_task(scored, as_tasks(tasks), progress)))
     failures = [one for one in results if isinstance(one, Failure)]
@@ -166,6 +181,9 @@ def evaluate(
             f"no task could be scored in any cell; the first of {len(failures)} failures was {failures[0].task!r} "
             f"({failures[0].cell}): {failures[0].message}"
         )
+    if not any(one.row["missing"] for one in found):
+        for one in found:
+            del one.row["missing"]
     by_cell = {cell: [one for one in found if one.cell == cell] for cell in cells}
     reliability = {cell: _merged(own) for cell, own in by_cell.items() if own}
     return Evaluation(
@@ -222,7 +240,7 @@ class _Scored(NamedTuple):
 
 
 def _scored(
-    adapt: Adapt, task: Task, index: int, cell: Cell, support: Examples | None, samples: int
+    adapt: Adapt, task: Task, index: int, cell: Cell, support: Examples | None, samples: int, missing: int
 ) -> _Scored | Failure:
     try:
         forecast = finite_forecast(adapt(support, cell.steps), task.query.x, samples, index)
@@ -232,7 +250,8 @@ def _scored(
                 raise FloatingPointError(f"{name} is {value}")
     except FloatingPointError as error:
         return Failure(task.name, index, cell, str(error))
-    row = {"task": task.name, "index": index, **cell._asdict(), "support": support.size if support else 0, **measures}
+    size = support.size if support else 0
+    row = {"task": task.name, "index": index, **cell._asdict(), "support": size, "missing": missing, **measures}
     return _Scored(cell, row, tuple(measures), reliability)
 
 
@@ -262,6 +281,8 @@ def _mean_row(
 
     failed = sum(failure.cell == cell for failure in failures)
     row: Row = {**cell._asdict(), "support": values("support").mean().item(), "tasks": len(found), "failed": failed}
+    if found and "missing" in found[0].row:
+        row["missing"] = sum(one.row["missing"] for one in found)
     for measure in found[0].measures if found else ():
         row |= {measure: values(measure).mean().item(), f"{measure}_se": scores.standard_error(values(measure))}
     if isinstance(reliability, Reliability):
@@ -288,6 +309,8 @@ def shaped_targets(forecast: Forecast, targets: Tensor) -> Tensor:
 def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Reliability | IntervalReliability]:
     """Return a forecast's measures by name, and the counts of its reliability diagram."""
     targets = shaped_targets(forecast, targets)
+    present = forecast.present(targets)
+    observed = any_of_row(present)
     if isinstance(forecast, GaussianForecast):
         inside = IntervalReliability()
         inside.add(forecast, targets)
@@ -295,11 +318,11 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         measures = {
             "mse": mse,
             "rmse": math.sqrt(mse),
-            "nll": -forecast.log_prob(targets).double().mean().item(),
-            "crps": scores.crps(forecast, targets).double().mean().item(),
+            "nll": -scores.mean_score(forecast.log_prob(targets), observed),
+            "crps": scores.mean_score(scores.crps(forecast, targets), present),
             "coverage_50": inside.coverage(0.5),
             "coverage_90": inside.coverage(0.9),
-            "std": forecast.std.double().mean().item(),
+            "std": scores.mean_score(forecast.std, present),
         }
         return measures, inside
     if not isinstance(forecast, CategoricalForecast | BernoulliForecast):
@@ -308,8 +331,8 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
     counts.add(forecast, targets)
     measures = {
         "error": scores.error_rate(forecast, targets),
-        "nll": -forecast.log_prob(targets).double().mean().item(),
-        "confidence": scores.confidence(forecast).double().mean().item(),
+        "nll": -scores.mean_score(forecast.log_prob(targets), observed),
+        "confidence": scores.mean_score(scores.confidence(forecast), present),
     }
     return measures, counts
 
@@ -343,16 +366,25 @@ def _cells(shots: Sequence[int | None], steps: Sequence[int]) -> list[Cell]:
 
 
 def check_task(task: Task) -> Task:
-    """Return the task in finite tensors: only numbers that leave the finite range later count as a failure."""
+    """Return the task in finite tensors: only numbers that leave the finite range later count as a failure.
+
+    Targets may be NaN, which is a missing target.
+    """
     support, query, name = as_task(task)
     if not len(query.x):
         raise ValueError(f"task {name!r} has no query examples to be scored on")
 
-    def finite(values: object, what: str) -> Tensor:
-        tensor = as_plain_tensor(values, f"{what} of task {name!r}")
-        refuse_non_finite(tensor, f"{what} of task {name!r}")
-        return tensor
+    def checked(own: Examples, part: str) -> Examples:
+        x, y = (as_plain_tensor(values, f"{part} {what} of task {name!r}") for what, values in own._asdict().items())
+        refuse_non_finite(x, f"{part} x of task {name!r}")
+        refuse_infinite(y, f"{part} y of task {name!r}", FILL_TARGETS)
+        return Examples(x, y)
 
-    parts = {"support": support, "query": query}
-    checked = {part: Examples(finite(own.x, f"{part} x"), finite(own.y, f"{part} y")) for part, own in parts.items()}
-    return Task(**checked, name=name)
+    return Task(checked(support, "support"), checked(query, "query"), name)
+
+
+def _with_targets(task: Task, present: Callable[[Tensor], Tensor]) -> tuple[Task, TargetCount]:
+    """Return the task without observations that have no target, and the count of its query targets."""
+    *support, _ = drop_rows_without_targets(*task.support, present(task.support.y))
+    *query, count = drop_rows_without_targets(*task.query, present(task.query.y))
+    return Task(Examples(*support), Examples(*query), task.name), count

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metaprior import mixture
-from metaprior.checks import ArrayLike, as_tensor
+from metaprior import checks, mixture
+from metaprior.checks import ArrayLike
+from metaprior.missing import present_labels, present_numbers
 
 QUANTILE_TOLERANCE = 1e-7
 """Largest last step of a quantile's search, in standard deviations of the forecast."""
@@ -90,7 +91,15 @@ class Forecast(ABC):
 
     @abstractmethod
     def log_prob(self, targets: ArrayLike) -> Tensor:
-        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$, the log density (mass) of each observation, shape (N,)."""
+        r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$, the log density (mass) of each observation, shape (N,).
+
+        An observation's missing targets (NaN, for class labels -100) are left out; without any target it is 0.
+        """
+
+    @staticmethod
+    def present(targets: Tensor) -> Tensor:
+        """Return where targets are not missing, a Boolean tensor of their shape."""
+        return present_numbers(targets)
 
     @abstractmethod
     def widened(self, factor: float | Tensor) -> "Forecast":
@@ -106,8 +115,8 @@ class Forecast(ABC):
 
 
 def _targets(values: ArrayLike, expected: torch.Size, like: Tensor) -> Tensor:
-    """Return targets as a finite tensor on the device of ``like``, in exactly the predictions' shape."""
-    tensor = as_tensor(values, "y", device=like.device)
+    """Return targets on the device of ``like``, in exactly the predictions' shape; missing ones pass."""
+    tensor = checks.targets(values, device=like.device)
     check_shape(tensor, expected)
     return tensor
 
@@ -127,8 +136,10 @@ def _levels(level: float | Sequence[float]) -> list[float]:
     return levels
 
 
-def _log_mean_over_samples(log_density: Tensor, weights: Tensor | None) -> Tensor:
-    """Return (N,) from elementwise (S, N, ...): summed over an observation's outputs, averaged over components."""
+def _log_mean_over_samples(log_density: Tensor, weights: Tensor | None, present: Tensor) -> Tensor:
+    """Return (N,) from elementwise (S, N, ...): summed over an observation's present targets, averaged over S."""
+    if not bool(present.all()):
+        log_density = torch.where(present, log_density, torch.zeros_like(log_density))
     per_sample = log_density.reshape(*log_density.shape[:2], -1).sum(-1)
     return mixture.log_average(per_sample, None if weights is None else weights.flatten(1))
 
@@ -218,7 +229,7 @@ class GaussianForecast(Forecast):
         return Components(self.means.flatten(1), self.scales.expand_as(self.means).flatten(1), weights)
 
     def cdf(self, targets: ArrayLike) -> Tensor:
-        """Return the probability of a value at or below each target, elementwise."""
+        """Return the probability of a value at or below each target, elementwise; NaN for a missing target."""
         y = _targets(targets, self.mean.shape, self.means)
         return mixture.cumulative(self.means, self.scales, y, self.weights)
 
@@ -238,7 +249,8 @@ class GaussianForecast(Forecast):
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log density of each observation, the product of the densities of its outputs."""
         y = _targets(targets, self.mean.shape, self.means)
-        return _log_mean_over_samples(mixture.component_log_density(self.means, self.scales, y), self.weights)
+        log_density = mixture.component_log_density(self.means, self.scales, y)
+        return _log_mean_over_samples(log_density, self.weights, self.present(y))
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
@@ -328,11 +340,18 @@ class CategoricalForecast(_LabelForecast):
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log probability of the labels of each observation."""
         labels = _targets(targets, self.labels.shape, self.logits).long()
-        classes = self.logits.shape[2]
+        classes, present = self.logits.shape[2], self.present(labels)
+        labels = torch.where(present, labels, 0)
         if labels.min() < 0 or labels.max() >= classes:
             raise ValueError(f"labels must be 0..{classes - 1}, got {labels.min()} to {labels.max()}")
         index = labels.expand(len(self.logits), *labels.shape).unsqueeze(2)
-        return _log_mean_over_samples(self.logits.log_softmax(2).gather(2, index).squeeze(2), self.weights)
+        log_mass = self.logits.log_softmax(2).gather(2, index).squeeze(2)
+        return _log_mean_over_samples(log_mass, self.weights, present)
+
+    @staticmethod
+    def present(targets: Tensor) -> Tensor:
+        """Return where labels are not -100."""
+        return present_labels(targets)
 
     def squeezed(self) -> Self:
         """Return the forecast itself: labels have no trailing axis."""
@@ -362,8 +381,9 @@ class BernoulliForecast(_LabelForecast):
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log probability of the labels of each observation."""
-        ones = _targets(targets, self.mean.shape, self.logits) > 0.5
-        return _log_mean_over_samples(F.logsigmoid(torch.where(ones, self.logits, -self.logits)), self.weights)
+        labels = _targets(targets, self.mean.shape, self.logits)
+        log_mass = F.logsigmoid(torch.where(labels > 0.5, self.logits, -self.logits))
+        return _log_mean_over_samples(log_mass, self.weights, self.present(labels))
 
 
 def concatenated(parts: Sequence[Forecast]) -> Forecast:

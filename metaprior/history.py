@@ -39,6 +39,8 @@ class EpochRecord:
     """Norms of the gradients before clipping, by group of parameters."""
     validation: float | None = None
     """The objective on held-out data."""
+    missing: int = 0
+    """Targets that are missing and were left out."""
 
 
 def described(history: Iterable[EpochRecord]) -> list[dict[str, Any]]:

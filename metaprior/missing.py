@@ -20,9 +20,9 @@ def present_labels(targets: Tensor) -> Tensor:
     return targets != MISSING_LABEL
 
 
-def rows_with_targets(present: Tensor) -> Tensor:
-    """Return which observations have at least one target: (N, ...) -> (N,)."""
-    return present.flatten(1).any(1) if present.ndim > 1 else present
+def any_of_row(flags: Tensor) -> Tensor:
+    """Return which observations have at least one true flag (where targets are present: at least one target), (N,)."""
+    return flags.flatten(1).any(1) if flags.ndim > 1 else flags
 
 
 def mean_of_present(values: Tensor, axes: list[int]) -> Tensor:
@@ -50,3 +50,6 @@ class TargetCount:
         """Warn once of targets that were left out, if there are any."""
         if self.missing:
             warnings.warn(f"{self.missing} of {self.targets} targets are missing and were left out", stacklevel=3)
+
+
+NO_TARGETS = TargetCount()

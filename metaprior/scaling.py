@@ -6,11 +6,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.missing import present_numbers
+
 
 class TargetMoments(NamedTuple):
-    """Number of observations, and mean and variance of each channel (axis 1) of some targets, in float64."""
+    """Number, mean and variance of each channel (axis 1) of some targets, in float64; NaN (missing) does not count."""
 
-    size: int
+    size: Tensor
     mean: Tensor
     variance: Tensor
 
@@ -18,17 +20,23 @@ class TargetMoments(NamedTuple):
     def of(cls, targets: Tensor) -> "TargetMoments":
         """Return the moments of targets (N, C, ...)."""
         axes = [0, *range(2, targets.ndim)]
-        wide = targets.double()
-        return cls(len(targets), wide.mean(axes), wide.var(axes, correction=0))
+        wide, present = targets.double(), present_numbers(targets)
+        size = present.sum(axes, dtype=torch.float64)
+        if bool(present.all()):
+            return cls(size, wide.mean(axes), wide.var(axes, correction=0))
+        mean = torch.where(size > 0, wide.nansum(axes) / size, 0.0)
+        away = wide - mean.reshape(-1, *[1] * (wide.ndim - 2)) if wide.ndim > 1 else wide - mean
+        return cls(size, mean, torch.where(size > 0, away.square().nansum(axes) / size, 0.0))
 
     @classmethod
     def pooled(cls, parts: Sequence["TargetMoments"]) -> "TargetMoments":
         """Return the moments of several sets of targets taken together."""
         if len(parts) == 1:
             return parts[0]
-        total = sum(part.size for part in parts)
-        mean = sum((part.mean * (part.size / total) for part in parts), torch.zeros_like(parts[0].mean))
-        squares = (part.size / total * (part.variance + (part.mean - mean) ** 2) for part in parts)
+        total = sum((part.size for part in parts), torch.zeros_like(parts[0].size))
+        shares = [torch.where(total > 0, part.size / total, 0.0) for part in parts]
+        mean = sum((part.mean * share for part, share in zip(parts, shares, strict=True)), torch.zeros_like(total))
+        squares = (s * (part.variance + (part.mean - mean) ** 2) for part, s in zip(parts, shares, strict=True))
         return cls(total, mean, sum(squares, torch.zeros_like(mean)))
 
 
@@ -51,8 +59,12 @@ class TargetScale(NamedTuple):
     @classmethod
     def from_moments(cls, moments: TargetMoments, like: Tensor) -> "TargetScale":
         """Return the standardising scale for targets of these moments, with the type and the axes of ``like``."""
-        if moments.size < 2:
-            raise ValueError("one observation has no spread to standardise by; pass standardize=False")
+        if bool((moments.size < 2).any()):
+            least = int(moments.size.min())
+            raise ValueError(
+                f"{'one target has' if least else 'a channel without targets has'} no spread to standardise by; pass "
+                "standardize=False"
+            )
         loc, scale = moments.mean, moments.variance.sqrt()
         if bool((scale <= 1e-12 * loc.abs()).any()):
             raise ValueError(

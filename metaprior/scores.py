@@ -1,4 +1,4 @@
-"""Measures of a forecast against targets.
+"""Measures of a forecast against targets. Missing targets (NaN, for class labels -100) are not scored.
 
 The two ``Reliability`` classes collect over many forecasts. They store counts, never forecasts, so their memory does
 not grow.
@@ -12,6 +12,7 @@ from torch import Tensor
 from metaprior import mixture
 from metaprior.checks import check_counts
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, check_shape
+from metaprior.missing import present_numbers
 
 COMPONENTS_AT_ONCE = 2**14
 """Components of mixtures whose CRPS is computed together: 128 KiB in double precision, which a core's cache holds."""
@@ -20,13 +21,19 @@ COMPONENTS_AT_ONCE = 2**14
 def mean_squared_error(prediction: Tensor, targets: Tensor) -> float:
     """Return the mean of the squared error over all targets."""
     check_shape(targets, prediction.shape)
-    return float((prediction - targets).double().square().mean())
+    return mean_score((prediction - targets).double().square(), present_numbers(targets))
+
+
+def mean_score(values: Tensor, present: Tensor) -> float:
+    """Return the mean of the values whose targets are present (all of them: the plain mean), in double precision."""
+    return float((values if bool(present.all()) else values[present]).double().mean())
 
 
 def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
     """Return the continuous ranked probability score of the mixture, in the targets' shape and units; lower is better.
 
-    See ``mixture.crps``. Targets are worked on in parts, in double precision, so memory does not grow with them.
+    It is NaN for a missing target. See ``mixture.crps``. Targets are worked on in parts, in double precision, so memory
+    does not grow with them.
     """
     check_shape(targets, forecast.mean.shape)
     components = forecast.components()
@@ -48,7 +55,7 @@ def confidence(forecast: CategoricalForecast | BernoulliForecast) -> Tensor:
 def error_rate(forecast: CategoricalForecast | BernoulliForecast, labels: Tensor) -> float:
     """Return the share of labels whose most probable class is wrong."""
     check_shape(labels, forecast.labels.shape)
-    return float((forecast.labels != labels).double().mean())
+    return mean_score(forecast.labels != labels, forecast.present(labels))
 
 
 def standard_error(values: Tensor) -> float:
@@ -73,10 +80,11 @@ class Reliability:
         """Count the labels (N, ...) of one more forecast."""
         labels = labels.to(forecast.logits.device)
         check_shape(labels, forecast.labels.shape)
-        sure = confidence(forecast).flatten()
+        present = forecast.present(labels)
+        sure = confidence(forecast)[present]
         edges = torch.linspace(0, 1, self.bins + 1, dtype=sure.dtype, device=sure.device)
         index = (torch.bucketize(sure, edges, right=True) - 1).cpu()
-        right = (forecast.labels == labels).flatten()
+        right = (forecast.labels == labels)[present]
         values = torch.stack([sure.double(), right.double(), torch.ones_like(sure, dtype=torch.float64)])
         self.sums.index_add_(1, index, values.cpu())
 
@@ -128,6 +136,7 @@ class IntervalReliability:
     def add(self, forecast: GaussianForecast, targets: Tensor) -> None:
         """Count the targets of one more forecast."""
         off_centre = (forecast.cdf(targets).double() - 0.5).abs()
+        off_centre = off_centre[present_numbers(targets).to(off_centre.device)]
         for number, level in enumerate(self.LEVELS):
             self._inside[number] += int((off_centre <= level / 2).sum())
         self.count += off_centre.numel()

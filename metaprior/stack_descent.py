@@ -10,7 +10,7 @@ task; plain parameters and the noise scale are point values that all tasks share
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
@@ -156,6 +156,11 @@ class FreeEnergy:
     numbers_per_observation: int = 1
     """Activations of one observation, which decide how many weight samples are computed together."""
 
+    def masking(self, data: Sequence[Examples]) -> "FreeEnergy":
+        """Return the free energy itself, or, if some of the targets are missing, that of the others."""
+        likelihood = self.likelihood.masking(*(own.y for own in data))
+        return self if likelihood is self.likelihood else replace(self, likelihood=likelihood)
+
     def tasks_at_once(self, plan: DescentPlan) -> int:
         """Return how many posteriors are stacked, few enough for weights and activations to stay small."""
         numbers = max(ROWS * self.network.layout.dimension, plan.batch_size * self.numbers_per_observation)
@@ -180,11 +185,12 @@ class FreeEnergy:
         self, q: WeightDistribution, data: Examples, noise: Noise, samples: int, batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
+        energy = self.masking([data])
         pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in data), strict=True)]
         with evaluation_mode(self.network.module):
             for group in self.sample_groups(samples, len(q.mu), batch_size):
                 phis = q.sample(noise.normals(q.mu, group))
-                nll = torch.stack([self.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
+                nll = torch.stack([energy.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
                 yield phis, nll, len(group) / samples
 
 
@@ -209,7 +215,13 @@ class StackDescent:
         plan: DescentPlan,
         noise: Noise,
     ) -> None:
-        self.energy, self.stack, self.prior, self.shared, self.plan = energy, stack, prior, shared, plan
+        self.energy, self.stack, self.prior, self.shared, self.plan = (
+            energy.masking(stack.data),
+            stack,
+            prior,
+            shared,
+            plan,
+        )
         self._noise, self._batches, self.steps_taken, self.seen = noise, self._minibatches(), stack.steps_taken, 0
         self.mu, self.rho = (stack.records[:, row].clone().requires_grad_() for row in (0, 1))
         self._adam = torch.optim.Adam([self.mu, self.rho], fused=self.mu.device.type in ("cpu", "cuda"))

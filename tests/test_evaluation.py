@@ -237,8 +237,8 @@ def test_nothing_left_is_an_error() -> None:
 def test_bad_data_are_an_error_not_a_failure() -> None:
     task = line_task(1.0)
     for part in ("support", "query"):
-        broken = task._replace(**{part: Examples(getattr(task, part).x, getattr(task, part).y * torch.nan)})
-        with pytest.raises(ValueError, match=f"{part} y of task 'line' has . NaN or infinite values"):
+        broken = task._replace(**{part: Examples(getattr(task, part).x, getattr(task, part).y + torch.inf)})
+        with pytest.raises(ValueError, match=f"{part} y of task 'line' has . infinite values"):
             run(tasks=[broken])
     with pytest.raises(ValueError, match="'line' has no query examples"):
         run(tasks=[task._replace(query=Examples(task.query.x[:0], task.query.y[:0]))])

@@ -118,7 +118,7 @@ def test_a_rank_on_which_everything_failed_is_no_error_but_all_ranks_are() -> No
 
 def test_bad_data_of_one_rank_stop_all() -> None:
     tasks = [line_task(slope, f"line {i}") for i, slope in enumerate(SLOPES)]
-    tasks[6] = tasks[6]._replace(query=Examples(tasks[6].query.x, tasks[6].query.y * math.nan))
+    tasks[6] = tasks[6]._replace(query=Examples(tasks[6].query.x, tasks[6].query.y + math.inf))
     first, second = outcomes(2, lambda _: evaluate(adapt_line, tasks))
     assert isinstance(first, OtherRankFailed)
     assert "query y of task 'line 6'" in str(first)

@@ -133,8 +133,28 @@ def test_targets_may_be_numpy_arrays_and_are_checked(gaussian: GaussianForecast)
     torch.testing.assert_close(categorical.log_prob(labels), categorical.log_prob(torch.as_tensor(labels).long()))
     with pytest.raises(ValueError, match=r"labels must be 0\.\.2, got 0 to 3"):
         categorical.log_prob(np.array([0, 1, 2, 0, 3]))
-    with pytest.raises(ValueError, match="NaN"):
-        gaussian.log_prob(np.full(N, np.nan))
+    with pytest.raises(ValueError, match="infinite"):
+        gaussian.log_prob(np.full(N, np.inf))
+
+
+def test_missing_targets_are_left_out_of_the_log_probability() -> None:
+    """An observation's missing targets are integrated out; one without any target has probability one."""
+    generator = torch.Generator().manual_seed(0)
+    means, gone = torch.randn(7, N, 2, generator=generator).double(), torch.zeros(N, 2, dtype=torch.bool)
+    gone[1, 0] = gone[3] = True
+    y = torch.randn(N, 2, generator=generator).double()
+    labels = torch.randint(3, (N, 2), generator=generator)
+    logits = torch.randn(7, N, 3, 2, generator=generator).double()
+    kinds = [
+        (GaussianForecast, {"means": means, "scales": torch.full_like(means, 0.3)}, y, torch.nan),
+        (BernoulliForecast, {"logits": means}, (y > 0).double(), torch.nan),
+        (CategoricalForecast, {"logits": logits}, labels, -100),
+    ]
+    for kind, tensors, targets, missing in kinds:
+        found = kind(**tensors).log_prob(targets.masked_fill(gone, missing))
+        whole = kind(**tensors).log_prob(targets)
+        second = kind(**{name: value[..., 1:] for name, value in tensors.items()}).log_prob(targets[:, 1:])
+        torch.testing.assert_close(found, torch.where(gone.all(1), 0.0, torch.where(gone.any(1), second, whole)))
 
 
 def repeated(values: torch.Tensor, counts: list[int]) -> torch.Tensor:

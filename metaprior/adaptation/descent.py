@@ -137,7 +137,7 @@ class DescentModel(TaskModel):
 
     def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood at the means of theta."""
-        return self.likelihood.nll(self.network(theta.mu, theta.plain, x), y, theta.plain).sum()
+        return self.likelihood.masking(y).nll(self.network(theta.mu, theta.plain, x), y, theta.plain).sum()
 
     def begin(self, theta: WeightDistribution, start: Start) -> WeightDistribution:
         """Return theta with scales that fit the means after a warm start, and a first step size that works."""
@@ -176,12 +176,13 @@ class DescentModel(TaskModel):
     def inner_loss(self, posterior: Predictive, theta: WeightDistribution, support: Examples, noise: Noise) -> Terms:
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
         with torch.no_grad():
-            return reference.inner_loss(self.problem, _weights(posterior), theta, support, noise)
+            return reference.inner_loss(self.problem.masking(support), _weights(posterior), theta, support, noise)
 
     def outer_loss(self, posterior: Predictive, theta: WeightDistribution, task: Task, noise: Noise) -> OuterTerms:
         """Return the outer loss of a task at an adapted posterior, term by term."""
         with torch.no_grad():
-            return reference.outer_loss(self.problem, _weights(posterior), theta, task, noise)
+            problem = self.problem.masking(task.support, task.query)
+            return reference.outer_loss(problem, _weights(posterior), theta, task, noise)
 
 
 def _weights(posterior: Predictive) -> WeightDistribution:

@@ -55,9 +55,8 @@ class Rounds:
         sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), psi.kl_to(self.model.hyperprior)
         nll, kl, hyper = (value / self._observations for value in sums)
         steps, number = self._plan.local_steps * len(entries), len(self.state.history) + 1
-        return EpochRecord(
-            number, nll + kl + hyper, nll, kl, hyper, steps=steps, tasks=len(entries), observations=self._observations
-        )
+        counts = {"tasks": len(entries), "observations": self._observations, "missing": self._tasks.count.missing}
+        return EpochRecord(number, nll + kl + hyper, nll, kl, hyper, steps=steps, **counts)
 
     def _visit(self, stack: Stack, steps: range, noise: Noise) -> None:
         state, local, live = self.state, self._plan.local(), self._live

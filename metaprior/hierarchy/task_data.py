@@ -11,6 +11,7 @@ from tqdm import tqdm
 from metaprior import checks
 from metaprior.hierarchy.store import Entry
 from metaprior.metagrad.problem import Problem
+from metaprior.missing import TargetCount
 from metaprior.scaling import TargetMoments, TargetScale
 from metaprior.tasks.task import (
     UNNAMED,
@@ -42,6 +43,8 @@ class CheckedTasks:
     entries: list[Entry]
     scalar_targets: bool
     """Whether real-valued targets come without a channel axis."""
+    count: TargetCount
+    """How many targets all tasks have, and how many of them are missing."""
 
     def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
         self._tasks, self._check = _as_tasks(data), checks.PairChecker(problem.network, problem.likelihood)
@@ -50,6 +53,7 @@ class CheckedTasks:
         self._moments: list[TargetMoments] = []
         numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
         self.entries = [self._entry(number) for number in numbers]
+        self.count = self._check.count
         self._numbers = {entry.name: number for number, entry in enumerate(self.entries)}
         if len(self._numbers) < len(self.entries):
             names = [entry.name for entry in self.entries]
@@ -83,6 +87,8 @@ class CheckedTasks:
         except (ValueError, TypeError) as error:
             raise type(error)(f"{name}: {error}") from error
         data = Examples(*self._check(*given, name))
+        if not data.size:
+            raise ValueError(f"{name}: all of its {given.y.numel()} targets are missing. Leave the task out.")
         if not number:
             checks.warn_of_scale(data.x)
         if self._continuous:
@@ -137,9 +143,10 @@ def _shapes(examples: Examples) -> str:
 
 
 def fingerprint(examples: Examples) -> str:
-    """Return a digest of the numbers, types and shapes of some examples."""
+    """Return a digest of the numbers, types and shapes of some examples; one NaN is like another."""
     digest = hashlib.blake2b(_shapes(examples).encode(), digest_size=16)
-    for values in examples:
+    for given in examples:
+        values = torch.where(given.isnan(), torch.nan, given) if given.is_floating_point() else given
         digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 

@@ -50,7 +50,7 @@ class InnerRun:
         keep_trunk: bool = False,
     ) -> None:
         problem.check_theta(theta)
-        self.problem = problem
+        self.problem = problem = problem.masking(task.support, task.query)
         self.theta = theta.map(torch.detach)
         self.name = task.name
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
@@ -128,9 +128,18 @@ def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> No
 
 
 def damage(task: Task) -> NonFinite | None:
-    """Return the place of the first number in a task's own data that is not finite: no step size would help."""
-    named = {f"{part} {name}": values for part in PARTS for name, values in getattr(task, part)._asdict().items()}
-    return first_non_finite(named, task.name, "data")
+    """Return the place of the first number in a task's own data that is not finite: no step size would help.
+
+    Missing targets are no damage, but a query set without any target is: its value is NaN.
+    """
+    if not task.query.size:
+        return NonFinite(task.name, "data", "query y", math.nan)
+    for part in PARTS:
+        x, y = getattr(task, part)
+        known = y.nan_to_num(0.0, math.inf, -math.inf) if y.is_floating_point() else y
+        if failure := first_non_finite({f"{part} x": x, f"{part} y": known}, task.name, "data"):
+            return failure
+    return None
 
 
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:

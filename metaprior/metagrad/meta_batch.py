@@ -13,6 +13,7 @@ from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.inner_loop import damage, first_non_finite
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
+from metaprior.missing import NO_TARGETS, TargetCount
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import current_team
@@ -32,6 +33,8 @@ class MetaBatch:
     count: int
     """Number of tasks in the means."""
     failures: tuple[NonFinite, ...] = ()
+    targets: TargetCount = NO_TARGETS
+    """Number of targets of all tasks, and of missing ones."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,17 @@ class BatchSums:
     """None if there is no task in the sums."""
     terms: OuterTerms | None = None
     failures: tuple[NonFinite, ...] = ()
+    targets: TargetCount = NO_TARGETS
+    """Number of targets of all tasks, and of missing ones."""
 
     def mean(self, theta: WeightDistribution) -> MetaBatch:
         """Return the mean; the sums' own tensors are divided in place."""
         if self.grads is None or self.terms is None:
-            return no_mean(theta, self.failures)
+            return no_mean(theta, self.failures, self.targets)
         for tensor in self.grads.tensors():
             tensor /= self.weight
         terms = OuterTerms(*(term / self.weight for term in self.terms))
-        return MetaBatch(terms.total, self.grads, terms, len(self.names), self.failures)
+        return MetaBatch(terms.total, self.grads, terms, len(self.names), self.failures, self.targets)
 
 
 def meta_gradient(
@@ -177,11 +182,11 @@ def all_at_once(
     return BatchSums(names, len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
 
 
-def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite]) -> MetaBatch:
+def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite], targets: TargetCount) -> MetaBatch:
     """Return the meta-batch of no finite task: NaN everywhere."""
     unknown = theta.mu.new_full((), float("nan"))
     grads: Parameters = theta.map(lambda value: unknown.expand_as(value))
-    return MetaBatch(unknown, grads, OuterTerms(*[unknown] * 4), 0, tuple(failures))
+    return MetaBatch(unknown, grads, OuterTerms(*[unknown] * 4), 0, tuple(failures), targets)
 
 
 def shapes_of(task: Task) -> tuple[tuple[int, ...], ...]:
@@ -218,19 +223,20 @@ class Stacker:
 def sum_over_ranks(theta: WeightDistribution, own_part: Callable[[], BatchSums]) -> BatchSums:
     """Return the sums over all ranks' tasks, bitwise identical on every rank, with all failures in the tasks' order."""
     team = current_team()
-    own, notes = team.attempt(own_part, lambda sums: (sums.names, sums.weight, sums.failures))
+    own, notes = team.attempt(own_part, lambda sums: (sums.names, sums.weight, sums.failures, sums.targets))
     if team.size == 1:
         return own
-    names = tuple(name for part, _, _ in notes for name in part)
-    failures = tuple(failure for _, _, part in notes for failure in part)
+    names = tuple(name for part, _, _, _ in notes for name in part)
+    failures = tuple(failure for _, _, part, _ in notes for failure in part)
+    targets = sum((part for _, _, _, part in notes), NO_TARGETS)
     if not names:
-        return BatchSums(failures=failures)
+        return BatchSums(failures=failures, targets=targets)
     if own.grads is None or own.terms is None:
         grads, terms = theta.zeros(), OuterTerms(*(theta.mu.new_zeros(()) for _ in OuterTerms._fields))
     else:  # not views, which cannot be added to in place
         grads, terms = own.grads.map(Tensor.contiguous), OuterTerms(*(term.clone() for term in own.terms))
     team.sum_([*grads.tensors(), *terms])
-    return BatchSums(names, sum(weight for _, weight, _ in notes), grads, terms, failures)
+    return BatchSums(names, sum(weight for _, weight, _, _ in notes), grads, terms, failures, targets)
 
 
 def pooled_sums(
@@ -276,5 +282,5 @@ def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:
     grads = {f"gradient by {name}": grad for name, grad in batch.grads.named().items() if name != "rho"}
     named = {"pooled nll": batch.loss, **grads}
     if failure := first_non_finite(named, f"{sums.names[0]} and {len(sums.names) - 1} others", "outer"):
-        return no_mean(theta, [*batch.failures, *[failure] * batch.count])
+        return no_mean(theta, [*batch.failures, *[failure] * batch.count], batch.targets)
     return batch

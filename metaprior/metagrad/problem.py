@@ -15,7 +15,7 @@ theta: means, scales, plain parameters (adapted or not) and step sizes.
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple, NoReturn, Protocol
 
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from metaprior.checks import PairChecker, as_plain_tensor, check_integer, check_not_negative, check_positive, with_zeros
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
+from metaprior.missing import TargetCount
 from metaprior.network import BayesianNetwork, first_stage_with, refuse_batch_statistics
 from metaprior.noise import Noise
 from metaprior.priors import NormalGammaHyperprior
@@ -225,6 +226,11 @@ class Problem:
         moving = [name for name in self.network.plain_names if name in self.adapted_names]
         return first_stage_with(self.network.module, [*self.network.layout.names, *moving])
 
+    def masking(self, *sets: Examples) -> "Problem":
+        """Return the problem itself, or, if some of these sets' targets are missing, that of the others."""
+        likelihood = self.likelihood.masking(*(own.y for own in sets))
+        return self if likelihood is self.likelihood else replace(self, likelihood=likelihood)
+
     def check_theta(self, theta: WeightDistribution) -> None:
         """Raise unless theta has the names and shapes of this problem; every engine calls this first."""
         refuse_hidden_noise(self.network.module)  # modes may have changed
@@ -280,13 +286,18 @@ class ChecksTasks(Protocol):
 class TaskChecker:
     """Check the first task of every shape in full (the network is run on it), and the shapes and types of the others.
 
-    Numbers that are not finite pass: such a task is bad, and is skipped and counted where its loss is computed, so that
-    one damaged file does not end a training of hours.
+    Observations without any target are left out. Numbers that are not finite pass: such a task is bad, and is skipped
+    and counted where its loss is computed, so that one damaged file does not end a training of hours.
     """
 
     def __init__(self, model: ChecksTasks) -> None:
         self._model = model
         self._pair = PairChecker(model.network, model.likelihood)
+
+    def taken(self) -> TargetCount:
+        """Return the count of all targets, and of missing ones, since this was last asked."""
+        count, self._pair.count = self._pair.count, TargetCount()
+        return count
 
     def __call__(self, task: Task) -> Task:
         """Return the task in the types that the engines trust."""
@@ -354,6 +365,8 @@ class NonFinite:
         raise TrainingDiverged(str(self))
 
     def __str__(self) -> str:
+        if self.step == "data" and self.term.endswith(" y") and math.isnan(self.value):
+            return f"{self.task}: all targets of its {self.term.removesuffix(' y')} set are missing; it was not used"
         if self.step == "data":
             return f"{self.task}: its {self.term} holds {self.value}; nothing of this task was used. Repair its data"
         where = f"inner step {self.step}" if isinstance(self.step, int) else self.step

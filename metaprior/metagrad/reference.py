@@ -134,7 +134,7 @@ class Reference:
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
         problem.check_theta(theta)
-        outcome = self.differentiate(problem, theta, task, noise)
+        outcome = self.differentiate(problem.masking(task.support, task.query), theta, task, noise)
         if isinstance(outcome, NonFinite):
             return outcome
         outer, grads, inner = outcome

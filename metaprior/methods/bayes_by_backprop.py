@@ -21,6 +21,7 @@ from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.methods.method import Method
+from metaprior.missing import TargetCount
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.objectives import free_energy
@@ -126,9 +127,10 @@ class BayesByBackprop(Method):
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
         checks.warn_of_scale(inputs)
         output_shape = network.check_forward(inputs)
-        data = Examples(inputs, self._targets(inputs, y, output_shape))
+        data, count = self._examples(inputs, y, output_shape)
         scalar_targets = data.y.ndim > y.ndim
         data, held_out = self._divided(data, validation, output_shape, noise)
+        count.warn()
         standardised = self.standardize and self.likelihood.continuous
         scale = TargetScale.standardising(data.y) if standardised else TargetScale.identity(data.y)
         data, held_out = self._internal(data, scale), held_out and self._internal(held_out, scale)
@@ -137,7 +139,8 @@ class BayesByBackprop(Method):
         prior = checked_theta(self.prior, network, "the prior") if learned else self.prior  # type: ignore[arg-type]
         energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
-        weights, self.history_ = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
+        weights, records = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
+        self.history_ = [replace(record, missing=count.missing) for record in records]
         self.posterior_ = Posterior(
             network,
             energy.likelihood,
@@ -155,7 +158,8 @@ class BayesByBackprop(Method):
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
         data = Examples(inputs, self._targets(inputs, y, network.check_forward(inputs)))
         task = Task(Examples(torch.empty(0), torch.empty(0)), data, "evaluate(x, y)")
-        return evaluate(lambda *_: posterior, [task], steps=(0,), samples=samples)
+        present = self.likelihood.present
+        return evaluate(lambda *_: posterior, [task], steps=(0,), samples=samples, present=present)
 
     def prune(self, fraction: float) -> Self:
         """Fix the given fraction of random weights, those of the lowest signal-to-noise ratio, at zero."""
@@ -209,10 +213,18 @@ class BayesByBackprop(Method):
 
     def _targets(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Tensor:
         """Return checked targets in the user's units; a missing channel axis is added."""
-        targets = checks.as_tensor(y, "y", device=inputs.device)
+        targets = checks.targets(y, device=inputs.device)
         checks.same_length(inputs, targets)
         targets = self.likelihood.check_targets(targets, output_shape)
         return checks.at_least_single(targets) if self.likelihood.continuous else targets
+
+    def _examples(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> tuple[Examples, TargetCount]:
+        """Return the checked data that have at least one target, in the user's units, and the count of all targets."""
+        targets = self._targets(inputs, y, output_shape)
+        *data, count = checks.drop_rows_without_targets(inputs, targets, self.likelihood.present(targets))
+        if not len(data[0]):
+            raise ValueError(f"y must hold at least one target, got {count.targets}, of which all are missing")
+        return Examples(*data), count
 
     def _divided(
         self, data: Examples, validation: Validation, output_shape: torch.Size, noise: Noise
@@ -221,7 +233,7 @@ class BayesByBackprop(Method):
         if not isinstance(validation, tuple | list):
             return (data, None) if validation is None else _hold_out(data, validation, noise)
         held_inputs = checks.inputs(validation[0], dtype=self.network.dtype, device=self.network.device)
-        return data, Examples(held_inputs, self._targets(held_inputs, validation[1], output_shape))
+        return data, self._examples(held_inputs, validation[1], output_shape)[0]
 
     def _internal(self, data: Examples, scale: TargetScale) -> Examples:
         """Return data in the network's units and type."""

@@ -143,6 +143,7 @@ class HierarchicalVI(TaskMethod):
         if not save_every >= 0:
             raise ValueError(f"save_every must be a number of seconds, at least 0, got {save_every}")
         checked = CheckedTasks(tasks, self.model.problem, progress=progress)
+        checked.count.warn()
         with self._writing(checked) as state:
             if self._begin(state, plan, checked, resume):
                 self._run(Rounds(self.model, state, self.posteriors, checked), save_every, progress)

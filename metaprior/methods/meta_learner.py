@@ -33,7 +33,13 @@ from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_tasks, length_of
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
-from metaprior.training.epoch import Summary, refuse_nothing_learned, run_steps, warn_of_bad_tasks
+from metaprior.training.epoch import (
+    Summary,
+    refuse_nothing_learned,
+    run_steps,
+    warn_of_bad_tasks,
+    warn_of_missing_targets,
+)
 from metaprior.training.optimizer import movable_copy
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
@@ -187,6 +193,7 @@ class MetaLearner(TaskMethod):
         self._keep(trainer, summaries)
         if trainer.team.first:
             warn_of_bad_tasks(summaries)
+            warn_of_missing_targets(summaries)
         return self
 
     def _keep(self, trainer: Trainer, summaries: Sequence[Summary]) -> None:

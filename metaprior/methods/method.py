@@ -145,5 +145,6 @@ class TaskMethod(Method):
             steps=[usual] if steps is None else steps,
             samples=samples,
             examples_per_shot=examples_per_shot,
+            present=self.likelihood.present,
             progress=progress,
         )

@@ -81,7 +81,8 @@ def meta_train_one_epoch(
         )
     model = learner.task_model(_number_of(tasks, num_tasks, learner))
     noise = noise or Noise(learner.seed).fork("own loop").at(step=len(learner.history_)).fork("epoch")
-    summary, position, checked = Summary(), 0, map(TaskChecker(model), map(learner.to_internal, tasks))
+    check, summary, position = TaskChecker(model), Summary(), 0
+    checked = map(check, map(learner.to_internal, tasks))
     prepared: TaskModel | None = None
     with tqdm(
         total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
@@ -95,6 +96,10 @@ def meta_train_one_epoch(
     if not summary.steps:
         raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
     refuse_nothing_learned(summary)
+    count = check.taken()
+    summary.targets, summary.missing = count.targets, count.missing
+    if not learner.history_:
+        count.warn()
     learner.history_.append(summary.record(len(learner.history_) + 1))
     return learner.history_[-1]
 

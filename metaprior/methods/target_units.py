@@ -11,6 +11,7 @@ from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import NotFinite
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import ChecksTasks, TaskChecker
+from metaprior.missing import any_of_row, present_numbers
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, task_at
 
@@ -95,8 +96,8 @@ def first_look(
     if not (standardize and likelihood.continuous):
         return first, TargetScale.identity(model.network.initial().mu), scalar
     parts = [pair for own, one in zip(given, first, strict=True) for pair in zip(own[:2], one[:2], strict=True)]
-    targets = _finite(torch.cat([exact_targets(own, one) for own, one in parts]))
-    if not len(targets):
+    targets = _without_infinite(torch.cat([exact_targets(own, one) for own, one in parts]))
+    if not bool(present_numbers(targets).any()):
         raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
     scale = TargetScale.standardising(targets)
     check = TaskChecker(model_with(likelihood.in_units_of(scale.scale)))
@@ -109,9 +110,9 @@ def _are_scalars(given: Examples, checked: Examples, likelihood: Likelihood) -> 
 
 
 def pooled_targets(tasks: Sequence[Task]) -> Tensor:
-    """Return the finite targets of all tasks together."""
-    return _finite(torch.cat([part.y for task in tasks for part in (task.support, task.query)]))
+    """Return the targets of all tasks together, without observations that have infinite ones."""
+    return _without_infinite(torch.cat([part.y for task in tasks for part in (task.support, task.query)]))
 
 
-def _finite(targets: Tensor) -> Tensor:
-    return targets[targets.isfinite().flatten(1).all(1)] if targets.ndim > 1 else targets[targets.isfinite()]
+def _without_infinite(targets: Tensor) -> Tensor:
+    return targets[~any_of_row(targets.isinf())]

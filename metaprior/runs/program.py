@@ -240,6 +240,7 @@ class Loop:
                 "bad_tasks": summary.bad_tasks,
                 "bad": summary.failures,
                 "halvings": progress.halvings,
+                **({"missing": summary.missing, "targets": summary.targets} if summary.missing else {}),
                 **summary.means,
                 "validation": found and {"score": found.score, "skill": found.skill, "best": is_best, **found.measures},
                 "seconds": round(self.position.seconds, 3),
@@ -265,6 +266,8 @@ def epoch_text(line: EpochLine, epochs: int) -> str:
         parts.append(f"skill {_number(found['skill'])}{' (best)' if found['best'] else ''}")
     if line["bad_tasks"]:
         parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")
+    if line.get("missing"):
+        parts.append(f"missing targets {line['missing']} of {line['targets']}")
     return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from metaprior.evaluation import check_task
+from metaprior.likelihoods import Likelihood
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Evaluate
 from metaprior.runs.sources import FirstTasks
@@ -43,7 +44,7 @@ class Validator:
 
     def __init__(self, learner: MetaLearner, tasks: FirstTasks, settings: Evaluate, poll: Callable[[], None]) -> None:
         self.learner, self.settings, self.tasks = learner, settings, replace(tasks, poll=poll)
-        self.constant = error_of_a_constant(tasks, continuous=learner.likelihood.continuous)
+        self.constant = error_of_a_constant(tasks, learner.likelihood)
 
     def __call__(self, theta: WeightDistribution) -> Validation:
         """Adapt theta to every task as the run does, and score the forecasts of its query set."""
@@ -60,21 +61,26 @@ class Validator:
         return Validation(score, skill, int(after["failed"]), finite_or_none({"before": before, "after": after}))
 
 
-def error_of_a_constant(tasks: FirstTasks, *, continuous: bool) -> float:
+def error_of_a_constant(tasks: FirstTasks, likelihood: Likelihood) -> float:
     """Return the error of the best constant: the standard deviation of all targets, or the rate of the rarer labels."""
 
     def targets(index: int) -> Tensor:
         # Damaged tasks are refused here, before training, and not after an epoch of it.
-        return check_task(tasks[index]).query.y.flatten()
+        values = check_task(tasks[index]).query.y.flatten()
+        return values[likelihood.present(values)]
 
     def moments(index: int) -> tuple[int, float, float]:
         values = targets(index).double()
+        if not len(values):
+            return 0, 0.0, 0.0
         return values.numel(), float(values.mean()), float((values - values.mean()).square().sum())
 
-    if continuous:
+    if likelihood.continuous:
         # Per task first, then over tasks with exact sums: bitwise identical for any number of ranks.
         found = current_team().map(moments, len(tasks))
         number = sum(count for count, _, _ in found)
+        if not number:
+            raise ValueError("the validation tasks must have targets in their query sets, but all of them are missing")
         mean = math.fsum(count * own for count, own, _ in found) / number
         return math.sqrt(math.fsum(squares + count * (own - mean) ** 2 for count, own, squares in found) / number)
     counts = current_team().map(lambda index: targets(index).long().bincount().tolist(), len(tasks))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import as_plain_tensor, at_least_single, check_counts, check_integer
+from metaprior.missing import any_of_row, present_numbers
 from metaprior.noise import Noise
 
 T = TypeVar("T")
@@ -58,8 +59,11 @@ def as_examples(value: object, name: str) -> Examples:
 
 
 def exact_targets(given: Examples, checked: Examples) -> Tensor:
-    """Return targets in the shape in which they were checked and in the precision in which they were given."""
-    return at_least_single(as_plain_tensor(given.y, "y").to(checked.y.device)).reshape(checked.y.shape)
+    """Return real-valued targets in the precision in which they were given, and in the shape in which they were checked
+    (without observations that have no target)."""
+    y = at_least_single(as_plain_tensor(given.y, "y").to(checked.y.device))
+    rows = y if len(y) == len(checked.y) else y[any_of_row(present_numbers(y))]
+    return rows.reshape(checked.y.shape)
 
 
 def as_task(value: object) -> Task:

@@ -13,6 +13,7 @@ from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
 from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import OuterTerms
+from metaprior.missing import TargetCount
 from metaprior.training.trainer import StepReport, Trainer
 
 FAILURES_NAMED = 5
@@ -32,11 +33,16 @@ class Summary:
     """Number of tasks in each sum."""
     failures: list[str] = field(default_factory=list)
     """Descriptions of the first few bad tasks."""
+    targets: int = 0
+    missing: int = 0
+    """Targets that are missing and were left out."""
 
     def add(self, report: StepReport) -> None:
         """Add the report of a step."""
         self.phase, self.steps, self.tasks = report.phase.name, self.steps + 1, self.tasks + report.tasks
         self.bad_tasks += len(report.failures)
+        self.targets += report.targets.targets
+        self.missing += report.targets.missing
         self.failures += map(str, report.failures[: FAILURES_NAMED - len(self.failures)])
         if report.tasks:
             norms = {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
@@ -71,6 +77,7 @@ class Summary:
             failures=tuple(self.failures),
             terms=terms,
             grad_norms=norms,
+            missing=self.missing,
         )
 
 
@@ -105,6 +112,11 @@ def warn_of_bad_tasks(history: Sequence[Summary]) -> None:
             f"{bad} of {all_tasks} tasks had no finite gradient and were left out of the training; the first: {first}",
             stacklevel=3,
         )
+
+
+def warn_of_missing_targets(history: Sequence[Summary]) -> None:
+    """Warn of targets that are missing, with their number over all steps."""
+    TargetCount(sum(own.missing for own in history), sum(own.targets for own in history)).warn()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from metaprior.adaptation.task_model import MEANS, SCALES, Start, TaskModel
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, mean_of_pool, sum_over_ranks
 from metaprior.metagrad.problem import NonFinite, OuterTerms, TaskChecker
+from metaprior.missing import NO_TARGETS, TargetCount
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
@@ -62,6 +63,7 @@ class StepReport:
     tasks: int
     failures: tuple[NonFinite, ...]
     grad_norms: dict[str, float] = field(default_factory=dict)
+    targets: TargetCount = NO_TARGETS
 
 
 class ReadAhead(Generic[Item, Value]):
@@ -151,7 +153,7 @@ class Trainer:
                 self._hold(self._average.theta)
                 self._average = None
         self._count(phase, batch)
-        return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
+        return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms, batch.targets)
 
     def _begun_average(self) -> Average | None:
         """Return the average that a warm start under way ends with, if it does."""
@@ -163,9 +165,15 @@ class Trainer:
         """Return the gradient of this step's meta-batch; every rank computes its share."""
         own = self.team.share(self.settings.meta_batch)
         if phase.pooled:
-            sums = sum_over_ranks(self.theta, lambda: self.model.pooled_sums(self.theta, self._draw(own)))
+            sums = sum_over_ranks(
+                self.theta, lambda: self._counted(self.model.pooled_sums(self.theta, self._draw(own)))
+            )
             return mean_of_pool(sums, self.theta)
-        return sum_over_ranks(self.theta, lambda: self._meta_sums(phase, own)).mean(self.theta)
+        return sum_over_ranks(self.theta, lambda: self._counted(self._meta_sums(phase, own))).mean(self.theta)
+
+    def _counted(self, sums: BatchSums) -> BatchSums:
+        """Return the sums of the tasks that were just drawn, with the count of their targets."""
+        return replace(sums, targets=self._check.taken())
 
     def _meta_sums(self, phase: Phase, own: range) -> BatchSums:
         share = kl_share(self.settings, self.progress.step)
@@ -241,6 +249,7 @@ class Trainer:
         own, first = self.team.share(count), self.progress.position
         drawn = False, range(first + own.start, first + own.stop)
         tasks, _ = self.team.attempt(lambda: [self._check(task) for task in self._tasks_at(drawn)], lambda _: None)
+        self._check.taken()  # these targets are counted when they are learned from
         return tasks, Noise(self.seed).fork("step size search").at(task=own.start)
 
     def note_score(self, score: float, failed: int = 0) -> bool:

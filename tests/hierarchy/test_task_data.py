@@ -83,16 +83,17 @@ class Endless:
         raise AssertionError("nobody may ask")
 
 
-def with_nan() -> tuple[Tensor, Tensor]:
+def with_infinity() -> tuple[Tensor, Tensor]:
     x, y = pair()
-    y[2] = torch.nan
+    y[2] = torch.inf
     return x, y
 
 
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ({"good": pair(), "bad": with_nan()}, ValueError, r"^bad: y has 1 NaN or infinite values .* index \(2,\)"),
+        ({"good": pair(), "bad": with_infinity()}, ValueError, r"^bad: y has 1 infinite values .* index \(2,\)"),
+        ({"bad": (pair()[0], pair()[1] * torch.nan)}, ValueError, "^bad: all of its 4 targets are missing"),
         ({"bad": (pair()[0], pair(5)[1])}, ValueError, "^bad: x has 4 observations and y has 5"),
         ({"bad": (numbers(4, 3), pair()[1])}, ValueError, r"^bad: the network cannot take .* shape \(3,\)"),
         ({"bad": (pair()[0], numbers(4, 2))}, ValueError, "^bad: the network predicts targets of shape"),

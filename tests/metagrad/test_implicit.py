@@ -69,6 +69,6 @@ def test_without_a_kl_there_is_nothing_to_learn() -> None:
 @pytest.mark.parametrize("steps", [0, 2])
 def test_a_bad_task_is_a_value(steps: int) -> None:
     problem, task = regression(steps)
-    bad = task._replace(query=Examples(task.query.x, task.query.y * torch.nan))
+    bad = task._replace(query=Examples(task.query.x, task.query.y + torch.inf))
     value = implicit(problem, problem.network.initial(), bad, Noise())
     assert "nll_query" in str(value)

@@ -96,7 +96,7 @@ def test_a_bad_task_is_named_and_left_out(stacked: bool, where: str) -> None:
 @pytest.mark.parametrize("stacked", [False, True])
 def test_damaged_data_are_told_from_what_diverged(stacked: bool) -> None:
     (problem, theta), tasks = make_problem(), make_tasks(3)
-    y = tasks[1].query.y * torch.nan
+    y = tasks[1].query.y + torch.inf
     bad = tasks[1]._replace(query=Examples(tasks[1].query.x, y))
     batch = meta_gradient(problem, theta, [tasks[0], bad, tasks[2]], Noise(3), stacked=stacked)
     assert [(failure.task, failure.step, failure.term) for failure in batch.failures] == [("task 1", "data", "query y")]
@@ -107,7 +107,7 @@ def test_damaged_data_are_told_from_what_diverged(stacked: bool) -> None:
 @pytest.mark.parametrize("stacked", [False, True])
 def test_nothing_left_is_nan_and_not_zero(stacked: bool) -> None:
     problem, theta = make_problem()
-    bad = [task._replace(support=Examples(task.support.x, task.support.y * torch.nan)) for task in make_tasks(2)]
+    bad = [task._replace(support=Examples(task.support.x, task.support.y + torch.inf)) for task in make_tasks(2)]
     batch = meta_gradient(problem, theta, bad, Noise(), stacked=stacked)
     assert batch.count == 0
     assert len(batch.failures) == 2

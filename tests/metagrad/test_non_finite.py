@@ -62,18 +62,17 @@ def test_an_explosion_in_the_last_step_shows_outside(engine: Engine) -> None:
 
 
 @every_engine
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_targets_past_the_door(engine: Engine, value: float) -> None:
+def test_targets_past_the_door(engine: Engine) -> None:
     case = make_case("tanh", objective=AmortizedELBO(3))
     y = case.task.query.y.clone()
-    y[1, 0] = value
+    y[1, 0] = math.inf
     bad = case.task._replace(query=case.task.query._replace(y=y))
-    with pytest.raises(ValueError, match=r"a task: query: y has 1 NaN or infinite values out of 4.*index \(1, 0\)"):
+    with pytest.raises(ValueError, match=r"a task: query: y has 1 infinite values out of 4.*index \(1, 0\)"):
         case.problem.check(bad)
     failure = engine(*case.replace(task=bad))
     assert isinstance(failure, NonFinite)
     assert (failure.step, failure.term) == ("outer", "nll_query")
-    bad = case.task._replace(support=case.task.support._replace(y=torch.full_like(case.task.support.y, value)))
+    bad = case.task._replace(support=case.task.support._replace(y=torch.full_like(case.task.support.y, math.inf)))
     failure = engine(*case.replace(task=bad))
     assert isinstance(failure, NonFinite)
     assert (failure.step, failure.term) == (0, "nll")

@@ -87,7 +87,7 @@ def test_bad_tasks_are_left_out_and_counted() -> None:
     summary = mp.meta_train_one_epoch(learner, tasks, optimizer, meta_batch=2, noise=Noise(1), progress=False)
     assert (summary.steps, summary.tasks, summary.bad_tasks) == (2, 2, 2)
     assert summary.failures == tuple(
-        f"line {number}: its {part} y holds nan; nothing of this task was used. Repair its data"
+        f"line {number}: its {part} y holds inf; nothing of this task was used. Repair its data"
         for number, part in ((2, "query"), (3, "support"))
     )
     good = torch.optim.SGD(twin.parameters(), lr=0.1)

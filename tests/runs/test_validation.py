@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from metaprior.likelihoods import Categorical, Gaussian
+from metaprior.likelihoods import Categorical, Gaussian, Likelihood
 from metaprior.metagrad.problem import Descent
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
@@ -24,11 +24,21 @@ def labels(*values: int) -> Task:
 
 def test_error_of_a_constant_by_hand() -> None:
     tasks = FirstTasks([labels(0, 1, 1), labels(0, 0, 0)], 2)
-    assert error_of_a_constant(tasks, continuous=False) == pytest.approx(1 / 3)
+    assert error_of_a_constant(tasks, Categorical()) == pytest.approx(1 / 3)
     values = [
         Task(Examples(y, y), Examples(y, y)) for y in (torch.tensor([[1.0], [3.0]]), torch.tensor([[5.0], [7.0]]))
     ]
-    assert error_of_a_constant(FirstTasks(values, 2), continuous=True) == pytest.approx(math.sqrt(5))
+    assert error_of_a_constant(FirstTasks(values, 2), Gaussian()) == pytest.approx(math.sqrt(5))
+
+
+def test_error_of_a_constant_without_missing_targets() -> None:
+    x = torch.zeros(2, 1)
+    tasks = [Task(Examples(x, y), Examples(x, y)) for y in torch.tensor([[[1.0], [3.0]], [[5.0], [math.nan]]])]
+    assert error_of_a_constant(FirstTasks(tasks, 2), Gaussian()) == pytest.approx(math.sqrt(8 / 3))
+    assert error_of_a_constant(FirstTasks([labels(0, -100, 1, 1)], 1), Categorical()) == pytest.approx(1 / 3)
+    none = Task(tasks[0].support, Examples(x, x * math.nan))
+    with pytest.raises(ValueError, match="all of them are missing"):
+        error_of_a_constant(FirstTasks([none], 1), Gaussian())
 
 
 def test_a_forecast_of_the_mean_has_no_skill_and_a_perfect_one_has_skill_1() -> None:
@@ -90,9 +100,9 @@ def test_a_constant_that_is_perfect_leaves_nothing_to_be_skilled_in() -> None:
 
 def test_a_damaged_validation_task_is_refused_before_training_begins() -> None:
     task = Sinusoids()[0]
-    damaged = task._replace(query=Examples(task.query.x, task.query.y * math.nan), name="broken")
+    damaged = task._replace(query=Examples(task.query.x, task.query.y / 0), name="broken")
     learner = MetaLearner(MLP(1, [4], 1), Gaussian(noise=1.0), standardize=False)
-    with pytest.raises(ValueError, match="query y of task 'broken' has 10 NaN"):
+    with pytest.raises(ValueError, match="query y of task 'broken' has 10 infinite"):
         Validator(learner, FirstTasks([task, damaged], 2), SETTINGS, lambda: None)
 
 
@@ -117,17 +127,18 @@ def far_from_zero(count: int) -> list[Task]:
 
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_the_error_of_a_constant_is_put_together_from_tasks_to_the_same_bits(size: int) -> None:
-    for tasks, continuous in ((far_from_zero(5), True), ([labels(0, 2), labels(1, 1, 5), labels(0, 1)], False)):
-        alone = error_of_a_constant(FirstTasks(tasks, len(tasks)), continuous=continuous)
-        if continuous:
+    kinds = (far_from_zero(5), Gaussian()), ([labels(0, 2), labels(1, 1, 5), labels(0, 1)], Categorical())
+    for tasks, likelihood in kinds:
+        alone = error_of_a_constant(FirstTasks(tasks, len(tasks)), likelihood)
+        if likelihood.continuous:
             pooled = torch.cat([task.query.y for task in tasks])
             assert alone == pytest.approx(float(pooled.std(correction=0)), rel=1e-9)
         else:
             assert alone == 4 / 7
 
-        def work(team: Team, tasks: list[Task] = tasks, continuous: bool = continuous) -> tuple[float, bool]:
+        def work(team: Team, tasks: list[Task] = tasks, likelihood: Likelihood = likelihood) -> tuple[float, bool]:
             asked = Asked(tasks)
-            found = error_of_a_constant(FirstTasks(asked, len(tasks)), continuous=continuous)
+            found = error_of_a_constant(FirstTasks(asked, len(tasks)), likelihood)
             return found, asked.indices == list(team.share(len(tasks)))
 
         assert together(size, work) == [(alone, True)] * size

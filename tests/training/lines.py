@@ -49,7 +49,7 @@ class EndlessLines:
         return line(index, **self.changes)
 
 
-def damaged(task: Task, part: str = "query", value: float = torch.nan) -> Task:
+def damaged(task: Task, part: str = "query", value: float = torch.inf) -> Task:
     """The task with a number in its targets that is not finite."""
     examples = getattr(task, part)
     y = examples.y.clone()
