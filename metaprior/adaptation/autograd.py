@@ -7,7 +7,7 @@ from itertools import compress
 
 import torch
 
-from metaprior.adaptation.task_model import TaskModel
+from metaprior.adaptation.task_model import MEANS, SCALES, TaskModel
 from metaprior.metagrad.inner_loop import damage, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import OuterTerms
@@ -39,20 +39,27 @@ class AutogradModel(TaskModel):
         noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
         damages = [damage(task) for task in tasks]
         whole = [found is None for found in damages]
-        sums = self._sums(theta, list(compress(tasks, whole)), list(compress(noises, whole)))
+        groups = self.groups(theta)
+        moving = [*groups[SCALES], *(groups[MEANS] if means_move else ())]
+        sums = self._sums(theta, list(compress(tasks, whole)), list(compress(noises, whole)), moving)
         return replace(sums, failures=(*filter(None, damages), *sums.failures))
 
-    def _sums(self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise]) -> BatchSums:
+    def _sums(
+        self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], moving: Sequence[str]
+    ) -> BatchSums:
+        """Return the sums; gradients by what is not ``moving`` are zero, and are not computed."""
         if not tasks:
             return BatchSums()
-        leaves = theta.map(lambda value: value.detach().requires_grad_())
+        leaves = theta.map(lambda value: value.detach())
+        moved = {name: leaf.requires_grad_() for name, leaf in leaves.named().items() if name in moving}
         with torch.enable_grad():
             terms = self.losses(leaves, tasks, noises)
-            found = torch.autograd.grad(terms.total.sum(), leaves.tensors(), allow_unused=True)
-        named = dict(zip(leaves.named(), found, strict=True))
+            total_loss = terms.total.sum()
+            found = torch.autograd.grad(total_loss, list(moved.values()), allow_unused=True) if moved else ()
+        named = dict(zip(moved, found, strict=True))
         grads = Parameters.from_named(
             {
-                name: torch.zeros_like(leaf) if named[name] is None else named[name]
+                name: torch.zeros_like(leaf) if named.get(name) is None else named[name]
                 for name, leaf in leaves.named().items()
             }
         )
@@ -63,9 +70,9 @@ class AutogradModel(TaskModel):
             return BatchSums(tuple(task.name for task in tasks), len(tasks), grads, total)
         if len(tasks) == 1:
             return BatchSums(failures=(failure,))
-        alone = [self._sums(theta, [task], [own]) for task, own in zip(tasks, noises, strict=True)]
+        alone = [self._sums(theta, [task], [own], moving) for task, own in zip(tasks, noises, strict=True)]
         good = [not one.failures for one in alone]
         if all(good):  # a sum that overflows
             return BatchSums(failures=tuple(replace(failure, task=task.name) for task in tasks))
-        rest = self._sums(theta, list(compress(tasks, good)), list(compress(noises, good)))
+        rest = self._sums(theta, list(compress(tasks, good)), list(compress(noises, good)), moving)
         return replace(rest, failures=(*(bad for one in alone for bad in one.failures), *rest.failures))

@@ -161,3 +161,18 @@ def test_adaptations_are_described_and_restored() -> None:
         assert adaptation.restore(adaptation.describe(settings)) == settings
     with pytest.raises(ValueError, match="kind must be one of descent, offset, got 'other'"):
         adaptation.restore({"kind": "other"})
+
+
+def test_where_only_scales_move_their_gradient_is_the_same_and_that_of_the_means_is_zero() -> None:
+    trainer = trainer_of(lines(8))
+    tasks, noise = [trainer.model.check(task) for task in lines(3)], mp.Noise(0)
+    both, scales = (trainer.model.sums(trainer.theta, tasks, noise, means_move=moves) for moves in (True, False))
+    groups = trainer.model.groups(trainer.theta)
+    assert both.grads is not None
+    assert scales.grads is not None
+    for name, value in scales.grads.named().items():
+        if name in groups["means"]:
+            assert not value.any()
+            assert both.grads.named()[name].any()
+        else:
+            torch.testing.assert_close(value, both.grads.named()[name])
