@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from metaprior import metagrad
 from metaprior.adaptation.closed_form.settings import ClosedForm
+from metaprior.adaptation.context.settings import Combination, Context
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
@@ -37,6 +38,8 @@ __all__ = [
     "Categorical",
     "CheckpointError",
     "ClosedForm",
+    "Combination",
+    "Context",
     "Descent",
     "EpochRecord",
     "Examples",

@@ -11,6 +11,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from metaprior.adaptation import descent
 from metaprior.adaptation.closed_form import model as closed_form
 from metaprior.adaptation.closed_form.settings import ClosedForm
+from metaprior.adaptation.context import model as context
+from metaprior.adaptation.context import with_closed_form, with_descent
+from metaprior.adaptation.context.settings import Combination, Context, described, restored
 from metaprior.adaptation.task_model import Binding, TaskModel
 from metaprior.metagrad.problem import Descent
 from metaprior.network import NOTHING_RANDOM, BayesianNetwork
@@ -55,6 +58,9 @@ class Way:
 WAYS: dict[str, Way] = {
     "descent": Way(Descent, descent.bind, random_weights=True),
     "closed_form": Way(ClosedForm, closed_form.bind, random_weights=False),
+    "context": Way(Context, context.bind, random_weights=False, described=described, restored=restored),
+    "context+closed_form": Way(Combination, with_closed_form.bind, random_weights=False),
+    "context+descent": Way(Combination, with_descent.bind, random_weights=True),
 }
 """Ways of adapting by the kind that configurations and saved files name."""
 

@@ -132,8 +132,11 @@ class DescentModel(TaskModel):
     ) -> BatchSums:
         """Return the sums of the engine's gradients, stacked where the tasks' shapes allow it."""
         problem = replace(self.problem, learn_trunk=means_move)
-        stacked = self.stacked and self._stacker(tasks)
-        return meta_sums(problem, theta, tasks, noise, engine=self.engine, stacked=stacked)
+        return meta_sums(problem, theta, tasks, noise, engine=self.engine, stacked=self.stacks(tasks))
+
+    def stacks(self, tasks: Sequence[Task]) -> bool:
+        """Return whether these tasks are computed in one vectorised program."""
+        return self.stacked and self._stacker(tasks)
 
     def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood at the means of theta."""

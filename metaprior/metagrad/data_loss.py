@@ -82,6 +82,7 @@ class DataLoss:
         split = problem.trunk_stages
         self._trunk, self._head = Chain(self.network.module, 0, split), Chain(self.network.module, split)
         self._plain = {name: value.detach() for name, value in theta.plain.items()}
+        self._axes = {name: parameter.ndim for name, parameter in self.network.module.named_parameters()}
         fixed = [name for name in theta.plain if name not in self.adapted_names]
         in_trunk, in_head = _used_in(self.network.module, 0, split), _used_in(self.network.module, split, None)
         self.trunk_names = [name for name in fixed if name in in_trunk] if problem.learn_trunk else []
@@ -110,9 +111,18 @@ class DataLoss:
             *(plain[name] for name in self.adapted_names),
         ]
 
+    def _of_stack(self, name: str) -> Tensor:
+        """Return a plain tensor with a row for each task of a stack.
+
+        Tasks share it, unless theta has one axis more than the network's parameter: then each has a row of its own.
+        """
+        value = self._plain[name]
+        own = bool(self.stack) and value.ndim > self._axes.get(name, value.ndim)
+        return value if own else value.expand((*self.stack, *value.shape))
+
     def fixed_cotangent(self) -> FixedCotangent:
         """Return zeros for every fixed tensor that is learned."""
-        head = {name: self._plain[name].new_zeros((*self.stack, *self._plain[name].shape)) for name in self.fixed_names}
+        head = {name: torch.zeros_like(self._of_stack(name)) for name in self.fixed_names}
         trunk = {name: torch.zeros_like(self._plain[name]) for name in self.trunk_names}
         features = {part: tuple(map(torch.zeros_like, _real(rows.features))) for part, rows in self._rows.items()}
         return FixedCotangent(head, trunk, features if self.trunk_names else {})
@@ -125,7 +135,7 @@ class DataLoss:
     def chunks(self, part: str) -> Iterator[Chunk]:
         """Iterate over the examples of one set in micro-batches."""
         rows = self._rows[part]
-        shared = [self._plain[name].expand((*self.stack, *self._plain[name].shape)) for name in self.fixed_names]
+        shared = [self._of_stack(name) for name in self.fixed_names]
         count = self.observations(part)
         size = self.problem.micro_batch or count
         for start in range(0, count, size):

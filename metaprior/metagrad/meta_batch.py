@@ -159,8 +159,7 @@ def all_at_once(
     shapes = {shapes_of(task) for task in tasks}
     if len(shapes) > 1:
         raise ValueError(f"stacked tasks need equal shapes, but there are {len(shapes)} kinds: {sorted(shapes)[:3]}")
-    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
-    stack = Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
+    stack = stack_of(tasks)
     try:
         with missing_derivatives_explained():
             terms, _, grads = engine.stacked(problem, theta, stack, noises)
@@ -180,6 +179,12 @@ def all_at_once(
     sums = grads.map(lambda grad: grad.sum(0))
     names = tuple(task.name for task in tasks)
     return BatchSums(names, len(tasks), sums, OuterTerms(*(term.sum(0) for term in terms)))
+
+
+def stack_of(tasks: Sequence[Task]) -> Task:
+    """Return tasks of equal shapes as one, with the tasks along a new first axis."""
+    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
+    return Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
 
 
 def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite], targets: TargetCount) -> MetaBatch:

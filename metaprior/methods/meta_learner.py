@@ -334,13 +334,22 @@ class MetaLearner(TaskMethod):
         checkpoint.write(folder, KIND, tensors, description)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
-        """Return a saved prior. Networks of this package are rebuilt; for any other, give a module like the saved."""
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        module: nn.Module | None = None,
+        *,
+        adaptation: Adaptation | None = None,
+    ) -> Self:
+        """Return a saved prior. Networks of this package are rebuilt; for any other, give a module like the saved.
+
+        ``adaptation`` is needed where it has a module of its own, such as ``Context(encoder=...)``.
+        """
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
             if "inner.log_lr" in tensors:  # 0.1.0
                 tensors["log_lr"] = tensors.pop("inner.log_lr")
-            adaptation = _saved_adaptation(description)
+            adaptation = adaptation or _saved_adaptation(description)
 
             def plain_shapes(network: BayesianNetwork, likelihood: Likelihood) -> dict[str, Sequence[int]]:
                 shapes = adaptations.bind(adaptation, Binding(network, likelihood, relative_sigma=1.0)).structure

@@ -108,7 +108,8 @@ class ClosedFormModel(AutogradModel):
         sums = torch.zeros(2, dtype=torch.float64, device=self.network.device)
         with torch.no_grad():
             for task in tasks:
-                sums += self.targets.variances(theta.plain, self._rows(theta.plain, task.query))
+                plain = self.given(theta, [task.support])
+                sums += self.targets.variances(plain, self._rows(plain, task.query))
         current_team().sum_([sums])
         wanted, there = sums.tolist()
         if not (math.isfinite(wanted) and math.isfinite(there) and wanted > 0 and there > 0):

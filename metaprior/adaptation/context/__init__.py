@@ -1,0 +1,1 @@
+"""A summary of the support set that the network reads."""
