@@ -84,11 +84,11 @@ def targets(y: object, *, device: torch.device) -> Tensor:
     return tensor.to(device)
 
 
-def _real(values: object, name: str) -> Tensor:
+def _real(values: object, name: str, least: int = 1) -> Tensor:
     tensor = as_plain_tensor(values, name)
     if tensor.is_complex():
         raise TypeError(f"{name} must hold real numbers, got {tensor.dtype}")
-    if tensor.ndim == 0 or tensor.numel() == 0:
+    if tensor.ndim == 0 or (tensor.numel() == 0 and (least or len(tensor))):
         raise ValueError(f"{name} is empty (shape {tuple(tensor.shape)}); its first axis must be the observations")
     return tensor
 
@@ -212,22 +212,28 @@ class PairChecker:
         """Return whether the network was run on inputs of this kind."""
         return _kind(x) in self._output_shapes
 
-    def __call__(self, x: object, y: object, what: str, *, finite: bool = True) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: object, y: object, what: str, *, finite: bool = True, least: int = 1
+    ) -> tuple[Tensor, Tensor]:
         """Return the pair (x, y) converted; an error starts with ``what``.
 
-        ``finite=False`` lets NaN in x and infinite values pass, for callers that look for them later.
+        ``finite=False`` lets NaN in x and infinite values pass, for callers that look for them later; ``least=0``
+        lets a pair without observations pass.
         """
         device = self._network.device
         try:
-            inputs_, own = _real(x, "x"), _real(y, "y")
+            inputs_, own = _real(x, "x", least), _real(y, "y", least)
             if finite:
                 refuse_non_finite(inputs_, "x")
                 refuse_infinite(own, "y", FILL_TARGETS)
             same_length(inputs_, own)
             inputs_ = self._converted(inputs_.to(device), "x", finite)
-            if not self.knows(inputs_):
+            if not self.knows(inputs_) and len(inputs_):
                 self._output_shapes[_kind(inputs_)] = self._network.check_forward(with_zeros(inputs_))
-            own = self._likelihood.check_targets(own.to(device), self._output_shapes[_kind(inputs_)])
+            shape = self._output_shapes.get(_kind(inputs_))
+            if shape is None:  # no observation to try the network with
+                shape = self._network.check_forward(inputs_.new_zeros(2, *inputs_.shape[1:]))
+            own = self._likelihood.check_targets(own.to(device), shape)
             inputs_, own, count = drop_rows_without_targets(inputs_, own, self._likelihood.present(own))
             self.count += count
             return inputs_, self._converted(own, "y", finite)

@@ -23,7 +23,7 @@ from metaprior.checks import PairChecker
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Memory
 from metaprior.metagrad.meta_batch import BatchSums, pooled_sums
-from metaprior.metagrad.problem import PARTS, Engine, NonFinite, Objective, OuterTerms, Problem
+from metaprior.metagrad.problem import Engine, NonFinite, Objective, OuterTerms, Problem
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
@@ -167,13 +167,14 @@ class TaskModel(ABC):
 
     def check(self, task: Task) -> Task:
         """Return the task in the types that ``sums`` trusts, or raise with what is wrong with it."""
-        support, query = (self.check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS)
+        support = self.check_examples(task.support, f"{task.name}: support")
+        query = self.check_examples(task.query, f"{task.name}: query", least=1)
         self.network.check_repeatable(query.x[:2])
         return Task(support, query, task.name)
 
-    def check_examples(self, examples: Examples, what: str) -> Examples:
-        """Return examples in the types that ``adapt`` trusts; an error starts with ``what``."""
-        return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what))
+    def check_examples(self, examples: Examples, what: str, least: int = 0) -> Examples:
+        """Return examples (at least ``least``) in the types that ``adapt`` trusts; an error starts with ``what``."""
+        return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what, least=least))
 
     # --- gradients --------------------------------------------------------------------------------------------------
 

@@ -134,6 +134,8 @@ class DataLoss:
 
     def chunks(self, part: str) -> Iterator[Chunk]:
         """Iterate over the examples of one set in micro-batches."""
+        if part not in self._rows:
+            return
         rows = self._rows[part]
         shared = [self._of_stack(name) for name in self.fixed_names]
         count = self.observations(part)

@@ -40,15 +40,18 @@ def choose_gradient(
     A plan depends on the memory that is free, so the plan of ``before`` is kept as long as it fits. On a GPU, for which
     there is no planner, large networks are differentiated step by step, which needs the least memory.
     """
-    inner, support = problem.inner, tasks[0].support
-    large = is_large(problem, theta, tasks[0]) or (  # by its weights, or by the graphs of all inner steps of a task
+    largest = max(tasks, key=lambda task: task.support.size)
+    if not largest.support.size:  # nothing is adapted to here; one example stands for what others may have
+        largest = largest._replace(support=largest.query.first(1))
+    inner, support = problem.inner, largest.support
+    large = is_large(problem, theta, largest) or (  # by its weights, or by the graphs of all inner steps of a task
         support.size * inner.steps * inner.samples * problem.network.numbers_behind(problem.trunk_stages, support.x)
         > meta_batch.STACKED_NUMBERS
     )
     if engine is None and large and theta.mu.device.type != "cpu":
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
-        planned = plan(problem, theta, tasks[0], memory, before=before)
+        planned = plan(problem, theta, largest, memory, before=before)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.data_loss import HessianProduct, reverse_over_reverse
+from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.inner_loop import Cotangents, InnerRun, differentiate_outer_loss
 from metaprior.metagrad.inner_step import Direction, Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
@@ -43,6 +44,8 @@ class Implicit:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its approximate gradient, and its terms."""
+        if not task.support.size:  # there is no inner loss, and so no minimum
+            return twice_reverse(problem, theta, task, noise)
         run = InnerRun(problem, theta, task, [noise])
         path = Path(run, first=problem.inner.steps, keep=0)
         inner = path.walk()

@@ -50,11 +50,13 @@ class InnerRun:
         keep_trunk: bool = False,
     ) -> None:
         problem.check_theta(theta)
-        self.problem = problem = problem.masking(task.support, task.query)
+        problem = problem.masking(task.support, task.query)
         self.theta = theta.map(torch.detach)
         self.name = task.name
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
-        self.w = problem.inner.kl_weight / self.data.observations("support")
+        observations = self.data.observations("support")
+        self.problem = problem = problem.for_support(observations)
+        self.w = problem.inner.kl_weight / max(1, observations)
         self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.w, self.data.stack)
         self.inner_step = InnerStep(self.theta, self.sizes, problem.inner.momentum, self.w)
         self._noises = {False: noises, True: [noise.fork("outer") for noise in noises]}
@@ -180,6 +182,7 @@ def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> Wei
     """Return what was adapted, with copies of theta's values for the rest."""
     steps = run.problem.inner.steps if steps is None else steps
     check_integer("steps", steps, 0)
+    steps = steps if run.data.observations("support") else 0
     iterate = run.start()
     for step in range(steps):
         nll, record = run.gradient(iterate, step)

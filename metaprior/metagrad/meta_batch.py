@@ -205,8 +205,8 @@ def fit_together(problem: Problem, tasks: Sequence[Task], engine: Engine) -> boo
         return False
     network, task, inner = problem.network, tasks[0], problem.inner
     kept = min(engine.keep, inner.steps) * inner.samples if isinstance(engine, Sweep) else 0
-    head = 3 * kept * task.support.size * network.numbers_behind(problem.trunk_stages, task.support.x)  # both ways back
-    whole = (task.support.size + task.query.size) * network.numbers_behind(0, task.support.x)
+    head = 3 * kept * task.support.size * network.numbers_behind(problem.trunk_stages, task.query.x)  # both ways back
+    whole = (task.support.size + task.query.size) * network.numbers_behind(0, task.query.x)
     return len(tasks) * (head + whole + 2 * network.layout.dimension) <= STACKED_NUMBERS
 
 

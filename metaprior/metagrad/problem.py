@@ -253,16 +253,25 @@ class Problem:
 
     def check(self, task: Task) -> Task:
         """Return the task in the types that the engines trust, or raise with what is wrong with it."""
-        support, query = (self.check_examples(getattr(task, part), f"{task.name}: {part}") for part in PARTS)
-        self.network.check_repeatable(support.x[:2])
+        checked = Task(
+            self.check_examples(task.support, f"{task.name}: support"),
+            self.check_examples(task.query, f"{task.name}: query", least=1),
+            task.name,
+        )
+        probe = (checked.support if checked.support.size else checked.query).x[:2]
+        self.network.check_repeatable(probe)
         if self.trunk_stages:
             moving = {*self.network.layout.names, *self.adapted_names}
-            self.network.check_stages(support.x[:2], self.trunk_stages, moving)
-        return Task(support, query, task.name)
+            self.network.check_stages(probe, self.trunk_stages, moving)
+        return checked
 
-    def check_examples(self, examples: Examples, what: str) -> Examples:
-        """Return examples in the types that the engines trust; an error starts with ``what``."""
-        return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what))
+    def check_examples(self, examples: Examples, what: str, least: int = 0) -> Examples:
+        """Return examples (at least ``least``) in the types that the engines trust; an error starts with ``what``."""
+        return Examples(*PairChecker(self.network, self.likelihood)(examples.x, examples.y, what, least=least))
+
+    def for_support(self, size: int) -> "Problem":
+        """Return the problem for a support set of ``size`` examples: without any there is no step to take."""
+        return self if size else replace(self, inner=replace(self.inner, steps=0))
 
 
 class ChecksTasks(Protocol):
@@ -306,7 +315,10 @@ class TaskChecker:
         if not all(self._pair.knows(x) for x, _ in sets.values()):
             support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
             self._model.check(Task(support, query, task.name))
-        support, query = (Examples(*self._pair(x, y, what, finite=False)) for what, (x, y) in sets.items())
+        support, query = (
+            Examples(*self._pair(x, y, what, finite=False, least=least))
+            for least, (what, (x, y)) in enumerate(sets.items())  # a support set may be empty
+        )
         return Task(support, query, task.name)
 
 

@@ -68,7 +68,9 @@ def outer_loss(
     zero = torch.zeros_like(q.mu[0])
     sets = ((factors.support, task.support), (factors.query, task.query))
     support, query = (
-        c * nll(problem, q, part, noise, objective.samples, predictive=objective.predictive) if c else zero
+        c * nll(problem, q, part, noise, objective.samples, predictive=objective.predictive)
+        if c and part.size
+        else zero
         for c, part in sets
     )
     kl = factors.kl * kl_divergence(q, theta) if factors.kl else zero
@@ -134,7 +136,8 @@ class Reference:
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
         problem.check_theta(theta)
-        outcome = self.differentiate(problem.masking(task.support, task.query), theta, task, noise)
+        masked = problem.masking(task.support, task.query).for_support(task.support.size)
+        outcome = self.differentiate(masked, theta, task, noise)
         if isinstance(outcome, NonFinite):
             return outcome
         outer, grads, inner = outcome

@@ -51,12 +51,14 @@ def searched_step_sizes(
     Args:
         problem: the problem, with learned step sizes.
         theta: where the inner loop starts.
-        tasks: this rank's tasks; those whose data are not finite are left out. All ranks find the same step sizes.
+        tasks: this rank's tasks; those without support examples, or whose data are not finite, are left out. All ranks
+            find the same step sizes.
         noise: the noise of this rank's first task.
         share: the share of the best candidate's gain that is enough.
         balanced: divide the weights' step sizes by the size of their gradients (see ``_Search.balance``).
     """
-    trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if damage(task) is None]
+    usable = [task.support.size > 0 and damage(task) is None for task in tasks]
+    trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if usable[i]]
     if not current_team().any(bool(trials)):
         return theta
     own = []  # the likelihood's places; none if all tensors share one
