@@ -1,4 +1,4 @@
-"""The search for a first step size by trying candidates on tasks, so that training does not depend on ``inner.lr``."""
+"""The search for a first step size by trying candidates on tasks: training should not depend on ``Descent.lr``."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -41,9 +41,9 @@ def searched_step_sizes(
 ) -> WeightDistribution:
     """Return theta with a step size that works on these tasks.
 
-    Candidates are ``inner.lr`` times powers of 10, and the best one's neighbours halfway. The result is the smallest
+    Candidates are ``Descent.lr`` times powers of 10, and the best one's neighbours halfway. The result is the smallest
     candidate whose gain over no adaptation is at least a ``share`` of the best one's; where none gains anything, the
-    least harmful one, of equals the nearest to ``inner.lr``. Candidates at which a task is not finite are left out.
+    least harmful one, of equals the nearest to ``Descent.lr``. Candidates at which a task is not finite are left out.
 
     Where each tensor has a step size of its own, that of the likelihood's parameters (the noise scale) is searched
     first, without moving the weights: the size that suits it may be a thousand times another.
@@ -169,7 +169,7 @@ def _with_step_size(theta: WeightDistribution, places: Places, log_lr: float | T
 def step_sizes_of(theta: WeightDistribution) -> Tensor:
     """Return the logarithms of theta's learned step sizes."""
     if theta.log_lr is None:
-        raise ValueError("theta has no learned step sizes (inner.learn_lr is 'no')")
+        raise ValueError("theta has no learned step sizes (learn_lr is 'no')")
     return theta.log_lr.detach()
 
 

@@ -65,7 +65,15 @@ def learner_of(config: Config) -> MetaLearner:
 
 def choices_of(config: Config) -> tuple[Choice, ...]:
     """Every exact way to compute the gradient of one of the configured tasks, with its predicted peak of memory."""
-    settings, problem = config.task_settings, learner_of(config).problem(1)
+    settings = config.task_settings
+    try:
+        problem = learner_of(config).problem(1)
+    except TypeError:
+        raise ValueError(
+            f"adaptation.kind must be 'descent' to be planned, got {config.adaptation.kind!r}: without an inner loop "
+            "there is one way to compute a gradient, which takes the memory of a plain training step on a meta-batch. "
+            "Try a smaller meta.meta_batch if it does not fit"
+        ) from None
     task = settings.task_of_the_size(config.model) if isinstance(settings, TaskSettings) else None
     if task is None:
         task = task_at(open_tasks(settings, progress=True).tasks("train"), 0, config.run.seed)

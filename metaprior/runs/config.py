@@ -7,43 +7,22 @@ A section is one of the package's own dataclasses, some with a few more fields; 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_type_hints
 
-from metaprior import metagrad
 from metaprior.adaptation import Adaptation
 from metaprior.checks import check_integer
 from metaprior.likelihoods import LIKELIHOODS
 from metaprior.metagrad.memory import Memory, bytes_of
-from metaprior.metagrad.problem import Descent, Engine
+from metaprior.metagrad.problem import Engine
 from metaprior.models import MODELS
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.registry import Registry
+from metaprior.runs.adaptations import ADAPTATIONS
 from metaprior.runs.folder import Sections, changes
 from metaprior.runs.sources import TASKS
 from metaprior.training.settings import MetaTraining
-
-
-@dataclass(frozen=True)
-class DescentSection(Descent):
-    """``[adaptation]`` of kind "descent": the inner loop, and the engine that differentiates it ("auto": by size and
-    memory)."""
-
-    learn_lr: bool | Literal["no", "one", "per_tensor"] = "per_tensor"
-    engine: Literal[
-        "auto", "mixed", "twice_reverse", "unrolled", "checkpointed", "first_order", "finite_difference", "implicit"
-    ] = "auto"
-
-    @property
-    def settings(self) -> Descent:
-        """The inner loop alone."""
-        return Descent(**{field.name: getattr(self, field.name) for field in fields(Descent)})
-
-    @property
-    def chosen_engine(self) -> Engine | None:
-        """The engine, or None if it is left open."""
-        return None if self.engine == "auto" else getattr(metagrad, self.engine)
 
 
 @dataclass(frozen=True)
@@ -155,7 +134,7 @@ class Config:
     def adaptation_settings(self) -> tuple[Adaptation, Engine | None]:
         """The adaptation, and the engine that differentiates it where one is named."""
         section = ADAPTATIONS.build(self.adaptation.kind, self.adaptation.arguments)
-        return section.settings, section.chosen_engine
+        return section.adaptation, section.chosen_engine
 
     @property
     def task_settings(self) -> Any:
@@ -172,7 +151,6 @@ class Config:
 
 PLAIN_SECTIONS: dict[str, Callable[..., Any]]
 PLAIN_SECTIONS = {name: section for name, section in get_type_hints(Config).items() if section is not Choice}
-ADAPTATIONS = Registry("adaptation.kind", {"descent": DescentSection})
 KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS, "adaptation": ADAPTATIONS}
 DEFAULT_KINDS = {"adaptation": "descent"}
 """The kind of a section that names none."""

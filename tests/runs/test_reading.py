@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from metaprior.adaptation import WAYS, kind_of
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.priors import NormalGammaHyperprior
@@ -49,7 +50,7 @@ def test_defaults_are_those_of_the_classes(least: Path) -> None:
     config = read_config(least)
     assert (config.meta, config.evaluate, config.run) == (Meta(), Evaluate(), Run())
     assert config.hyperprior == NormalGammaHyperprior()
-    assert config.tasks.arguments == {"k_shot": 5, "k_query": 10, "noise": 0.0, "seed": 0}
+    assert config.tasks.arguments == {"k_shot": 5, "k_query": 10, "noise": 0.0, "seed": 0, "frequency": (1.0, 1.0)}
     assert config.model.arguments["activation"] == "relu"
     for field in fields(MetaTraining):
         assert getattr(config.meta, field.name) == field.default
@@ -99,9 +100,8 @@ def test_every_mistake_has_a_line(least: Path) -> None:
     )
     assert lines[0] == "--set nonsense: write it like meta.lr=3e-4 (section.key=value)"
     assert lines[1].startswith("[optimiser] is not a section; sections are model, likelihood, tasks, adaptation, meta")
-    assert (
-        lines[2]
-        == "tasks.k_shots is not known (did you mean 'k_shot'?); [tasks] takes kind, k_shot, k_query, noise, seed"
+    assert lines[2].startswith(
+        "tasks.k_shots is not known (did you mean 'k_shot'?); [tasks] takes kind, k_shot, k_query"
     )
     assert lines[3] == "adaptation.steps must be a valid integer, got 2.5"
     assert lines[4].startswith("meta.learning_rate is not known; [meta] takes epochs, tasks_per_epoch")
@@ -248,3 +248,21 @@ def test_a_day_may_be_written_as_toml_writes_it(tmp_path: Path) -> None:
     assert line == "tasks.test_from must be a day such as 2026-02-10, got 'soon'"
     (line,) = refused(path, "tasks.path=x.nc")
     assert line.startswith("tasks.path is not known (did you mean 'patch'?)")
+
+
+def test_the_section_of_the_inner_loop_is_read_as_adaptation_by_descent(tmp_path: Path, least: Path) -> None:
+    old = tmp_path / "old.toml"
+    old.write_text(least.read_text() + '\n[inner]\nsteps = 7\nlearn_lr = "one"\n')
+    new = read_config(least, ["adaptation.kind=descent", "adaptation.steps=7", "adaptation.learn_lr=one"])
+    assert read_config(old) == new
+    assert parse({**new.resolved(), "meta": {}}, "saved").adaptation == new.adaptation
+    assert refused(old, "adaptation.steps=3")[0].startswith("[inner] is not a section")
+
+
+def test_every_way_of_adapting_has_its_keys_and_its_settings(least: Path) -> None:
+    for kind, way in WAYS.items():
+        adaptation, engine = read_config(least, [f"adaptation.kind={kind}"]).adaptation_settings
+        assert kind_of(adaptation) == kind
+        assert type(adaptation) is way.settings
+        assert engine is None
+    assert "adaptation.kind must be one of descent" in refused(least, "adaptation.kind=steepest")[0]
