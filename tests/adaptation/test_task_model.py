@@ -159,7 +159,7 @@ def test_theta_of_another_model_is_refused() -> None:
 def test_adaptations_are_described_and_restored() -> None:
     for settings in (mp.Descent(steps=3, lr=0.2, learn_lr="one", adapt=None), Offset(2.0)):
         assert adaptation.restore(adaptation.describe(settings)) == settings
-    with pytest.raises(ValueError, match="kind must be one of descent, .*offset, got 'other'"):
+    with pytest.raises(ValueError, match=r"kind must be one of descent, .*offset, got 'other'"):
         adaptation.restore({"kind": "other"})
 
 
