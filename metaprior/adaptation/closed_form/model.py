@@ -41,6 +41,10 @@ FIRST_NOISE = 0.3
 """First noise scale as a share of the targets' root mean square: the rest is expected to be explained."""
 LOOKED_AT = 8
 """Tasks that the prior's first standard deviation is fitted to."""
+TASK_SHARE = 0.1
+"""The share of a trained network's squared errors that is expected to differ between tasks; the rest is noise."""
+FIRST_TEMPERATURE = 0.01
+"""First value of tau for images, if it is learned."""
 
 
 def bind(settings: ClosedForm, binding: Binding) -> "ClosedFormModel":
@@ -57,8 +61,8 @@ class ClosedFormModel(AutogradModel):
         self.settings, self.network, self.likelihood, self.objective = settings, network, likelihood, objective
         self.head = Head.of(network, settings.head)
         self.targets = targets_of(likelihood, self.head, shared_classes=settings.labels == "arbitrary")
-        images = isinstance(self.head.layer, torch.nn.Conv2d) and objective == "predictive"
-        self._log_temperature = settings.log_temperature(images=images)
+        self._images = isinstance(self.head.layer, torch.nn.Conv2d)
+        self._log_temperature = settings.log_temperature(images=self._images and objective == "predictive")
         if objective == "evidence":
             self._check_evidence()
 
@@ -85,7 +89,9 @@ class ClosedFormModel(AutogradModel):
         if self.settings.component_noise:
             plain[parameters.LOG_NOISE] = weights.new_zeros(components)
         if self._log_temperature is None:
-            plain[parameters.LOG_TEMPERATURE] = weights.new_zeros(())
+            plain[parameters.LOG_TEMPERATURE] = weights.new_full(
+                (), math.log(FIRST_TEMPERATURE) if self._images else 0.0
+            )
         noise = self.likelihood.initial_parameters(FIRST_NOISE * targets.to(own.mu))
         return own.replace(plain={**plain, **noise})
 
@@ -101,7 +107,10 @@ class ClosedFormModel(AutogradModel):
         }
 
     def begin(self, theta: WeightDistribution, start: Start) -> WeightDistribution:
-        """Return theta with a prior whose outputs vary as much as the first tasks' targets do around its mean."""
+        """Return theta with a prior whose outputs vary as much as the first tasks' targets do around its mean.
+
+        Around the mean of a trained network they vary by a share of that.
+        """
         if start.warm_started:
             return theta  # which has learned it
         tasks, _ = start.first_tasks(LOOKED_AT)
@@ -114,7 +123,8 @@ class ClosedFormModel(AutogradModel):
         wanted, there = sums.tolist()
         if not (math.isfinite(wanted) and math.isfinite(there) and wanted > 0 and there > 0):
             return theta
-        return theta.replace(plain=parameters.rescaled(theta.plain, math.sqrt(wanted / there)))
+        share = TASK_SHARE if start.trained else 1.0
+        return theta.replace(plain=parameters.rescaled(theta.plain, math.sqrt(share * wanted / there)))
 
     # --- losses -----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,15 @@ from torch import Tensor
 
 from metaprior.adaptation.closed_form.conjugate import HeadPrior
 
-MEAN, FACTOR, DIAGONAL, LOGITS = "head.mean", "head.scale", "head.diagonal", "head.logits"
-LOG_NOISE, LOG_TEMPERATURE, RAW_SCALES = "head.log_noise", "head.log_temperature", "head.raw_scales"
-"""w0 (K, C, d), L (K, C, d, r), log sigma (K, C, d) if r < d, log pi (K,); the logarithms of the components' noise
+MEAN, FACTOR, DIAGONAL, LOG_SCALE = "head.mean", "head.scale", "head.diagonal", "head.log_scale"
+LOGITS, LOG_NOISE, LOG_TEMPERATURE, RAW_SCALES = (
+    "head.logits",
+    "head.log_noise",
+    "head.log_temperature",
+    "head.raw_scales",
+)
+"""w0 (K, C, d), L (K, C, d, r), log sigma (K, C, d) if r < d, and the logarithm of what both are multiplied by (K, C),
+so that an optimiser's steps are of a fitting size in any units; log pi (K,); the logarithms of the components' noise
 factors (K,) and of tau; and the rows of the last layer that give noise scales, which are plain (C, d)."""
 
 APART, TILT = 1.0, 0.3
@@ -32,22 +38,20 @@ def initial(weights: Tensor, components: int, rank: int) -> dict[str, Tensor]:
         for name, size in {"w": shape, "L": (*shape, rank)}.items()
     }
     scale = 1 / math.sqrt(d)
+    common = {LOG_SCALE: weights.new_zeros(components, outputs), LOGITS: weights.new_zeros(components)}
     mean = weights + scale * (APART if components > 1 else 0.0) * normal["w"]
     if rank == d:
         factor = scale * (torch.eye(d).to(weights) + TILT * normal["L"] / math.sqrt(d))
-        return {MEAN: mean, FACTOR: factor, LOGITS: weights.new_zeros(components)}
+        return {MEAN: mean, FACTOR: factor, **common}
     share = math.sqrt(0.5) if rank else 1.0
     diagonal = weights.new_full(shape, math.log(scale * share))
     factor = scale * share * normal["L"] / math.sqrt(max(1, rank))
-    return {MEAN: mean, FACTOR: factor, DIAGONAL: diagonal, LOGITS: weights.new_zeros(components)}
+    return {MEAN: mean, FACTOR: factor, DIAGONAL: diagonal, **common}
 
 
 def rescaled(plain: Mapping[str, Tensor], factor: float) -> dict[str, Tensor]:
     """Return the parameters with the prior's standard deviations multiplied by ``factor``."""
-    changed = {FACTOR: plain[FACTOR] * factor}
-    if DIAGONAL in plain:
-        changed[DIAGONAL] = plain[DIAGONAL] + math.log(factor)
-    return {**plain, **changed}
+    return {**plain, LOG_SCALE: plain[LOG_SCALE] + math.log(factor)}
 
 
 def prior_of(plain: Mapping[str, Tensor]) -> HeadPrior:
@@ -55,4 +59,5 @@ def prior_of(plain: Mapping[str, Tensor]) -> HeadPrior:
     factor = plain[FACTOR].double()
     if DIAGONAL in plain:
         factor = torch.cat([torch.diag_embed(plain[DIAGONAL].double().exp()), factor], -1)
+    factor = factor * plain[LOG_SCALE].double().exp()[..., None, None]
     return HeadPrior(plain[MEAN].double(), factor, plain[LOGITS].double())

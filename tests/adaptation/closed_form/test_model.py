@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import metaprior as mp
 from metaprior.adaptation.closed_form import labels, parameters
 from metaprior.adaptation.closed_form.conjugate import condition
-from metaprior.adaptation.closed_form.model import ClosedFormModel, bind
+from metaprior.adaptation.closed_form.model import FIRST_TEMPERATURE, TASK_SHARE, ClosedFormModel, bind
 from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.task_model import MEANS, SCALES, Binding, Start
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
@@ -235,7 +235,7 @@ def test_theta_holds_trunk_prior_and_noise_in_their_groups() -> None:
     assert "layers.0.weight" in groups[MEANS]
     assert parameters.MEAN in groups[MEANS]
     assert groups[SCALES] == {
-        parameters.FACTOR, parameters.LOGITS, parameters.LOG_TEMPERATURE, "likelihood.rho",
+        parameters.FACTOR, parameters.LOG_SCALE, parameters.LOGITS, parameters.LOG_TEMPERATURE, "likelihood.rho",
     }  # fmt: skip
     assert not any(name.startswith("layers.2") for name in theta.plain)  # the last layer is the prior's
     model.check_theta(theta)
@@ -290,3 +290,26 @@ def test_scales_of_labels_follow_ways_and_shots() -> None:
     torch.testing.assert_close(codes[0], torch.tensor([2, -1, -1, -1, -1]).double() / 3)
     assert scales.unseen is not None
     assert scales.unseen.tolist() == [False, False, False, True, True]
+
+
+def test_the_first_prior_of_a_trained_network_expects_tasks_to_differ_by_a_share_of_its_errors() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 1), torch.randn(40, 2)
+    module, scales = mp.MLP(1, [4], 2), []
+    for pretrained in (False, True):
+        learner = mp.MetaLearner(module, mp.Gaussian(), adaptation=ClosedForm(), standardize=False)
+        trainer = learner.trainer(
+            [mp.Task.split(x, y, 20, "noise")] * 2,
+            mp.MetaTraining(pretrained=pretrained, meta_batch=2, lr=1e-9, scale_lr=1e-9),
+        )
+        trainer.step()
+        scales.append(trainer.theta.plain[parameters.LOG_SCALE].exp().square())
+    torch.testing.assert_close(scales[1], TASK_SHARE * scales[0])
+
+
+def test_a_learned_temperature_starts_below_one_for_images_alone() -> None:
+    conv = torch.nn.Conv2d(1, 2, 1)
+    images = model_of(conv, mp.HeteroscedasticGaussian(), ClosedForm())
+    vectors = model_of(mlp(2), mp.Gaussian(), ClosedForm(temperature="learned"))
+    first = [model.initial(torch.ones(2)).plain[parameters.LOG_TEMPERATURE].exp() for model in (images, vectors)]
+    torch.testing.assert_close(torch.stack(first).double(), torch.tensor([FIRST_TEMPERATURE, 1.0]).double())
