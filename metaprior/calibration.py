@@ -16,7 +16,7 @@ beyond them constant.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from metaprior import mixture
 from metaprior.checks import check_integer
-from metaprior.evaluation import Adapt, check_task, finite_forecast, for_each_task, shaped_targets
+from metaprior.evaluation import Adapt, check_task, finite_forecast, for_each_task, shaped_targets, with_targets
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.missing import present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES
@@ -110,6 +110,7 @@ def fit_calibration(
     steps: int = 0,
     samples: int = DEFAULT_SAMPLES,
     examples_per_shot: int = 1,
+    present: Callable[[Tensor], Tensor] = present_numbers,
     progress: bool = False,
 ) -> CalibrationByShots:
     """Return the factors that fit the forecasts of validation tasks' query sets; the ranks share the tasks.
@@ -122,6 +123,7 @@ def fit_calibration(
         steps: number of adaptation steps.
         samples: weight samples of a forecast.
         examples_per_shot: support examples that make one shot.
+        present: where targets are not missing; a likelihood's own ``present``.
         progress: show a progress bar.
 
     Raises:
@@ -132,8 +134,10 @@ def fit_calibration(
         check_integer("shots", count, 0)
 
     def profiles(index: int, given: Task) -> dict[int, _Profile]:
-        task = check_task(given)
-        found = {}
+        task, count = with_targets(check_task(given), present)
+        found = dict[int, _Profile]()
+        if count.missing == count.targets:
+            return found
         for examples in _examples(shots, examples_per_shot, task.support.size):
             try:
                 posterior = adapt(task.support.first(examples) if examples else None, steps)
@@ -170,8 +174,8 @@ def _profile(forecast: Forecast, targets: Tensor) -> _Profile:
     y = shaped_targets(forecast, targets)
     if not isinstance(forecast, GaussianForecast):
         losses = [-forecast.widened(math.exp(b)).log_prob(y).double().sum() for b in LOG_FACTORS.tolist()]
-        return _Profile(torch.stack(losses).cpu() / y.numel(), None)
-    present = present_numbers(y).flatten().nonzero()[:, 0]
+        return _Profile(torch.stack(losses).cpu() / int(forecast.present(y).sum()), None)
+    present = forecast.present(y).flatten().nonzero()[:, 0]
     some = present[:: max(1, math.ceil(len(present) / TARGETS_USED))]
     components = forecast.components()
     means, scales = (part[:, None, some].double() for part in (components.means, components.scales))  # (S, 1, M)

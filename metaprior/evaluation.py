@@ -164,7 +164,7 @@ def evaluate(
     check_integer("examples_per_shot", examples_per_shot, 1)
 
     def scored(index: int, given: Task) -> list[_Scored | Failure]:
-        task, count = _with_targets(check_task(given), present)
+        task, count = with_targets(check_task(given), present)
         if not task.query.size:
             message = f"its query set has no target to be scored on: all {count.targets} are missing"
             return [Failure(task.name, index, cell, message) for cell in cells]
@@ -383,7 +383,7 @@ def check_task(task: Task) -> Task:
     return Task(checked(support, "support"), checked(query, "query"), name)
 
 
-def _with_targets(task: Task, present: Callable[[Tensor], Tensor]) -> tuple[Task, TargetCount]:
+def with_targets(task: Task, present: Callable[[Tensor], Tensor]) -> tuple[Task, TargetCount]:
     """Return the task without observations that have no target, and the count of its query targets."""
     *support, _ = drop_rows_without_targets(*task.support, present(task.support.y))
     *query, count = drop_rows_without_targets(*task.query, present(task.query.y))

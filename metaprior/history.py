@@ -38,7 +38,9 @@ class EpochRecord:
     grad_norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of the gradients before clipping, by group of parameters."""
     validation: float | None = None
-    """The objective on held-out data."""
+    """The objective on held-out data; for a meta-learner the NLL of validation tasks after adaptation."""
+    validation_before: float | None = None
+    """That NLL before adaptation."""
     missing: int = 0
     """Targets that are missing and were left out."""
 

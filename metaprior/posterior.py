@@ -56,6 +56,8 @@ class Predictive(ABC):
     """Number of axes that x must have; None if any number is valid."""
     scalar_targets: bool = field(default=False, kw_only=True)
     """Whether targets came without a channel axis, so that forecasts have none either."""
+    spread: float = field(default=1.0, kw_only=True)
+    """Factor of the forecasts' spread around their mean, as calibration finds it."""
 
     @abstractmethod
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
@@ -64,6 +66,10 @@ class Predictive(ABC):
     def in_units(self, scale: TargetScale, *, scalar_targets: bool) -> Self:
         """Return the same with forecasts in the user's units, without a channel axis if targets have none."""
         return replace(self, target_scale=scale, scalar_targets=scalar_targets)
+
+    def widened(self, factor: float) -> Self:
+        """Return the same with forecasts whose spread around their mean is multiplied by a factor."""
+        return replace(self, spread=self.spread * factor)
 
     @overload
     def predict(self, x: Tensor, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...) -> Forecast: ...
@@ -101,6 +107,8 @@ class Predictive(ABC):
         forecast = self.network_forecast(inputs, samples, seed, batch_size)
         if isinstance(forecast, GaussianForecast):
             forecast = forecast.rescaled(*self.target_scale)
+        if self.spread != 1:
+            forecast = forecast.widened(self.spread)
         return forecast.squeezed() if self.scalar_targets else forecast
 
 

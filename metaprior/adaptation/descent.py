@@ -35,6 +35,8 @@ from metaprior.weights import WeightDistribution
 
 OBJECTIVES = ("query", "predictive", "abml")
 SEARCH_TASKS = 8
+VANISHED = 1e-12
+"""Step size below which steps change nothing; the search for a first one does not go as low."""
 SHARE, SHARE_WARM = 0.25, 0.9
 """Share of the best step size's gain that is enough for a shorter one, from scratch and after a warm start.
 
@@ -175,6 +177,17 @@ class DescentModel(TaskModel):
     def _posterior(self, weights: WeightDistribution) -> Posterior:
         scale = TargetScale.identity(weights.mu)
         return Posterior(self.network, self.likelihood, weights.replace(log_lr=None), target_scale=scale)
+
+    def idle(self, theta: WeightDistribution) -> str | None:
+        """Return that the learned step sizes of means and plain parameters have vanished, if they have."""
+        if theta.log_lr is None or not self.steps:
+            return None
+        tensors = len(self.network.layout.names)  # by tensor: means, scales, plain parameters that are adapted
+        sizes = theta.log_lr.detach().exp()
+        largest = float((torch.cat([sizes[:tensors], sizes[2 * tensors :]]) if sizes.ndim else sizes).max())
+        if largest > VANISHED:
+            return None
+        return f"adaptation changes nothing: the learned step sizes have vanished, the largest is {largest:.1g}"
 
     def inner_loss(self, posterior: Predictive, theta: WeightDistribution, support: Examples, noise: Noise) -> Terms:
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""

@@ -260,6 +260,10 @@ class TaskModel(ABC):
     def prior(self, theta: WeightDistribution) -> Predictive:
         """Return the forecast of a new task before its first example, in the network's units."""
 
+    def idle(self, theta: WeightDistribution) -> str | None:
+        """Return a sentence about why adapting changes nothing, where theta alone shows that it does; else None."""
+        return None
+
     # --- adaptations with an inner loop -----------------------------------------------------------------------------
 
     @property

@@ -15,31 +15,26 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from metaprior import adaptation as adaptations
-from metaprior import checkpoint, checks, history
+from metaprior import checkpoint, history
 from metaprior.adaptation import Adaptation
 from metaprior.adaptation.task_model import Binding, HowGradients, TaskModel
+from metaprior.calibration import CalibrationByShots, fit_calibration
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Memory, bytes_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
+from metaprior.methods.fitting import Epochs, make_trainer, warn_if_idle
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
+from metaprior.methods.validation import validation_tasks
 from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
-from metaprior.posterior import Learned, Predictive, rebuild, saved_content
+from metaprior.posterior import DEFAULT_SAMPLES, Learned, Predictive, rebuild, saved_content
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import Examples, Task, Tasks, as_tasks, length_of
-from metaprior.team import current_team
-from metaprior.team.agreement import refuse_disagreement, task_digest, tensors_digest
-from metaprior.training.epoch import (
-    Summary,
-    refuse_nothing_learned,
-    run_steps,
-    warn_of_bad_tasks,
-    warn_of_missing_targets,
-)
+from metaprior.tasks.task import Examples, Task, Tasks, as_tasks
+from metaprior.training.epoch import warn_of_bad_tasks, warn_of_missing_targets
 from metaprior.training.optimizer import movable_copy
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
@@ -74,11 +69,12 @@ class MetaLearner(TaskMethod):
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
         seed: seed of task order and weight noise.
 
-    After ``fit``: ``theta_``, ``target_scale_`` and ``history_`` (an ``EpochRecord`` of every epoch).
+    After ``fit``: ``theta_``, ``target_scale_``, ``history_`` (an ``EpochRecord`` of every epoch) and ``calibration_``.
     """
 
     theta_: WeightDistribution
     target_scale_: TargetScale
+    calibration_: CalibrationByShots | None = None
     _scalar_targets = False
 
     def __init__(
@@ -113,7 +109,7 @@ class MetaLearner(TaskMethod):
 
         ``num_tasks`` is M of the paper's objective. Raises for arguments of the constructor that cannot work.
         """
-        return self._task_model(self.likelihood.in_units_of(self._units.scale.scale), num_tasks)
+        return self._task_model(self.likelihood.in_units_of(self.units.scale.scale), num_tasks)
 
     def _task_model(self, likelihood: Likelihood, num_tasks: int = 1) -> TaskModel:
         if not 0 <= self.relative_sigma < float("inf"):
@@ -139,6 +135,9 @@ class MetaLearner(TaskMethod):
         tasks: Tasks | Mapping[str, Task],
         training: MetaTraining = MetaTraining(),
         *,
+        validation: Tasks | Mapping[str, Task] | None = None,
+        calibrate: bool = True,
+        keep_best: bool = False,
         pooled: Tasks | None = None,
         progress: bool = True,
         shard: bool = False,
@@ -146,8 +145,8 @@ class MetaLearner(TaskMethod):
     ) -> Self:
         """Learn theta from tasks, starting from the module's parameters.
 
-        Tasks without a finite gradient are left out, counted (``history_``) and warned of. Training that can be stopped
-        and resumed, with validation and logs, is ``metaprior train``.
+        Tasks without a finite gradient are left out, counted (``history_``) and warned of. So is an adaptation that
+        changes nothing. Training that can be stopped and resumed, with logs, is ``metaprior train``.
 
         The processes of ``with team_of_torchrun():`` share the work: each computes with its share of a meta-batch's
         tasks, and all learn the same theta, that of a single process up to rounding.
@@ -155,6 +154,10 @@ class MetaLearner(TaskMethod):
         Args:
             tasks: tasks by index (a list, or a source with or without an end), or by name.
             training: the settings of the training.
+            validation: tasks that are not learned from; of a source without an end, the first 100. After every epoch
+                their forecasts are scored before and after adaptation (``history_``).
+            calibrate: fit the spread of forecasts to the validation tasks at the end (``calibrate``).
+            keep_best: keep theta of the epoch with the best validation (without: with the lowest loss), not the last.
             pooled: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
                 from everywhere make better batches than all examples of a few tasks.
             progress: show a progress bar.
@@ -174,31 +177,65 @@ class MetaLearner(TaskMethod):
             raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
         settings = replace(training, **changes)
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
-        before, trainer, summaries = dict(vars(self)), None, list[Summary]()
+        before, trainer, tasks = dict(vars(self)), None, as_tasks(tasks)
+        epochs = Epochs(self, None if validation is None else validation_tasks(validation), keep_best)
         try:
-            trainer = self.trainer(as_tasks(tasks), settings, pooled, shard=shard)
+            trainer = self.trainer(tasks, settings, pooled, shard=shard)
             for length in lengths:
-                summaries.append(run_steps(trainer, length, progress=progress and trainer.team.first))
-                refuse_nothing_learned(summaries[-1])
-                if trainer.progress.step > settings.warm_start:
-                    trainer.note_score(summaries[-1].loss)  # for the plateau schedule
+                epochs.run(trainer, length, progress=progress)
         except BaseException as stopped:
             learned = trainer is not None and trainer.progress.position > trainer.progress.bad_tasks
             if trainer is not None and learned and isinstance(stopped, TrainingDiverged | KeyboardInterrupt):
-                self._keep(trainer, summaries)  # hours of work, and good up to here
+                self._keep(trainer, epochs)  # hours of work, and good up to here
             else:
                 vars(self).clear()
                 vars(self).update(before)  # an earlier fit stays
             raise
-        self._keep(trainer, summaries)
+        self._keep(trainer, epochs)
         if trainer.team.first:
-            warn_of_bad_tasks(summaries)
-            warn_of_missing_targets(summaries)
+            warn_of_bad_tasks(epochs.summaries)
+            warn_of_missing_targets(epochs.summaries)
+        warn_if_idle(self, trainer, epochs, tasks)
+        if epochs.validation is not None and calibrate:
+            self.calibrate(epochs.validation, progress=progress)
         return self
 
-    def _keep(self, trainer: Trainer, summaries: Sequence[Summary]) -> None:
-        self.theta_ = trainer.theta.detached()
-        self.history_ = [summary.record(number) for number, summary in enumerate(summaries, start=1)]
+    def _keep(self, trainer: Trainer, epochs: Epochs) -> None:
+        self.theta_ = epochs.best or trainer.theta.detached()
+        self.calibration_, self.history_ = None, epochs.records()
+
+    def calibrate(
+        self,
+        tasks: Tasks | Mapping[str, Task],
+        shots: Sequence[int] | None = None,
+        *,
+        samples: int = DEFAULT_SAMPLES,
+        examples_per_shot: int = 1,
+        progress: bool = True,
+    ) -> Self:
+        """Fit a factor for the spread of forecasts, smooth in the number of examples (``metaprior.calibration``).
+
+        From then on ``adapt`` and ``prior_predictive`` apply it. It is saved with the prior, and is ``calibration_``
+        (None: not calibrated). The factors hold for the usual number of steps. All ranks call this together.
+
+        Args:
+            tasks: validation tasks, which the prior was not learned from; about 100, or more.
+            shots: numbers of shots to fit factors for; None takes 0, 1, 2, 5, 10, ... as far as support sets go.
+            samples: weight samples of a forecast.
+            examples_per_shot: support examples that make one shot (for C classes: C).
+            progress: show a progress bar.
+        """
+        self.calibration_ = fit_calibration(
+            self.with_theta(self._learned())._adapted(),
+            validation_tasks(tasks),
+            shots=shots,
+            steps=self._usual_steps,
+            samples=samples,
+            examples_per_shot=examples_per_shot,
+            present=self.likelihood.present,
+            progress=progress,
+        )
+        return self
 
     def trainer(
         self,
@@ -213,42 +250,9 @@ class MetaLearner(TaskMethod):
 
         ``before`` is how an earlier start of this training computed gradients, which is kept if memory allows.
         """
-        team = current_team()
-        memory, together = self.memory, max(1, len(team.share(settings.meta_batch)))
-        if team.size > 1:  # processes on one machine share what is free, and all take the smallest budget
-            _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
-            memory = min(budgets)
+        return make_trainer(self, tasks, settings, pooled, shard=shard, before=before)
 
-        def begin() -> tuple[WeightDistribution, TaskModel, Task]:
-            count = length_of(tasks) or max(1, settings.epochs * settings.tasks_per_epoch)
-            first = self._look_at(tasks, settings.meta_batch)
-            model = self.task_model(count)
-            theta = model.initial(pooled_targets(first), self.relative_sigma)
-            checks.warn_of_scale(first[0].query.x)
-            return theta, model.prepared(theta, first[:together], memory, self.engine, before=before), first[0]
-
-        def must_agree(begun: tuple[WeightDistribution, TaskModel, Task]) -> dict[str, object]:
-            return {
-                **asdict(settings),
-                "seed": self.seed,
-                "data of the first task": task_digest(begun[2]),
-                "first theta (seed torch before the module is made)": tensors_digest(begun[0].tensors()),
-            }
-
-        (theta, model, _), facts = team.attempt(begin, must_agree if team.size > 1 else lambda begun: {})
-        team.on_first(lambda: refuse_disagreement(facts))
-        return Trainer(
-            model,
-            theta,
-            self._units.tasks(tasks),
-            settings,
-            pooled=None if pooled is None else self._units.tasks(pooled),
-            relative_sigma=self.relative_sigma,
-            seed=self.seed,
-            sharded=shard,
-        )
-
-    def _look_at(self, tasks: Tasks, least: int) -> list[Task]:
+    def look_at(self, tasks: Tasks, least: int) -> list[Task]:
         """Return the first tasks; their targets decide the units and the shape of forecasts."""
         first, self.target_scale_, self._scalar_targets = first_look(
             self._task_model, self.likelihood, tasks, least, seed=self.seed, standardize=bool(self.standardize)
@@ -256,25 +260,26 @@ class MetaLearner(TaskMethod):
         return first
 
     @property
-    def _units(self) -> TargetUnits:
+    def units(self) -> TargetUnits:
+        """The way from the user's units of targets to the network's."""
         scale = getattr(self, "target_scale_", None) or TargetScale.identity(next(iter(self.module.parameters())))
         return TargetUnits(scale, bool(self.standardize) and self.likelihood.continuous)
 
     def to_internal(self, task: Task) -> Task:
         """Return a task with targets in the network's units."""
-        return self._units.task(task)
+        return self.units.task(task)
 
     def start(self, tasks: Tasks | Mapping[str, Task]) -> Self:
         """Make a theta to start from, without training: for a loop of your own (``meta_train_one_epoch``)."""
-        first = self._look_at(as_tasks(tasks), 1)
+        first = self.look_at(as_tasks(tasks), 1)
         self.theta_ = movable_copy(self.task_model().initial(pooled_targets(first), self.relative_sigma))
-        self.history_ = []
+        self.calibration_, self.history_ = None, []
         return self
 
     def with_theta(self, theta: WeightDistribution) -> Self:
-        """Return a copy of this learner, with the same network and units, that has another theta."""
+        """Return a copy of this learner, with the same network and units, that has another theta, not calibrated."""
         other = copy.copy(self)
-        other.theta_ = theta
+        other.theta_, other.calibration_ = theta, None
         return other
 
     def parameters(self) -> Iterator[Tensor]:
@@ -284,7 +289,7 @@ class MetaLearner(TaskMethod):
     def prior_predictive(self) -> Predictive:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
         prior = self.task_model().prior(self._learned())
-        return prior.in_units(self._units.scale, scalar_targets=self._scalar_targets)
+        return self._calibrated(prior, 0, scalar_targets=self._scalar_targets)
 
     def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Predictive:
         """Return the posterior of a task given its support set (x, y).
@@ -298,11 +303,15 @@ class MetaLearner(TaskMethod):
         theta, model = self._learned(), self.task_model()
         if steps is not None and model.steps is None:
             raise ValueError(f"steps must be None with adaptation={self.adaptation!r}, which takes none; got {steps}")
-        checked, scalar = self._units.checked(support, model)
+        checked, scalar = self.units.checked(support, model)
         posterior = model.adapt(theta, checked, Noise(seed).fork("adapt"), steps)
         if isinstance(posterior, NonFinite):
             posterior.or_raise()
-        return posterior.in_units(self._units.scale, scalar_targets=scalar)
+        return self._calibrated(posterior, 0 if steps == 0 else checked.size, scalar_targets=scalar)
+
+    def _calibrated(self, posterior: Predictive, examples: int, *, scalar_targets: bool) -> Predictive:
+        factor = self.calibration_.factor(examples) if self.calibration_ else 1.0
+        return posterior.in_units(self.units.scale, scalar_targets=scalar_targets).widened(factor)
 
     @property
     def _usual_steps(self) -> int:
@@ -311,7 +320,7 @@ class MetaLearner(TaskMethod):
     def inner_loop_loss(self, posterior: Predictive, support: Examples, *, seed: int = 0) -> Terms:
         """Return L_S(lambda, theta) per observation: ``.nll``, ``.kl`` (with its weight) and their ``.total``."""
         theta, model = self._learned(), self.task_model()
-        checked, _ = self._units.checked(support, model)
+        checked, _ = self.units.checked(support, model)
         return model.inner_loss(posterior, theta, checked, Noise(seed).fork("inner loss"))
 
     def outer_loop_loss(self, posterior: Predictive, task: Task, *, num_tasks: int = 1, seed: int = 0) -> OuterTerms:
@@ -324,12 +333,13 @@ class MetaLearner(TaskMethod):
         objective = self.objective
         if not isinstance(objective, str | None):
             raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
-        scale, scalar = self._units.scale, self._scalar_targets
+        scale, scalar = self.units.scale, self._scalar_targets
         learned = Learned(self.network, self.likelihood, self._learned().detached(), scale, scalar_targets=scalar)
         tensors, description = saved_content(learned)
         description["adaptation"] = adaptations.describe(self.adaptation)
         description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
         description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
+        description["calibration"] = self.calibration_ and self.calibration_.as_json()
         description["history"] = history.described(getattr(self, "history_", []))
         checkpoint.write(folder, KIND, tensors, description)
 
@@ -370,7 +380,15 @@ class MetaLearner(TaskMethod):
             loaded.theta_ = learned.weights
             loaded.task_model().check_theta(loaded.theta_)
             loaded.history_ = history.restored(description.get("history", []))
+            if saved := description.get("calibration"):
+                loaded.calibration_ = CalibrationByShots.from_json(saved)
         return loaded
+
+    def __repr__(self) -> str:
+        """Return the arguments that matter most, and how forecasts are calibrated by number of examples."""
+        state = "not fitted" if not hasattr(self, "theta_") else str(self.calibration_ or "not calibrated")
+        given = f"{type(self.module).__name__}, {self.likelihood!r}, adaptation={self.adaptation!r}"
+        return f"{type(self).__name__}({given}; {state})"
 
     def _learned(self) -> WeightDistribution:
         if not hasattr(self, "theta_"):

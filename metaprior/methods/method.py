@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from metaprior.checks import ArrayLike
 from metaprior.errors import NotFittedError
-from metaprior.evaluation import Evaluation, evaluate
+from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.forecasts import Forecast, NumpyForecast
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
@@ -130,7 +130,19 @@ class TaskMethod(Method):
             progress: show a progress bar.
             adaptation: other arguments of ``adapt``.
         """
+        return evaluate(
+            self._adapted(**adaptation),
+            tasks,
+            shots=shots,
+            steps=[self._usual_steps] if steps is None else steps,
+            samples=samples,
+            examples_per_shot=examples_per_shot,
+            present=self.likelihood.present,
+            progress=progress,
+        )
 
+    def _adapted(self, **adaptation: Any) -> Adapt:
+        """Return the function from support examples and steps to a posterior, as ``evaluate`` asks for it."""
         usual = self._usual_steps
 
         def adapted(support: Examples | None, count: int) -> Predictive:
@@ -138,13 +150,4 @@ class TaskMethod(Method):
                 return self.prior_predictive()
             return self.adapt(support, None if count == usual else count, **adaptation)
 
-        return evaluate(
-            adapted,
-            tasks,
-            shots=shots,
-            steps=[usual] if steps is None else steps,
-            samples=samples,
-            examples_per_shot=examples_per_shot,
-            present=self.likelihood.present,
-            progress=progress,
-        )
+        return adapted

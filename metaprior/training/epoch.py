@@ -81,12 +81,14 @@ class Summary:
         )
 
 
-def run_steps(trainer: Trainer, count: int, *, progress: bool = True) -> Summary:
-    """Take up to ``count`` steps, and return their summary."""
+def run_steps(
+    trainer: Trainer, count: int, *, progress: bool = True, shown: Mapping[str, str] = MappingProxyType({})
+) -> Summary:
+    """Take up to ``count`` steps, and return their summary; ``shown`` is displayed beside the progress bar."""
     summary, start = Summary(), trainer.progress.step
     stop = min(start + count, trainer.settings.steps)
     label = "Warm start" if start < trainer.settings.warm_start else "Meta-Training"
-    with step_bar(trainer, range(start, stop), label, progress=progress) as tell:
+    with step_bar(trainer, range(start, stop), label, progress=progress, shown=shown) as tell:
         for _ in range(start, stop):
             summary.add(trainer.step())
             tell(summary)

@@ -22,6 +22,9 @@ class MetaTraining:
         epochs: epochs of meta-training, after the warm start.
         tasks_per_epoch: tasks drawn in an epoch.
         meta_batch: tasks whose gradients are averaged in a step.
+        shots: sizes of support sets: every meta-batch draws one of them, and splits the examples of its tasks anew
+            (``VariedSupport``). With several, 0 among them, a prior knows how sure to be after any number of examples.
+            Empty takes the support sets as they are.
         lr: AdamW's learning rate for the means and the plain network parameters.
         scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
         weight_decay: weight decay of the means and plain network parameters; scales are never decayed.
@@ -49,6 +52,7 @@ class MetaTraining:
     epochs: int = 10
     tasks_per_epoch: int = 100
     meta_batch: int = 4
+    shots: tuple[int, ...] = ()
     lr: float = 1e-3
     scale_lr: float = 1e-2
     weight_decay: float = 0.0
@@ -68,6 +72,9 @@ class MetaTraining:
     def __post_init__(self) -> None:
         for name in ("epochs", "tasks_per_epoch", "meta_batch", "plateau_patience", "warm_start", "most_bad_tasks"):
             check_integer(name, getattr(self, name), 0 if name in ("epochs", "warm_start") else 1)
+        object.__setattr__(self, "shots", tuple(self.shots))  # also a list, or range(11)
+        for size in self.shots:
+            check_integer("shots", size, 0)
         for name in ("lr", "scale_lr", "warm_start_lr"):
             check_positive(name, getattr(self, name))
         if isinstance(self.grad_clip_norm, str) and self.grad_clip_norm != "auto":
