@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metaprior.evaluation import Evaluation
-from metaprior.report.canvas import GREY, PENS, Pen, new_figure, save, tidy
+from metaprior.report.canvas import GREY, INK, PENS, Pen, new_figure, save, tidy
 from metaprior.report.curves import Point, draw_band, draw_line
 from metaprior.report.measures import Measure, measure
 from metaprior.text_table import Row
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from matplotlib.collections import PathCollection
 
 Against = Literal["shots", "steps"]
+CALIBRATION = ("coverage_90", "ece")
+"""Measures of calibration, of real-valued targets and of labels."""
 
 
 def learning_curve(path: Path, evaluation: Evaluation, *, title: str) -> None:
-    """Draw the error and the NLL against shots (left) and, where there are several, against steps (right); write a PNG.
+    """Draw measures against shots (left) and, where there are several, against steps (right); write a PNG.
 
-    The error is the error rate of labels, or the RMSE. Bands are one standard error over tasks to either side. Hollow
-    markers are forecasts before adaptation (0 shots or 0 steps). Panels against shots are drawn after the most steps,
-    panels against steps with the most shots.
+    The measures are the error (the error rate of labels, or the RMSE), the NLL, and calibration: the share of targets
+    inside the 90 % interval, beside 90 % as a dashed line, or the expected calibration error of labels. Bands are one
+    standard error over tasks to either side. Hollow markers are forecasts before adaptation (0 shots or 0 steps).
+    Panels against shots are drawn after the most steps, panels against steps with the most shots.
     """
     known = set().union(*evaluation.rows)
     measures = [measure("error" if "error" in known else "rmse"), measure("nll")]
+    measures += [measure(name) for name in CALIBRATION if name in known]
     several_steps = len({row["steps"] for row in _rows(evaluation, "steps")}) > 1
     columns: tuple[Against, ...] = ("shots", "steps") if several_steps else ("shots",)
     figure = new_figure(8 if several_steps else 5.5, 0.6 + 3.1 * len(measures))
@@ -34,7 +38,7 @@ def learning_curve(path: Path, evaluation: Evaluation, *, title: str) -> None:
     for of, row_of_panels in zip(measures, panels, strict=True):
         for against, axes in zip(columns, row_of_panels, strict=True):
             _draw_panel(axes, evaluation, of, against)
-        row_of_panels[0].set_ylabel(of.description)
+        row_of_panels[0].set_ylabel(of.description + (" (%)" if of.percent else ""))
     if any(row["steps"] == 0 for row in evaluation.rows):
         key = _draw_hollow(panels[0][0], [], Pen(GREY, "o", ""))
         figure.legend([key], ["before adaptation"], loc="outside lower center", frameon=False)
@@ -62,11 +66,13 @@ def _draw_panel(axes: "Axes", evaluation: Evaluation, of: Measure, against: Agai
         return float(row["support"] / evaluation.examples_per_shot)
 
     def point(row: Row) -> Point:
-        mean, error = row[of.name], row.get(f"{of.name}_se", math.nan)
+        mean, error = of.shown(row[of.name]), of.shown(row.get(f"{of.name}_se", math.nan))
         return Point(shots(row) if against == "shots" else row["steps"], mean, mean - error, mean + error)
 
     rows = [row for row in _rows(evaluation, against) if row["tasks"]]  # without a scored task there is no mean
     points = sorted(point(row) for row in rows)
+    if isinstance(of.better, float):
+        axes.axhline(of.shown(of.better), color=INK, linestyle=(0, (4, 3)), linewidth=1)
     draw_band(axes, points, PENS[0])
     draw_line(axes, points, PENS[0], linewidth=2)
     _draw_hollow(axes, [point(row) for row in rows if row["steps"] == 0], PENS[0])

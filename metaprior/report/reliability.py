@@ -1,11 +1,12 @@
 """Draw calibration: confidence against accuracy, or levels of intervals against observed shares."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from metaprior.report.canvas import BLUE, INK, PENS, RED, new_figure, save, tidy
+from metaprior.report.canvas import BLUE, INK, RED, new_figure, pens_of, save, tidy
 from metaprior.report.curves import draw_intervals, interval_curves
 from metaprior.scores import IntervalReliability, Reliability
 
@@ -16,8 +17,10 @@ GAPS = ((1, RED, "///", "gap: too confident"), (-1, BLUE, "\\\\\\", "gap: not co
 """Sign of confidence minus accuracy, colour, hatching and label of a gap."""
 
 
-def reliability_diagram(path: Path, counts: Reliability | IntervalReliability, *, title: str) -> None:
-    """Draw the calibration of class forecasts or of intervals; write a PNG.
+def reliability_diagram(
+    path: Path, counts: Reliability | IntervalReliability | Mapping[str, IntervalReliability], *, title: str
+) -> None:
+    """Draw the calibration of class forecasts, or of intervals, also of several by name; write a PNG.
 
     Of class forecasts, solid bars are accuracies and bars below them the share of each bin. The hatched part between an
     accuracy and the mean confidence of its bin is the gap that the expected calibration error averages: red where the
@@ -27,20 +30,26 @@ def reliability_diagram(path: Path, counts: Reliability | IntervalReliability, *
     Raises:
         ValueError: Nothing was counted.
     """
-    if not counts.count:
+    if isinstance(counts, IntervalReliability):
+        counts = {"": counts}
+    if not (counts.count if isinstance(counts, Reliability) else any(own.count for own in counts.values())):
         raise ValueError("counts must hold at least one forecast, got none. Call add(...) first.")
     figure = _confidence_figure(counts) if isinstance(counts, Reliability) else _interval_figure(counts)
     figure.suptitle(title)
     save(figure, path)
 
 
-def _interval_figure(counts: IntervalReliability) -> "Figure":
+def _interval_figure(counts: Mapping[str, IntervalReliability]) -> "Figure":
     figure = new_figure(5, 4.8)
     axes = figure.add_subplot()
-    curves = interval_curves({"": [(row["level"], row["observed"]) for row in counts.rows]})
-    draw_intervals(axes, curves, {"": PENS[0]}, ours="")
+    curves = interval_curves(
+        {name: [(row["level"], row["observed"]) for row in own.rows] for name, own in counts.items()}
+    )
+    draw_intervals(axes, curves, pens_of(curves), ours=list(curves)[-1])
     axes.set_aspect("equal")
     tidy(axes)
+    if len(curves) > 1:
+        axes.legend(axes.get_lines()[1:], curves, loc="lower right", bbox_to_anchor=(1, 0.1), frameon=False)
     return figure
 
 

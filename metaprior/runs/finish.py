@@ -6,11 +6,14 @@ from pathlib import Path
 from metaprior.evaluation import Evaluation
 from metaprior.files import written_when_complete
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.report.canvas import PENS
 from metaprior.runs.config import Config
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
-from metaprior.runs.sources import FirstTasks, LearnedRun, TaskSource, open_tasks
+from metaprior.runs.sources import LearnedRun, TaskSource, open_tasks
 from metaprior.runs.tensorboard import EventFiles
+from metaprior.scores import IntervalReliability
+from metaprior.tasks.task import FirstTasks
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest
 
@@ -134,6 +137,15 @@ def possible_shots(shots: Sequence[int], support: int, each: int) -> list[int | 
     return possible if support % each == 0 and support // each in possible else [*possible, None]
 
 
+def intervals_by_shots(found: Evaluation) -> dict[str, IntervalReliability]:
+    """Return the counts of intervals by shots, after the most steps; at most as many as there are pens."""
+    most = max(cell.steps for cell in found.reliability)
+    cells = [cell for cell in found.reliability if cell.shots == 0 or cell.steps == most]
+    names = {cell: "all shots" if cell.shots is None else f"{cell.shots} shots" for cell in cells[-len(PENS) :]}
+    counts = {name: found.reliability[cell] for cell, name in names.items()}
+    return {name: own for name, own in counts.items() if isinstance(own, IntervalReliability)}
+
+
 def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     """Draw a learning curve and a calibration diagram; where matplotlib is not installed, print a note."""
     from metaprior.report.canvas import has_matplotlib
@@ -148,7 +160,11 @@ def draw(found: Evaluation, run: RunFolder, say: Say) -> list[Path]:
     if found.reliability:
         cell, counts = list(found.reliability.items())[-1]
         title = f"{run.path.name}: {cell}"
-        drawn["reliability"] = lambda path: reliability_diagram(path, counts, title=title)
+        if isinstance(counts, IntervalReliability):
+            by_shots, title = intervals_by_shots(found), f"{run.path.name}: unseen tasks by shots"
+            drawn["reliability"] = lambda path: reliability_diagram(path, by_shots, title=title)
+        else:
+            drawn["reliability"] = lambda path: reliability_diagram(path, counts, title=title)
     for name, picture in drawn.items():
         with written_when_complete(run.path / f"{name}.png") as temporary:
             picture(temporary)

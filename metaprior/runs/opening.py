@@ -11,8 +11,8 @@ from metaprior.runs.build import learner_of
 from metaprior.runs.checkpoints import NAMES, CheckpointName, CheckpointWriter, Position, gradients
 from metaprior.runs.config import Config, differences, flat
 from metaprior.runs.folder import RunFolder, RunFolderError, refuse_changes
-from metaprior.runs.sources import FirstTasks, TaskSource, open_tasks
-from metaprior.tasks.task import Task, Tasks, task_at
+from metaprior.runs.sources import TaskSource, open_tasks
+from metaprior.tasks.task import FirstTasks, Task, Tasks, task_at
 from metaprior.team import current_team
 from metaprior.team.agreement import code_facts, refuse_disagreement, task_digest
 

@@ -102,27 +102,6 @@ class TaskSettings:
         return None
 
 
-@dataclass(frozen=True)
-class FirstTasks:
-    """The first ``count`` tasks of a source."""
-
-    source: Tasks
-    count: int
-    poll: Callable[[], None] = lambda: None
-    """Called whenever a task is asked for, which is a good moment to stop: may raise KeyboardInterrupt."""
-
-    def __len__(self) -> int:
-        """Return the number of tasks."""
-        return self.count
-
-    def __getitem__(self, index: int) -> Task:
-        """Return one of them; ``IndexError`` beyond the last."""
-        self.poll()
-        if not 0 <= index < self.count:
-            raise IndexError(f"there is no task {index}; tasks have the indices 0 to {self.count - 1}")
-        return self.source[index]
-
-
 class GeneratedTasks(TaskSource):
     """Tasks of a generator, which is a dataclass with a ``seed``; unseen ones are those of another seed."""
 

@@ -11,8 +11,9 @@ from torch import Tensor
 from metaprior.evaluation import check_task
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.meta_learner import MetaLearner
+from metaprior.methods.validation import validation_scores
 from metaprior.runs.config import Evaluate
-from metaprior.runs.sources import FirstTasks
+from metaprior.tasks.task import FirstTasks
 from metaprior.team import current_team
 from metaprior.text_table import finite_or_none
 from metaprior.weights import WeightDistribution
@@ -49,16 +50,15 @@ class Validator:
     def __call__(self, theta: WeightDistribution) -> Validation:
         """Adapt theta to every task as the run does, and score the forecasts of its query set."""
         try:
-            found = self.learner.with_theta(theta).evaluate(self.tasks, samples=self.settings.samples, progress=False)
+            found = validation_scores(self.learner.with_theta(theta), self.tasks, samples=self.settings.samples)
         except FloatingPointError as error:  # nothing could be scored at all
             unknown = {"before": None, "after": None, "failed": str(error)}
             return Validation(math.inf, -math.inf, len(self.tasks), unknown)
-        before, after = found.row(shots=0), found.row()
+        before, after = found.evaluation.row(shots=0), found.evaluation.row()
         own = after["error"] if "error" in after else math.sqrt(after.get("mse", math.nan))  # NaN: every task failed
         skill = 1 - own / self.constant if self.constant else math.nan
-        nll = [row["nll"] for row in found.per_task if row["shots"] is None]
-        score = math.fsum(nll) / len(nll) if nll else math.inf
-        return Validation(score, skill, int(after["failed"]), finite_or_none({"before": before, "after": after}))
+        measures = finite_or_none({"before": before, "after": after})
+        return Validation(found.after, skill, found.failed, measures)
 
 
 def error_of_a_constant(tasks: FirstTasks, likelihood: Likelihood) -> float:

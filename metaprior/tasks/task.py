@@ -1,6 +1,6 @@
 """What a task is, and what a collection of tasks is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -150,6 +150,27 @@ def task_at(tasks: Tasks, position: int, seed: int) -> Task:
     turn, place = divmod(position, count)
     order = torch.randperm(count, generator=Noise(seed).fork("task order").at(step=turn).generator())
     return as_task(tasks[int(order[place])])
+
+
+@dataclass(frozen=True)
+class FirstTasks:
+    """The first ``count`` tasks of a source."""
+
+    source: Tasks
+    count: int
+    poll: Callable[[], None] = lambda: None
+    """Called whenever a task is asked for, which is a good moment to stop: may raise KeyboardInterrupt."""
+
+    def __len__(self) -> int:
+        """Return the number of tasks."""
+        return self.count
+
+    def __getitem__(self, index: int) -> Task:
+        """Return one of them; ``IndexError`` beyond the last."""
+        self.poll()
+        if not 0 <= index < self.count:
+            raise IndexError(f"there is no task {index}; tasks have the indices 0 to {self.count - 1}")
+        return self.source[index]
 
 
 @dataclass(frozen=True)

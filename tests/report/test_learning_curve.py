@@ -58,3 +58,19 @@ def test_a_diverged_cell_does_not_hide_the_others(drawn: list[Figure]) -> None:
     learning_curve(Path("unused.png"), evaluation(row(1, 5, 3.0, error=0.1), row(2, 5, 2.0, error=0.2)), title="t")
     assert [figure.axes[1].get_yscale() for figure in drawn] == ["log", "linear"]
     assert drawn[1].axes[0].get_ylabel() == "share of wrong labels"
+
+
+def test_calibration_is_drawn_by_shots_where_it_is_known(drawn: list[Figure]) -> None:
+    rows = [row(shots, 5, 1.0, coverage_90=0.8 + shots / 50, coverage_90_se=0.01) for shots in (1, 5)]
+    learning_curve(Path("unused.png"), evaluation(*rows), title="t")
+    axes = drawn[0].axes[2]
+    assert axes.get_ylabel() == "targets inside 90 % interval (%)"
+    nominal, curve = axes.get_lines()
+    assert list(nominal.get_ydata()) == [90, 90]
+    assert list(curve.get_ydata()) == pytest.approx([82, 90])
+    learning_curve(
+        Path("unused.png"),
+        evaluation(row(1, 5, 1.0, error=0.1, ece=0.02), row(2, 5, 1.0, error=0.1, ece=0.01)),
+        title="t",
+    )
+    assert [list(line.get_ydata()) for line in drawn[1].axes[2].get_lines()] == [[0.02, 0.01]]

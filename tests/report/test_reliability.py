@@ -70,6 +70,15 @@ def test_intervals_of_the_true_distribution_lie_on_the_diagonal(drawn: list[Figu
     assert narrow.get_ydata()[8] == pytest.approx(100 * half.item(), abs=0.2)  # type: ignore[index]
 
 
+def test_intervals_of_several_numbers_of_shots_have_a_line_each(drawn: list[Figure]) -> None:
+    reliability_diagram(Path("unused.png"), {"0 shots": intervals(0.5), "5 shots": intervals(1.0)}, title="a title")
+    (axes,) = drawn[0].axes
+    assert len(axes.get_lines()) == 3
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["0 shots", "5 shots"]
+
+
 @pytest.mark.parametrize("counts", [Reliability(), IntervalReliability()], ids=["classes", "intervals"])
 def test_empty_counts_are_invalid(counts: Reliability | IntervalReliability) -> None:
     with pytest.raises(ValueError, match=r"must hold at least one forecast, got none. Call add\(...\) first"):

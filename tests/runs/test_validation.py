@@ -8,9 +8,9 @@ from metaprior.metagrad.problem import Descent
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.runs.config import Evaluate
-from metaprior.runs.sources import FirstTasks
 from metaprior.runs.validation import Validation, Validator, error_of_a_constant
 from metaprior.tasks import Examples, Sinusoids, Task
+from metaprior.tasks.task import FirstTasks
 from metaprior.team import Team
 from tests.team.fake import together
 

@@ -9,8 +9,9 @@ import typer
 
 from metaprior.noise import task_generator
 from metaprior.runs.config import Choice
-from metaprior.runs.sources import TASKS, FirstTasks, LearnedRun, Purpose, TaskSettings, TaskSource
+from metaprior.runs.sources import TASKS, LearnedRun, Purpose, TaskSettings, TaskSource
 from metaprior.tasks import Examples, Task, Tasks
+from metaprior.tasks.task import FirstTasks
 
 
 @dataclass(frozen=True)
