@@ -6,7 +6,7 @@ becomes that of $\bar y + e^{b_n}(y - \bar y)$, with $\bar y$ its mean (labels: 
 validation tasks
 
 $$\hat b = \arg\min_b \sum_n T_n\Big[\mathrm{NLL}_n(b_n) + w\,(\mathrm{coverage}_n(b_n) - 0.9)^2\Big]
-+ \frac{b_{n_0}^2}{2} + \sum_n \frac{(b_{n'} - b_n)^2}{2\,(\log(1 + n') - \log(1 + n))}$$
++ \frac{b_{n_0}^2}{8} + \sum_n \frac{(b_{n'} - b_n)^2}{2\,(\log(1 + n') - \log(1 + n))}$$
 
 where $T_n$ tasks have n examples, n' is the next larger number, and NLL and the coverage of the central 90 % interval
 are means over single targets. The log score alone leaves coverages of .88 to .93, because forecasts have tails of other
@@ -211,7 +211,7 @@ def _smoothest(costs: Tensor, positions: Sequence[float]) -> list[int]:
         positions: log(1 + n), ascending.
     """
     jumps = (LOG_FACTORS[:, None] - LOG_FACTORS).square() / 2
-    total, origins = costs[0] + LOG_FACTORS.square() / 2, list[Tensor]()
+    total, origins = costs[0] + LOG_FACTORS.square() / 8, list[Tensor]()
     for cost, (low, high) in zip(costs[1:], pairwise(positions), strict=True):
         best = (total[:, None] + jumps / (high - low)).min(0)
         total, origins = best.values + cost, [*origins, best.indices]
