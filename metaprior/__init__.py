@@ -8,6 +8,8 @@ from metaprior.adaptation.context.settings import Combination, Context
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
+from metaprior.hierarchy.theta_inference import HMC, Anchored, Variational
+from metaprior.hierarchy.whitened import CollapsedHyperprior
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.metagrad.problem import AmortizedELBO, Descent, NonFinite, Problem, QueryLoss
@@ -28,8 +30,10 @@ from metaprior.weights import WeightDistribution, kl_divergence
 __version__ = version("metaprior")
 
 __all__ = [
+    "HMC",
     "MLP",
     "AmortizedELBO",
+    "Anchored",
     "BayesByBackprop",
     "BayesianNetwork",
     "BayesianUNet",
@@ -38,6 +42,7 @@ __all__ = [
     "Categorical",
     "CheckpointError",
     "ClosedForm",
+    "CollapsedHyperprior",
     "Combination",
     "Context",
     "Descent",
@@ -68,6 +73,7 @@ __all__ = [
     "Team",
     "TrainingDiverged",
     "UNet",
+    "Variational",
     "VariedSupport",
     "WeightDistribution",
     "kl_divergence",

@@ -400,12 +400,14 @@ def concatenated(parts: Sequence[Forecast]) -> Forecast:
 
 
 def as_numpy(value: Any) -> Any:
-    """Return tensors as NumPy arrays, also inside tuples; everything else as it is."""
+    """Return tensors as NumPy arrays, also inside tuples and dictionaries; everything else as it is."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     if isinstance(value, tuple):
         arrays = map(as_numpy, value)
         return type(value)(*arrays) if hasattr(value, "_fields") else tuple(arrays)
+    if isinstance(value, dict):
+        return {name: as_numpy(part) for name, part in value.items()}
     return value
 
 

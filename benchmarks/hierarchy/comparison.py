@@ -9,7 +9,7 @@ Scores are those of points that were held out of the same tasks, and of new task
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within
 from benchmarks.common.processes import in_own_process
 from benchmarks.common.result import BenchmarkResult, Row
+from benchmarks.hierarchy import collapsed
 from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME, Cell, headline_of
 from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.hierarchy.memory import measure_training
@@ -82,6 +83,8 @@ class Settings:
     """Weight samples of a forecast."""
     memory_tasks: tuple[int, int] = (20, 2000)
     memory_hidden: int = 310
+    few_tasks: collapsed.Settings = field(default_factory=collapsed.Settings)
+    """Few tasks with few data, with the local posteriors in closed form."""
 
 
 class Job(NamedTuple):
@@ -243,17 +246,27 @@ def memory_rows(settings: Settings) -> list[Row]:
     return [{"method": f"memory, D = {row['weights']}", **row} for row in found]
 
 
+def measure_collapsed(context: Context[Settings], method: str, count: int, observations: int, seed: int) -> Row:
+    """Return the scores of a way to infer theta, or of the Gaussian process, on one set of tasks."""
+    settings = context.settings
+    same = waves(collapsed.FIRST_TRAINING_SEED + seed, count, observations, settings)
+    new = waves(collapsed.FIRST_TEST_SEED + seed, settings.few_tasks.test_tasks, observations, settings)
+    return collapsed.scores(method, same, new, settings.noise, settings.few_tasks)
+
+
 def measure(context: Context[Settings]) -> BenchmarkResult:
-    """Measure every method with every number of data and of tasks, then the memory of many tasks."""
+    """Measure every method with every number of data and of tasks, few tasks in closed form, and the memory of many."""
     settings = context.settings
     jobs = jobs_of(settings)
     cells = cells_of(jobs, context.map(measure_method, [(job,) for job in jobs]), settings.tasks)
+    closed = collapsed.table(settings.few_tasks, context.map(measure_collapsed, settings.few_tasks.jobs))
     memory = memory_rows(settings)
     few, many = (row["peak_gib"] for row in memory)
-    headline = {**headline_of(cells), "hvi_memory_ratio": many / few}
+    headline = {**headline_of(cells), **collapsed.headline_of(closed, settings.few_tasks.sizes)}
+    headline["hvi_memory_ratio"] = many / few
     rows = [cell.row() for cell in cells]
     picture = partial(_draw, rows=rows, noise=settings.noise**2)
-    return BenchmarkResult(headline, [*rows, *memory], _notes(settings), picture=picture)
+    return BenchmarkResult(headline, [*rows, *closed, *memory], _notes(settings), picture=picture)
 
 
 def _draw(path: Path, rows: Sequence[Row], noise: float) -> None:
@@ -271,6 +284,10 @@ def _notes(settings: Settings) -> list[str]:
         f"steps a task, {settings.adapt_steps} for a new one; amortised: objective 'abml', "
         f"{settings.amortised_seconds:g} CPU s, {settings.inner_steps} inner steps, {settings.amortised_steps} on the "
         "tasks scored. coverage_* without _many_data is that of the fewest data and most tasks, on the same tasks",
+        f"collapsed, theta from its prior, Gaussian process: hidden layers {settings.few_tasks.hidden}; means over "
+        f"{settings.few_tasks.data_seeds} sets of tasks and, for each, {settings.few_tasks.test_tasks} new; "
+        "seconds are those of a fit on one core. *_3x5, *_10x5, *_50x5 and coverage_worst (of all sets of tasks) are "
+        "of Hamiltonian Monte Carlo; nll_over_* is its NLL minus that of the Gaussian process, or of the prior",
         f"memory: peak of a fresh process, importing torch included, {settings.memory_tasks[0]} and "
         f"{settings.memory_tasks[1]} tasks; hvi_memory_ratio is their ratio",
     ]
@@ -292,6 +309,13 @@ BENCHMARK = Benchmark(
         amortised_seconds=2.0,
         memory_tasks=(10, 50),
         memory_hidden=64,
+        few_tasks=collapsed.Settings(
+            data_seeds=1,
+            test_tasks=10,
+            hmc=mp.HMC(8, 5, 5, 50),
+            anchored=mp.Anchored(8, 50),
+            variational=mp.Variational(8, 50),
+        ),
     ),
     quick_note="far from done learning, and so small that importing torch is most of the memory",
 )

@@ -13,7 +13,9 @@ This is exact where the likelihood is Gaussian in the weights. Without data ($\L
 $p(\phi|\theta)$ itself. A forecast draws theta first, then phi.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import ArrayLike
-from metaprior.forecasts import as_numpy
+from metaprior.forecasts import Forecast, GaussianForecast, as_numpy
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
@@ -42,6 +44,28 @@ class UncertaintySplit(NamedTuple):
     def std(self) -> Tensor:
         """Return the total standard deviation of the target."""
         return (self.prior**2 + self.task**2 + self.data**2).sqrt()
+
+
+@dataclass(frozen=True)
+class HierarchicalForecast(GaussianForecast):
+    """A forecast from draws of theta and phi in pairs, which alone do not show what is due to which of the two."""
+
+    split: Callable[[], UncertaintySplit] = field(kw_only=True)
+    """Draws several phi for each theta, on demand."""
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """Standard deviations by what is uncertain, whose squares add up to the variance.
+
+        The epistemic variance is divided in the ratio that ``HierarchicalPosterior.split`` estimates.
+        """
+        prior, task, _ = (part.square() for part in self.split())
+        share = prior / (prior + task).clamp_min(torch.finfo(prior.dtype).tiny)
+        return {
+            "prior": share.sqrt() * self.epistemic,
+            "task": (1 - share).sqrt() * self.epistemic,
+            "data": self.aleatoric,
+        }
 
 
 def given_theta(q: WeightDistribution, psi: HyperPosterior, theta: WeightDistribution) -> WeightDistribution:
@@ -77,6 +101,13 @@ class HierarchicalPosterior(Posterior):
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
         parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
         return as_numpy(parts) if isinstance(x, np.ndarray) else parts
+
+    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+        """Return the forecast from ``samples`` pairs of theta and phi."""
+        forecast = super().network_forecast(inputs, samples, seed, batch_size)
+        if not isinstance(forecast, GaussianForecast):
+            return forecast
+        return HierarchicalForecast(forecast.means, forecast.scales, split=partial(self.split, inputs, seed=seed))
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
         return torch.stack([self._draw_one(noise, sample) for sample in group])

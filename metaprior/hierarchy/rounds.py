@@ -55,7 +55,7 @@ class Rounds:
         sums = sum(entry.nll for entry in entries), sum(entry.kl for entry in entries), psi.kl_to(self.model.hyperprior)
         nll, kl, hyper = (value / self._observations for value in sums)
         steps, number = self._plan.local_steps * len(entries), len(self.state.history) + 1
-        counts = {"tasks": len(entries), "observations": self._observations, "missing": self._tasks.count.missing}
+        counts = {"tasks": len(entries), "observations": self._observations, **self._tasks.losses}
         return EpochRecord(number, nll + kl + hyper, nll, kl, hyper, steps=steps, **counts)
 
     def _visit(self, stack: Stack, steps: range, noise: Noise) -> None:

@@ -1,17 +1,21 @@
 """All data of each task: checked when a fit begins, and recognised when they are fetched again."""
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from metaprior import checks
+from metaprior.errors import NotFinite
 from metaprior.hierarchy.store import Entry
-from metaprior.metagrad.problem import Problem
+from metaprior.likelihoods import Likelihood
 from metaprior.missing import TargetCount
+from metaprior.network import BayesianNetwork
 from metaprior.scaling import TargetMoments, TargetScale
 from metaprior.tasks.task import (
     UNNAMED,
@@ -29,6 +33,8 @@ from metaprior.tasks.task import (
 TaskData = Tasks | Sequence[tuple[Tensor, Tensor]] | Mapping[str, Task | tuple[Tensor, Tensor]]
 """Tasks with a length, whose support and query sets are taken together, or examples (x, y); by index or by name."""
 
+MESSAGES = 3
+"""Most messages about tasks that are left out in the record of an epoch."""
 COMPARED_NUMBERS = 1000
 """Inputs and targets (each) that are compared when a task's data are fetched again."""
 
@@ -37,7 +43,8 @@ class CheckedTasks:
     """Every task's data in the network's types, fetched lazily.
 
     The constructor goes through all tasks once: it raises for data that cannot be used, and records what a task will
-    be recognised by (``entries``: name, size, fingerprint).
+    be recognised by (``entries``: name, size, fingerprint). A task whose numbers are not finite, or that has no target,
+    is left out, unless no task remains.
     """
 
     entries: list[Entry]
@@ -45,16 +52,26 @@ class CheckedTasks:
     """Whether real-valued targets come without a channel axis."""
     count: TargetCount
     """How many targets all tasks have, and how many of them are missing."""
+    left_out: list[str]
+    """Messages about the tasks that are left out."""
 
-    def __init__(self, data: TaskData, problem: Problem, *, progress: bool = False) -> None:
-        self._tasks, self._check = _as_tasks(data), checks.PairChecker(problem.network, problem.likelihood)
-        self._continuous, self.scalar_targets = problem.likelihood.continuous, False
-        self._samples: list[str] = []
+    def __init__(
+        self, data: TaskData, network: BayesianNetwork, likelihood: Likelihood, *, progress: bool = False
+    ) -> None:
+        self._tasks, self._check = _as_tasks(data), checks.PairChecker(network, likelihood)
+        self._continuous, self.scalar_targets = likelihood.continuous, False
+        self._samples: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
         self._moments: list[TargetMoments] = []
-        numbers = tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2)
-        self.entries = [self._entry(number) for number in numbers]
+        self.entries, self.left_out = [], []
+        for number in tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2):
+            try:
+                self.entries.append(self._entry(number))
+            except NotFinite as error:
+                self.left_out.append(str(error))
+        if not self.entries:
+            raise NotFinite(f"none of the {len(self._tasks)} tasks can be learned from; the first: {self.left_out[0]}")
         self.count = self._check.count
-        self._numbers = {entry.name: number for number, entry in enumerate(self.entries)}
         if len(self._numbers) < len(self.entries):
             names = [entry.name for entry in self.entries]
             twice = next(name for name in names if names.count(name) > 1)
@@ -65,7 +82,7 @@ class CheckedTasks:
         number = self._numbers[entry.name]
         given = _all_examples(self._tasks[number])
         data = Examples(*self._check(*given, entry.name, finite=False))
-        if _sample(data) != self._samples[number]:
+        if _sample(data) != self._samples[entry.name]:
             raise ValueError(
                 f"the data of {entry.name!r} changed during the training: a source must give the same task whenever "
                 "it is asked for the same index"
@@ -73,6 +90,19 @@ class CheckedTasks:
         if not self._continuous:
             return data
         return Examples(data.x, scale.to_internal(exact_targets(given, data)).to(data.y.dtype))
+
+    @property
+    def losses(self) -> dict[str, Any]:
+        """Return what an ``EpochRecord`` says about missing targets and about tasks that are left out."""
+        failures = tuple(self.left_out[:MESSAGES])
+        return {"missing": self.count.missing, "bad_tasks": len(self.left_out), "failures": failures}
+
+    def warn(self) -> None:
+        """Warn of tasks that are left out and of missing targets, if there are any."""
+        if self.left_out:
+            left, given = len(self.left_out), len(self._tasks)
+            warnings.warn(f"{left} of {given} tasks are left out; the first: {self.left_out[0]}", stacklevel=3)
+        self.count.warn()
 
     def target_scale(self) -> TargetScale:
         """Return the scale that standardises the targets of all tasks together."""
@@ -88,15 +118,16 @@ class CheckedTasks:
             raise type(error)(f"{name}: {error}") from error
         data = Examples(*self._check(*given, name))
         if not data.size:
-            raise ValueError(f"{name}: all of its {given.y.numel()} targets are missing. Leave the task out.")
-        if not number:
+            raise NotFinite(f"{name}: all of its {given.y.numel()} targets are missing")
+        first = not self._numbers
+        if first:
             checks.warn_of_scale(data.x)
         if self._continuous:
             exact = exact_targets(given, data)
             self._moments.append(TargetMoments.of(exact))
-            if not number:
+            if first:
                 self._like, self.scalar_targets = exact, given.y.ndim < exact.ndim
-        self._samples.append(_sample(data))
+        self._samples[name], self._numbers[name] = _sample(data), number
         return Entry(name, data.size, _shapes(data), fingerprint(data))
 
 

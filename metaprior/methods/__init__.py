@@ -7,11 +7,21 @@ from torch import nn
 from metaprior import checkpoint
 from metaprior.errors import CheckpointError
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
+from metaprior.methods.collapsed_hierarchical_vi import CollapsedHierarchicalVI
 from metaprior.methods.hierarchical_vi import HierarchicalVI
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.methods.method import Method, TaskMethod
 
-__all__ = ["METHODS", "BayesByBackprop", "HierarchicalVI", "MetaLearner", "Method", "TaskMethod", "load"]
+__all__ = [
+    "METHODS",
+    "BayesByBackprop",
+    "CollapsedHierarchicalVI",
+    "HierarchicalVI",
+    "MetaLearner",
+    "Method",
+    "TaskMethod",
+    "load",
+]
 
 METHODS: dict[str, type[Method]] = {cls.__name__: cls for cls in (BayesByBackprop, MetaLearner, HierarchicalVI)}
 

@@ -5,11 +5,13 @@ Minimises, over $\psi$ and $\lambda_1..\lambda_M$ together,
 $$E_{q(\theta;\psi)}\Big[\sum_{i=1}^M E_{q(\phi_i;\lambda_i)}[-\log p(D_i|\phi_i)]
 + KL(q(\phi_i;\lambda_i)\|p(\phi_i|\theta))\Big] + KL(q(\theta;\psi)\|p(\theta))$$
 
-(Amit & Meir 2018 have the same hierarchy with another bound.) The method's page is ``docs/methods/hierarchical-vi.md``.
+(Amit & Meir 2018 have the same hierarchy with another bound.) With the local posteriors in closed form it collapses to
+a bound over theta alone: ``collapsed_hierarchical_vi.py``. The method's page is ``docs/methods/hierarchical-vi.md``.
 """
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 import weakref
@@ -18,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -33,6 +35,8 @@ from metaprior.hierarchy.model import FitPlan, HierarchicalModel, HierarchyTerms
 from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
 from metaprior.hierarchy.store import PosteriorStore
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
+from metaprior.hierarchy.theta_inference import ThetaInference
+from metaprior.hierarchy.whitened import CollapsedHyperprior
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
@@ -43,6 +47,8 @@ from metaprior.priors import GaussianHyperprior
 from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
+
+EXPLICIT, CLOSED_FORM = "explicit", "closed_form"
 
 
 class HierarchicalVI(TaskMethod):
@@ -55,10 +61,16 @@ class HierarchicalVI(TaskMethod):
         module: the network. Its present parameters are where means start; it is left as it is.
         likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``. Its parameters (a
             noise scale), and network parameters that are not random, are point values that all tasks share.
-        hyperprior: p(theta), a ``GaussianHyperprior``; or a fixed theta (a ``WeightDistribution``), under which nothing
-            is learned about the prior and tasks are independent.
-        store: folder of the posteriors. An existing one is continued. None takes a temporary folder, which is deleted
-            with this object (where temporary folders lie in memory, give another).
+        local: ``"explicit"``, a variational posterior of all weights for each task; or ``"closed_form"`` (real-valued
+            targets), where tasks differ in the last layer, whose exact posterior needs no steps, and theta has draws
+            that make few tasks' intervals honest.
+        theta: how theta is inferred with ``local="closed_form"``: ``"hmc"`` (the default, or ``HMC(draws=..., ...)``),
+            ``"anchored"`` (cheaper), ``"variational"`` (bounds the evidence, and underfits).
+        hyperprior: p(theta), a ``GaussianHyperprior`` (with ``local="closed_form"`` a ``CollapsedHyperprior``); or a
+            fixed theta (a ``WeightDistribution``), under which nothing is learned about the prior and tasks are
+            independent.
+        store: folder of the posteriors. An existing one is opened, counts as fitted, and a fit continues it. None takes
+            a temporary folder, which is deleted with this object (where temporary folders lie in memory, give another).
         stochastic: regular expression for the names of the random parameters (default: the module's own
             ``stochastic``, or all).
         relative_sigma: initial sigma of each random tensor as a fraction of its own root mean square.
@@ -69,27 +81,47 @@ class HierarchicalVI(TaskMethod):
     After ``fit``: ``psi_`` (the ``HyperPosterior``), ``history_`` (an ``EpochRecord`` of every epoch), ``task_names_``.
     """
 
+    _by_local: ClassVar[dict[str, type["HierarchicalVI"]]] = {}
+    """Subclasses by the value of ``local`` that they implement; an object with this value is one of the subclass."""
+
+    def __init_subclass__(cls, *, local: str, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        HierarchicalVI._by_local[local] = cls
+
     def __init__(
         self,
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        hyperprior: Hyperprior = GaussianHyperprior(),
+        local: str = EXPLICIT,
+        theta: ThetaInference | str | None = None,
+        hyperprior: Hyperprior | CollapsedHyperprior | None = None,
         store: str | os.PathLike[str] | None = None,
         stochastic: str | None = None,
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         standardize: bool = True,
         seed: int = 0,
     ) -> None:
-        self.module, self.likelihood, self.hyperprior, self.store = module, likelihood, hyperprior, store
+        if isinstance(local, str) and type(self) is HierarchicalVI:
+            self.__class__ = self._by_local.get(local, HierarchicalVI)
+        self.module, self.likelihood, self.local, self.theta = module, likelihood, local, theta
+        self.hyperprior, self.store = hyperprior, store
         self.stochastic, self.relative_sigma = stochastic, relative_sigma
         self.standardize, self.seed = standardize, seed
 
     @cached_property
     def model(self) -> HierarchicalModel:
         """Return the checked model; raise for arguments of the constructor that cannot work."""
+        network = self.network  # raises for a module or a likelihood that is none
+        if self.local != EXPLICIT:
+            raise ValueError(f"local must be {EXPLICIT!r} or {CLOSED_FORM!r}, got {self.local!r}")
+        if self.theta is not None:
+            raise ValueError(
+                f"theta={self.theta!r} says how theta is inferred with local={CLOSED_FORM!r}, but local is {EXPLICIT!r}"
+            )
         settings = float(self.relative_sigma), bool(self.standardize), int(self.seed)
-        model = HierarchicalModel(self.network, self.likelihood, self.hyperprior, *settings)
+        hyperprior = GaussianHyperprior() if self.hyperprior is None else self.hyperprior
+        model = HierarchicalModel(network, self.likelihood, hyperprior, *settings)  # type: ignore[arg-type]
         _ = model.problem  # raises for what cannot be differentiated
         return model
 
@@ -103,6 +135,8 @@ class HierarchicalVI(TaskMethod):
     @cached_property
     def _state(self) -> State | None:
         """Return the state of the store's last commit, or None where there is no store yet."""
+        if self.store is None and "posteriors" not in vars(self):
+            return None  # nothing was fitted, and to ask makes no temporary folder
         return self._last_commit() if self.posteriors.exists else None
 
     def fit(
@@ -142,10 +176,14 @@ class HierarchicalVI(TaskMethod):
         plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
         if not save_every >= 0:
             raise ValueError(f"save_every must be a number of seconds, at least 0, got {save_every}")
-        checked = CheckedTasks(tasks, self.model.problem, progress=progress)
-        checked.count.warn()
+        checked = CheckedTasks(tasks, self.model.network, self.likelihood, progress=progress)
+        checked.warn()
         with self._writing(checked) as state:
+            before = len(state.history)
             if self._begin(state, plan, checked, resume):
+                if before and progress:
+                    held = f"{self.posteriors.folder} holds posteriors of {before} epochs"
+                    tqdm.write(f"{held}, from which this fit continues", file=sys.stderr)
                 self._run(Rounds(self.model, state, self.posteriors, checked), save_every, progress)
         return self
 
@@ -196,7 +234,7 @@ class HierarchicalVI(TaskMethod):
         ``tasks`` must be all tasks of the store, with the data they were learned from. Terms are in nats, in the
         network's units (standard deviations of the targets, if they are standardised).
         """
-        state, indices, given = self._fitted(), self._indices(), CheckedTasks(tasks, self.model.problem)
+        state, indices, given = self._fitted(), self._indices(), CheckedTasks(tasks, self.network, self.likelihood)
         if new_tasks(self.posteriors.entries, given.entries, growing=True, folder=self.posteriors.folder):
             raise ValueError("tasks must be those of the store, but some of the given ones are new")
         nll, kl = 0.0, 0.0
@@ -262,11 +300,29 @@ class HierarchicalVI(TaskMethod):
     def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
         """Return a store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a
         module like the saved."""
+        local = checkpoint.read_description(folder).get("local", EXPLICIT)
+        if local in cls._by_local and cls is HierarchicalVI:
+            return cls._by_local[local].load(folder, module)  # type: ignore[return-value]
         model, *_ = commit.read(folder, module)
         stored = {"store": folder, "stochastic": model.network.stochastic, **model.settings}
         loaded = cls(model.network.module, model.likelihood, **stored)
         _ = loaded._state  # raises for posteriors that are damaged
         return loaded
+
+    def __repr__(self) -> str:
+        try:
+            status = self._status()
+        except (ValueError, TypeError, OSError) as error:
+            status = str(error)
+        return f"<{type(self).__name__} of {type(self.module).__name__}, local={self.local!r}: {status}>"
+
+    def _status(self) -> str:
+        """Return what is known about the fit, also one that another object left in the store."""
+        state = self._state
+        if state is None or state.plan is None:
+            return "not fitted"
+        progress = "" if state.finished else f", stopped at round {state.rounds}"
+        return f"{len(self.task_names_)} tasks, {len(state.history)} epochs{progress}, in {self.posteriors.folder}"
 
     def _fitted(self) -> State:
         if self._state is None or self._state.plan is None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -5,6 +7,7 @@ import metaprior as mp
 from benchmarks.common.processes import in_own_process
 from benchmarks.common.result import Row
 from benchmarks.hierarchy import comparison as hierarchy
+from benchmarks.hierarchy.collapsed import GaussianProcess
 from benchmarks.hierarchy.comparison import AMORTISED, Descent, Settings
 from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, SAME, Cell, gain
 from benchmarks.hierarchy.memory import Job, LinearTasks, measure_training
@@ -94,3 +97,21 @@ def test_tasks_are_made_anew_and_are_the_same() -> None:
     assert not torch.equal(tasks[3].support.x, tasks[2].support.x)
     with pytest.raises(IndexError, match="index must be below 4, got 4"):
         tasks[4]
+
+
+def test_the_gaussian_process_is_exact() -> None:
+    """Posterior against the joint Gaussian of support and query."""
+    tasks = hierarchy.waves(1, 3, 5, TINY)
+    process = GaussianProcess.of_largest_evidence(tasks, 0.1)
+    (x, y), query = (part.double() for part in tasks[0].support), tasks[0].query.x.double()
+    everything = torch.cat([x, query])
+    covariance = process.kernel(everything, everything)
+    gain = covariance[5:, :5] @ torch.linalg.inv(covariance[:5, :5] + 0.01 * torch.eye(5))
+    forecast = process.adapted(tasks[0].support, 0).predict(tasks[0].query.x)
+    torch.testing.assert_close(forecast.mean, process.mean + gain @ (y - process.mean))
+    variance = (covariance[5:, 5:] - gain @ covariance[:5, 5:]).diagonal()[:, None] + 0.01
+    torch.testing.assert_close(forecast.std, variance.sqrt())
+    xs, ys = (torch.stack([task.support[part] for task in tasks]).double() for part in (0, 1))
+    best = process.log_evidence(xs, ys)
+    for change in ({"length": 1.1 * process.length}, {"amplitude": 0.9 * process.amplitude}):
+        assert replace(process, **change).log_evidence(xs, ys) < best

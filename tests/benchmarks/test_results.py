@@ -13,6 +13,7 @@ from benchmarks import omniglot, permuted, sinusoid, speed, warmstart
 from benchmarks.common import budget
 from benchmarks.common.registry import find, names
 from benchmarks.common.result import BenchmarkResult, Row
+from benchmarks.hierarchy import collapsed
 from benchmarks.hierarchy import comparison as hierarchy
 from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME
 from benchmarks.hierarchy.memory import Job as MemoryJob
@@ -184,7 +185,13 @@ def check_wheel(headline: dict[str, float], rows: list[Row]) -> None:
 
 
 def check_hierarchy(headline: dict[str, float], rows: list[Row]) -> None:
-    found = _by([row for row in rows if "on" in row], "method", "tasks", "observations", "on")
+    closed = _by([row for row in rows if "sets" in row], "method", "tasks", "observations")
+    assert {key[1:] for key in closed} == {(1, 3), (2, 3), (3, 3), (3, 6)}
+    assert headline["coverage_3x5"] == closed[collapsed.HMC, 1, 3]["coverage_90"]
+    assert headline["nll_50x5"] == closed[collapsed.HMC, 3, 3]["nll"]
+    gap = closed[collapsed.HMC, 2, 3]["nll"] - closed[collapsed.GAUSSIAN_PROCESS, 2, 3]["nll"]
+    assert headline["nll_over_process_10x5"] == pytest.approx(gap)
+    found = _by([row for row in rows if "scored" in row], "method", "tasks", "observations", "on")
     methods = (ALONE, HIERARCHICAL, hierarchy.AMORTISED)
     assert found.keys() == {(m, t, n, on) for m in methods for t in (1, 2) for n in (3, 6) for on in (SAME, NEW)}
     for (_, tasks, _, on), row in found.items():

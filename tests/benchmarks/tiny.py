@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+import metaprior as mp
 from benchmarks import gradients, mnist, omniglot, permuted, robustness, sinusoid, speed, uci, warmstart
+from benchmarks.hierarchy import collapsed
 from benchmarks.hierarchy import comparison as hierarchy
 from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
@@ -46,6 +48,15 @@ TINY: dict[str, Any] = {
         samples=3,
         memory_tasks=(2, 4),
         memory_hidden=3,
+        few_tasks=collapsed.Settings(
+            sizes=((1, 3), (2, 3), (3, 3), (3, 6)),
+            data_seeds=2,
+            test_tasks=2,
+            hidden=(3,),
+            hmc=mp.HMC(2, 1, 1, 2),
+            anchored=mp.Anchored(2, 2),
+            variational=mp.Variational(2, 2, 2),
+        ),
     ),
     "memory": memory.Settings(full=True),
     "mnist": mnist.Settings(epochs=1, train_images=20, test_samples=2),

@@ -2,7 +2,9 @@ r"""Networks without hidden layers, whose outputs are their weights: 2,000 of th
 
 import math
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -143,6 +145,18 @@ def test_labels_are_split_by_their_probabilities() -> None:
     probabilities = both.predict(ONE, samples=2000).probabilities  # type: ignore[attr-defined]
     torch.testing.assert_close(split.std**2, probabilities * (1 - probabilities), rtol=0.06, atol=0)
     assert bool((split.prior > 0).all())
+
+
+def test_parts_of_a_forecast_add_up_and_are_in_the_ratio_of_the_split() -> None:
+    psi = some_psi()
+    prior = posterior(psi.centre(), psi)
+    forecast: Any = prior.predict(ONE, samples=200)
+    parts, split = forecast.parts, prior.split(ONE)
+    torch.testing.assert_close(sum(part**2 for part in parts.values()), forecast.std**2)
+    assert root_mean_square(parts["prior"]) == pytest.approx(root_mean_square(split.prior), rel=0.1)
+    assert root_mean_square(parts["task"]) == pytest.approx(root_mean_square(split.task), rel=0.1)
+    arrays: Any = prior.predict(ONE.numpy(), samples=200)
+    assert all(isinstance(part, np.ndarray) for part in arrays.parts.values())
 
 
 def test_the_same_seed_gives_the_same_split_and_one_sample_is_refused() -> None:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 import metaprior as mp
 from metaprior.hierarchy.store import Entry
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, fingerprint, new_tasks
-from metaprior.metagrad.problem import Problem
 from metaprior.network import BayesianNetwork
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task
@@ -16,7 +15,7 @@ from metaprior.tasks.task import Examples, Task
 
 def checked(data: TaskData, likelihood: mp.Likelihood | None = None, outputs: int = 1) -> CheckedTasks:
     network = BayesianNetwork(nn.Linear(2, outputs, dtype=torch.float64))
-    return CheckedTasks(data, Problem(network, likelihood or mp.Gaussian()))
+    return CheckedTasks(data, network, likelihood or mp.Gaussian())
 
 
 def data_of(tasks: CheckedTasks) -> Examples:
@@ -92,8 +91,8 @@ def with_infinity() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     ("data", "error", "message"),
     [
-        ({"good": pair(), "bad": with_infinity()}, ValueError, r"^bad: y has 1 infinite values .* index \(2,\)"),
-        ({"bad": (pair()[0], pair()[1] * torch.nan)}, ValueError, "^bad: all of its 4 targets are missing"),
+        ({"bad": with_infinity()}, ValueError, r"the first: bad: y has 1 infinite values .* index \(2,\)"),
+        ({"bad": (pair()[0], pair()[1] * torch.nan)}, ValueError, "the first: bad: all of its 4 targets are missing"),
         ({"bad": (pair()[0], pair(5)[1])}, ValueError, "^bad: x has 4 observations and y has 5"),
         ({"bad": (numbers(4, 3), pair()[1])}, ValueError, r"^bad: the network cannot take .* shape \(3,\)"),
         ({"bad": (pair()[0], numbers(4, 2))}, ValueError, "^bad: the network predicts targets of shape"),

@@ -59,7 +59,6 @@ def with_values(value: float) -> Data:
     [
         (without_one, {}, "1 of the 3 tasks in .* are not among the given ones, first 'wave 1'"),
         (changed, {}, r"1 tasks have other data .*, first 'wave 1' \(7 observations then, 7 now\)"),
-        (lambda: with_values(math.nan), {}, "wave 3: x has 1 NaN or infinite values"),
         (lambda: waves(4), {"lr": math.inf}, "lr must be a positive number"),
         (lambda: waves(4), {"lr": 1e300, "local_steps": 20}, "wave"),
     ],
@@ -82,9 +81,39 @@ def test_bad_input_is_refused_and_nothing_is_lost(
 
 
 def test_a_first_fit_of_bad_input_makes_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="NaN"):
-        inference(tmp_path / "store").fit(with_values(math.nan), **FAST)
+    with pytest.raises(mp.NotFinite, match="none of the 2 tasks can be learned from; the first: wave 0: x has 6 NaN"):
+        inference(tmp_path / "store").fit({name: (x * math.nan, y) for name, (x, y) in waves(2).items()}, **FAST)
     assert not (tmp_path / "store").exists()
+
+
+def test_tasks_whose_numbers_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
+    """The others are fitted as if it had not been given; it may come later, with other numbers."""
+    with pytest.warns(UserWarning, match="1 of 4 tasks are left out; the first: wave 3: x has 1 NaN or infinite"):
+        hvi = inference(tmp_path / "store").fit(with_values(math.nan), **FAST)
+    assert hvi.task_names_ == ["wave 0", "wave 1", "wave 2"]
+    assert [(record.tasks, record.bad_tasks) for record in hvi.history_] == [(3, 1)] * 2
+    assert hvi.history_[0].failures[0].startswith("wave 3: x has 1 NaN")
+    expected = fitted(tmp_path / "other")
+    assert torch.equal(hvi.posterior("wave 1").weights.mu, expected.posterior("wave 1").weights.mu)
+    assert "wave 3" in hvi.fit(waves(4), **FAST).task_names_
+
+
+def test_an_existing_store_says_that_it_is_continued(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hvi = inference(tmp_path / "store")
+    assert repr(hvi) == "<HierarchicalVI of MLP, local='explicit': not fitted>"
+    hvi.fit(waves(3), **{**FAST, "progress": True})
+    assert "continues" not in capsys.readouterr().err
+    again = inference(tmp_path / "store")
+    assert "3 tasks, 2 epochs, in " in repr(again)
+    again.fit(waves(3), **{**FAST, "progress": True})
+    assert "store holds posteriors of 2 epochs, from which this fit continues" in capsys.readouterr().err
+    assert "does not have the structure" in repr(inference(tmp_path / "store", module=mlp(5)))
+
+
+def test_to_ask_for_the_history_before_a_fit_makes_no_folder() -> None:
+    hvi = mp.HierarchicalVI(mlp(), mp.Gaussian())
+    assert not hasattr(hvi, "history_")
+    assert "posteriors" not in vars(hvi)
 
 
 OTHERS: list[tuple[dict[str, Any], str]] = [
