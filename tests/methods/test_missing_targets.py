@@ -193,3 +193,40 @@ def test_data_without_any_target_are_refused() -> None:
     x, y = examples("gaussian", 0)
     with pytest.raises(ValueError, match="y must hold at least one target, got 24, of which all are missing"):
         mp.BayesByBackprop(module_for("gaussian"), mp.Gaussian()).fit(x, y * math.nan, progress=False)
+
+
+def closed_form(likelihood: Likelihood, sets: list[mp.Examples], outputs: int, objective: str) -> mp.MetaLearner:
+    torch.manual_seed(0)
+    learner = mp.MetaLearner(
+        mp.MLP(3, [4], outputs).double(), likelihood, adaptation=mp.ClosedForm(), objective=objective, standardize=False
+    )
+    return learner.fit([mp.Task(*sets[:2], "a"), mp.Task(*sets[2:], "b")], epochs=1, tasks_per_epoch=4, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [
+        *((kind, "predictive") for kind in ("gaussian", "heteroscedastic", "categorical", "bernoulli")),
+        ("gaussian", "evidence"),
+        ("heteroscedastic", "evidence"),
+    ],
+)
+def test_the_closed_form_drops_observations_and_single_targets(kind: str, objective: str) -> None:
+    """Outputs are independent given theta: each has the posterior of the observations that have a target of it."""
+    likelihood, outputs = LIKELIHOODS[kind], 4 if kind == "heteroscedastic" else 2
+    whole = [mp.Examples(part.x, part.y[..., 0]) for part in (examples(kind, seed) for seed in range(4))]
+    holes = [mp.Examples(x, with_holes(y, DROPPED if y.ndim == 1 else DROPPED[:, None])) for x, y in whole]
+    with pytest.warns(UserWarning, match=NOTE):
+        found = closed_form(likelihood, holes, outputs, objective)
+    expected = closed_form(likelihood, [part.rows(~DROPPED) for part in whole], outputs, objective)
+    for name, value in expected.theta_.named().items():
+        assert torch.equal(found.theta_.named()[name], value), name
+    if kind not in ("gaussian", "heteroscedastic"):
+        return
+    x, y = whole[0]
+    gone = some_gone(y)
+    masked = expected.adapt(mp.Examples(x, with_holes(y, gone))).predict(whole[1].x)
+    for output in range(2):
+        alone = expected.adapt(mp.Examples(x[~gone[:, output]], y[~gone[:, output]])).predict(whole[1].x)
+        torch.testing.assert_close(masked.mean[:, output], alone.mean[:, output], rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(masked.std[:, output], alone.std[:, output], rtol=1e-7, atol=1e-9)
