@@ -108,7 +108,7 @@ class HeadPosterior:
         """Return mean and task variance of each component's outputs at features (..., n, d)."""
         features = features.double()[..., None, None, :, :]  # (..., 1, 1, n, d)
         mean = features.squeeze(-3) @ self.mean.mT  # (..., K, n, C)
-        white = (features @ self.prior.factor).mT  # (..., K, C, r, n): L^T phi of each row
+        white = _projected(features, self.prior.factor).mT  # (..., K, C, r, n): L^T phi of each row
         if self.rows is None:
             variance = solve_triangular(self.triangle, white, upper=False).square().sum(-2)
         else:
@@ -181,10 +181,20 @@ def _by_rows(
     prior: HeadPrior, features: Tensor, columns: Tensor, root: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return m, the factor of B, Psi and the squares."""
-    psi = (features @ prior.factor) * root
+    psi = _projected(features, prior.factor) * root
     triangle = cholesky(_identity(features.shape[-2], features) + psi @ psi.mT)
     half = solve_triangular(triangle, root * columns, upper=False)
     return psi.mT @ solve_triangular(triangle.mT, half, upper=True), triangle, psi, half.square().sum(-2)
+
+
+def _projected(features: Tensor, factor: Tensor) -> Tensor:
+    """Return Phi L, (..., K, C, n, r), of features (..., 1, 1, n, d); a single prior is one product for all tasks."""
+    if factor.ndim > 4:
+        return features @ factor
+    components, outputs, d, rank = factor.shape
+    together = features[..., 0, 0, :, :] @ factor.movedim(-2, 0).reshape(d, -1)
+    shape = (*together.shape[:-1], components, outputs, rank)
+    return together.reshape(shape).movedim(-4, -2)
 
 
 def _identity(size: int, like: Tensor) -> Tensor:

@@ -61,7 +61,8 @@ class ClosedFormModel(AutogradModel):
         self.settings, self.network, self.likelihood, self.objective = settings, network, likelihood, objective
         self.head = Head.of(network, settings.head)
         self.targets = targets_of(likelihood, self.head, shared_classes=settings.labels == "arbitrary")
-        self._images = isinstance(self.head.layer, torch.nn.Conv2d)
+        self._images, numbers = isinstance(self.head.layer, torch.nn.Conv2d), isinstance(self.targets, Numbers)
+        self._components = settings.components_of(numbers=numbers, images=self._images)
         self._log_temperature = settings.log_temperature(images=self._images and objective == "predictive")
         if objective == "evidence":
             self._check_evidence()
@@ -84,7 +85,7 @@ class ClosedFormModel(AutogradModel):
         """Return a first theta: the module's values, a wide prior around its last layer, a noise scale."""
         own, weights = self.network.initial(), self.targets.first_weights
         trunk = {name: value for name, value in own.plain.items() if name not in self.head.own_names}
-        rank, components = self.settings.rank_of(self.head.size), self.settings.components
+        rank, components = self.settings.rank_of(self.head.size), self._components
         plain = {**trunk, **parameters.initial(weights, components, rank), **self.targets.initial()}
         if self.settings.component_noise:
             plain[parameters.LOG_NOISE] = weights.new_zeros(components)

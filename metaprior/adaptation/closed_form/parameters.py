@@ -31,27 +31,22 @@ def initial(weights: Tensor, components: int, rank: int) -> dict[str, Tensor]:
     same numbers.
     """
     outputs, d = weights.shape
-    shape = (components, outputs, d)
-    generator = torch.Generator().manual_seed(0)
-    normal = {
-        name: torch.randn(size, generator=generator).to(weights)
-        for name, size in {"w": shape, "L": (*shape, rank)}.items()
-    }
-    scale = 1 / math.sqrt(d)
-    common = {LOG_SCALE: weights.new_zeros(components, outputs), LOGITS: weights.new_zeros(components)}
-    mean = weights + scale * (APART if components > 1 else 0.0) * normal["w"]
+    shape, scale, generator = (components, outputs, d), 1 / math.sqrt(d), torch.Generator().manual_seed(0)
+    apart, tilt = (torch.randn(size, generator=generator).to(weights) for size in (shape, (*shape, rank)))
+    mean = weights + APART * scale * (apart - apart.mean(0))
+    common = {MEAN: mean, LOG_SCALE: weights.new_zeros(components, outputs), LOGITS: weights.new_zeros(components)}
     if rank == d:
-        factor = scale * (torch.eye(d).to(weights) + TILT * normal["L"] / math.sqrt(d))
-        return {MEAN: mean, FACTOR: factor, **common}
+        return {FACTOR: scale * (torch.eye(d).to(weights) + TILT * tilt / math.sqrt(d)), **common}
     share = math.sqrt(0.5) if rank else 1.0
     diagonal = weights.new_full(shape, math.log(scale * share))
-    factor = scale * share * normal["L"] / math.sqrt(max(1, rank))
-    return {MEAN: mean, FACTOR: factor, DIAGONAL: diagonal, **common}
+    return {FACTOR: scale * share * tilt / math.sqrt(max(1, rank)), DIAGONAL: diagonal, **common}
 
 
 def rescaled(plain: Mapping[str, Tensor], factor: float) -> dict[str, Tensor]:
-    """Return the parameters with the prior's standard deviations multiplied by ``factor``."""
-    return {**plain, LOG_SCALE: plain[LOG_SCALE] + math.log(factor)}
+    """Return the parameters of a prior whose spread, within and between components, is multiplied by ``factor``."""
+    centre = plain[MEAN].mean(0)
+    mean = centre + factor * (plain[MEAN] - centre)
+    return {**plain, MEAN: mean, LOG_SCALE: plain[LOG_SCALE] + math.log(factor)}
 
 
 def prior_of(plain: Mapping[str, Tensor]) -> HeadPrior:

@@ -10,6 +10,8 @@ FULL_RANK = 64
 """Most features for which the covariance of the last layer's weights is full by default."""
 LOW_RANK = 16
 """Rank of the covariance, beside its diagonal, for more features."""
+SEVERAL = 4
+"""Components of the mixture for vectors of numbers by default."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,9 @@ class ClosedForm:
     Args:
         rank: r, columns of L in the prior covariance of the last layer's d weights for an output: $L L^T$ if r = d,
             $\mathrm{diag}(\sigma^2) + L L^T$ if r < d (0: the diagonal alone). None is d up to 64, and 16 above.
-        components: K, Gaussians in the mixture: several where tasks are of several kinds, or differ in more than a last
-            layer can express.
+        components: K, Gaussians in the mixture: many where tasks are of several kinds, or differ in more than a last
+            layer can express. None is 4 for vectors of numbers, whose weights seldom have a Gaussian distribution over
+            tasks, and 1 for images and labels.
         head: name of the last layer; None is the last ``Linear`` or ``Conv2d`` of the module.
         temperature: the power tau of the support set's likelihood: a number, or "learned". Neighbouring pixels are not
             independent observations, and tau < 1 makes up for that. None is "learned" for images, 1 for vectors.
@@ -31,7 +34,7 @@ class ClosedForm:
     """
 
     rank: int | None = None
-    components: int = 1
+    components: int | None = None
     head: str | None = None
     temperature: float | Literal["learned"] | None = None
     labels: Literal["arbitrary", "fixed"] = "arbitrary"
@@ -42,7 +45,8 @@ class ClosedForm:
         object.__setattr__(self, "component_noise", bool(self.component_noise))
         if self.rank is not None:
             check_integer("rank", self.rank, 0)
-        check_integer("components", self.components, 1)
+        if self.components is not None:
+            check_integer("components", self.components, 1)
         if self.labels not in ("arbitrary", "fixed"):
             raise ValueError(f"labels must be 'arbitrary' or 'fixed', got {self.labels!r}")
         if isinstance(self.temperature, str):
@@ -55,6 +59,10 @@ class ClosedForm:
         """Return r for a last layer of d ``features``."""
         chosen = self.rank if self.rank is not None else features if features <= FULL_RANK else LOW_RANK
         return min(chosen, features)
+
+    def components_of(self, *, numbers: bool, images: bool) -> int:
+        """Return K for targets that are ``numbers`` or labels, of ``images`` or vectors."""
+        return self.components if self.components is not None else SEVERAL if numbers and not images else 1
 
     def log_temperature(self, *, images: bool) -> float | None:
         """Return the logarithm of a fixed temperature; None if it is learned."""

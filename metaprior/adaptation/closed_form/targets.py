@@ -66,10 +66,10 @@ class Targets(ABC):
 
     def variances(self, plain: Plain, rows: Rows) -> Tensor:
         """Return how much the outputs should vary around the prior's mean, and how much they do, as two sums."""
-        found = condition(prior_of(plain), rows.features[:0, 0], rows.centre[:0, 0], rows.scale.new_ones(())).predict(
-            rows.features.flatten(0, 1)
-        )
-        return torch.stack([self._wanted_variance(found.mean[0], rows.flat()), found.variance[0].sum()])
+        nothing = condition(prior_of(plain), rows.features[:0, 0], rows.centre[:0, 0], rows.scale.new_ones(()))
+        mean, variance = nothing.predict(rows.features.flatten(0, 1))
+        spread = variance.mean(0) + mean.var(0, correction=0)
+        return torch.stack([self._wanted_variance(mean.mean(0), rows.flat()), spread.sum()])
 
     def _wanted_variance(self, mean: Tensor, rows: Rows) -> Tensor:
         """Return the sum over flat rows; codes of labels vary by about one."""

@@ -66,10 +66,10 @@ def pixel_classes(seed: int, size: int) -> Examples:
 
 
 CASES = {
-    "numbers": (mlp(2), mp.Gaussian(), ClosedForm(), numbers),
+    "numbers": (mlp(2), mp.Gaussian(), ClosedForm(components=1), numbers),
     "mixture": (mlp(2), mp.Gaussian(per_channel=True), ClosedForm(rank=1, components=2, component_noise=True), numbers),
-    "fixed noise": (mlp(2), mp.Gaussian(noise=(0.1, 0.2)), ClosedForm(rank=2, temperature=0.5), numbers),
-    "scales": (mlp(4), mp.HeteroscedasticGaussian(), ClosedForm(rank=0), numbers),
+    "fixed noise": (mlp(2), mp.Gaussian(noise=(0.1, 0.2)), ClosedForm(rank=2, components=1, temperature=0.5), numbers),
+    "scales": (mlp(4), mp.HeteroscedasticGaussian(), ClosedForm(rank=0, components=1), numbers),
     "crps": (mlp(4), mp.CRPSGaussian(), ClosedForm(components=2), numbers),
     "classes": (mlp(4), mp.Categorical(), ClosedForm(), classes),
     "own classes": (mlp(3), mp.Categorical(), ClosedForm(components=2, labels="fixed"), classes),
@@ -171,7 +171,7 @@ def test_evidence_is_that_of_support_and_query_and_of_the_chain_rule() -> None:
 
 def test_a_linear_model_ends_where_descent_on_its_free_energy_ends() -> None:
     torch.manual_seed(0)
-    model = model_of(nn.Linear(2, 1), mp.Gaussian(noise=0.3), ClosedForm())
+    model = model_of(nn.Linear(2, 1), mp.Gaussian(noise=0.3), ClosedForm(components=1))
     support = numbers(1, 6, 1)
     theta = model.initial(support.y)
     posterior = model.adapt(theta, support, NOISE)
@@ -278,6 +278,19 @@ def test_what_cannot_work_is_refused() -> None:
     for bad in ({"rank": -1}, {"components": 0}, {"temperature": 0.0}, {"temperature": "warm"}, {"labels": "some"}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             ClosedForm(**bad)
+
+
+def test_defaults_follow_the_kind_of_network_and_targets() -> None:
+    found = {name: case(name)[2].plain for name in ("classes", "images")}
+    found["vectors"] = model_of(mlp(1), mp.Gaussian()).initial(torch.ones(2, 1).double()).plain
+    assert {name: len(plain[parameters.LOGITS]) for name, plain in found.items()} == {
+        "classes": 1,
+        "images": 1,
+        "vectors": 4,
+    }
+    assert [name for name, plain in found.items() if parameters.LOG_TEMPERATURE in plain] == ["images"]
+    assert [ClosedForm().rank_of(d) for d in (41, 64, 65, 577)] == [41, 64, 16, 16]
+    assert ClosedForm(rank=100).rank_of(41) == 41
 
 
 def test_scales_of_labels_follow_ways_and_shots() -> None:
