@@ -8,14 +8,13 @@ al. 2017).
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor, nn
 
 from metaprior import adaptation as adaptations
-from metaprior import checkpoint, history
 from metaprior.adaptation import Adaptation
 from metaprior.adaptation.task_model import Binding, HowGradients, TaskModel
 from metaprior.calibration import CalibrationByShots, fit_calibration
@@ -23,6 +22,8 @@ from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Memory, bytes_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
+from metaprior.methods import saved_prior
+from metaprior.methods.choice import AdaptationChoice, fit_chosen
 from metaprior.methods.fitting import Epochs, make_trainer, warn_if_idle
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
@@ -30,7 +31,7 @@ from metaprior.methods.validation import validation_tasks
 from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
-from metaprior.posterior import DEFAULT_SAMPLES, Learned, Predictive, rebuild, saved_content
+from metaprior.posterior import DEFAULT_SAMPLES, Learned, Predictive
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_tasks
@@ -38,10 +39,7 @@ from metaprior.training.epoch import warn_of_bad_tasks, warn_of_missing_targets
 from metaprior.training.optimizer import movable_copy
 from metaprior.training.settings import FIELDS, MetaTraining
 from metaprior.training.trainer import Trainer
-from metaprior.weights import PLAIN, WeightDistribution
-
-KIND = "MetaLearner"
-_SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "seed")
+from metaprior.weights import WeightDistribution
 
 
 class MetaLearner(TaskMethod):
@@ -51,10 +49,12 @@ class MetaLearner(TaskMethod):
         module: the network. Its present parameters are where the means start, so pretrained weights are loaded by
             loading them into the module; it is left as it is.
         likelihood: ``Gaussian()``, ``HeteroscedasticGaussian()``, ``Categorical()``, ``Bernoulli()``.
-        adaptation: how a task is learned. ``Descent(...)``: steps on its support set from theta.
+        adaptation: how a task is learned. ``Descent(...)``: steps on its support set from theta; ``ClosedForm(...)``:
+            the exact posterior of the last layer; ``Context(...)``: a summary of the support set that the network
+            reads; ``Context() + ClosedForm()``, ``Context() + Descent()``; "auto": ``fit`` tries them (``choice_``).
         objective: the outer loss; by default that of the adaptation. ``Descent``: "query" (expected loss of the query
             set), "predictive" (log score of the forecast for the query set), "abml" (the paper's bound, with every
-            term), or an objective of your own.
+            term), or an objective of your own. ``ClosedForm``: "predictive", "evidence".
         outer_samples: weight samples of the outer loss.
         hyperprior: prior over theta itself, for "abml".
         stochastic: regular expression for the names of the random parameters (default: the module's own
@@ -75,6 +75,7 @@ class MetaLearner(TaskMethod):
     theta_: WeightDistribution
     target_scale_: TargetScale
     calibration_: CalibrationByShots | None = None
+    choice_: AdaptationChoice | None = None
     _scalar_targets = False
 
     def __init__(
@@ -82,7 +83,7 @@ class MetaLearner(TaskMethod):
         module: nn.Module,
         likelihood: Likelihood,
         *,
-        adaptation: Adaptation = Descent(learn_lr="per_tensor"),
+        adaptation: Adaptation | Literal["auto"] = Descent(learn_lr="per_tensor"),
         objective: str | Objective | None = None,
         outer_samples: int = 1,
         hyperprior: NormalGammaHyperprior | None = NormalGammaHyperprior(),
@@ -98,11 +99,24 @@ class MetaLearner(TaskMethod):
         self.relative_sigma, self.standardize = relative_sigma, standardize
         self.memory, self.engine, self.seed = memory, engine, seed
 
+    @property
+    def adaptation_(self) -> Adaptation:
+        """The adaptation in use: the one that was given, or that ``fit`` has chosen for "auto"."""
+        if not isinstance(self.adaptation, str):
+            return self.adaptation
+        if self.adaptation != "auto":
+            raise ValueError(
+                f"adaptation must be one such as Descent() or ClosedForm(), or 'auto'; got {self.adaptation!r}"
+            )
+        if self.choice_ is None:
+            raise ValueError("adaptation='auto' is chosen by fit(tasks): call it first, or give one such as Descent()")
+        return self.choice_.adaptation
+
     @cached_property
     def network(self) -> BayesianNetwork:
         """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
         self._check_module()
-        return adaptations.network_for(self.adaptation, self.module, self.stochastic)
+        return adaptations.network_for(self.adaptation_, self.module, self.stochastic)
 
     def task_model(self, num_tasks: int = 1) -> TaskModel:
         """Return the adaptation bound to network, likelihood and objective, in the network's units.
@@ -124,7 +138,7 @@ class MetaLearner(TaskMethod):
             self.relative_sigma,
             num_tasks,
         )
-        return adaptations.bind(self.adaptation, binding)
+        return adaptations.bind(self.adaptation_, binding)
 
     def problem(self, num_tasks: int = 1) -> Problem:
         """Return the problem that engines differentiate; raises TypeError for adaptations without an inner loop."""
@@ -138,6 +152,7 @@ class MetaLearner(TaskMethod):
         validation: Tasks | Mapping[str, Task] | None = None,
         calibrate: bool = True,
         keep_best: bool = False,
+        auto_share: float = 0.1,
         pooled: Tasks | None = None,
         progress: bool = True,
         shard: bool = False,
@@ -158,6 +173,9 @@ class MetaLearner(TaskMethod):
                 their forecasts are scored before and after adaptation (``history_``).
             calibrate: fit the spread of forecasts to the validation tasks at the end (``calibrate``).
             keep_best: keep theta of the epoch with the best validation (without: with the lowest loss), not the last.
+            auto_share: with ``adaptation="auto"``, the share of the meta-steps that each adaptation is tried for. They
+                are compared on the validation tasks; without any, on a fifth of the tasks, which the trials do not
+                learn from (of a source without an end: on later tasks).
             pooled: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
                 from everywhere make better batches than all examples of a few tasks.
             progress: show a progress bar.
@@ -176,6 +194,11 @@ class MetaLearner(TaskMethod):
         if unknown := sorted(changes.keys() - set(FIELDS)):
             raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
         settings = replace(training, **changes)
+        if self.adaptation == "auto":
+            options = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
+            given = {"share": auto_share, "validation": validation, "progress": progress}
+            fit_chosen(self, as_tasks(tasks), settings, **given, **options)
+            return self
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
         before, trainer, tasks = dict(vars(self)), None, as_tasks(tasks)
         epochs = Epochs(self, None if validation is None else validation_tasks(validation), keep_best)
@@ -199,6 +222,11 @@ class MetaLearner(TaskMethod):
         if epochs.validation is not None and calibrate:
             self.calibrate(epochs.validation, progress=progress)
         return self
+
+    def adopt(self, fitted: "MetaLearner", choice: AdaptationChoice) -> None:
+        """Take over what another learner, of the chosen adaptation, has learned."""
+        learned = {name: value for name, value in vars(fitted).items() if name.endswith("_")}
+        vars(self).update(learned, network=fitted.network, _scalar_targets=fitted._scalar_targets, choice_=choice)
 
     def _keep(self, trainer: Trainer, epochs: Epochs) -> None:
         self.theta_ = epochs.best or trainer.theta.detached()
@@ -302,7 +330,7 @@ class MetaLearner(TaskMethod):
         """
         theta, model = self._learned(), self.task_model()
         if steps is not None and model.steps is None:
-            raise ValueError(f"steps must be None with adaptation={self.adaptation!r}, which takes none; got {steps}")
+            raise ValueError(f"steps must be None with adaptation={self.adaptation_!r}, which takes none; got {steps}")
         checked, scalar = self.units.checked(support, model)
         posterior = model.adapt(theta, checked, Noise(seed).fork("adapt"), steps)
         if isinstance(posterior, NonFinite):
@@ -334,14 +362,8 @@ class MetaLearner(TaskMethod):
         if not isinstance(objective, str | None):
             raise ValueError("objective must be one of the package's to be saved; save learner.theta_ yourself")
         scale, scalar = self.units.scale, self._scalar_targets
-        learned = Learned(self.network, self.likelihood, self._learned().detached(), scale, scalar_targets=scalar)
-        tensors, description = saved_content(learned)
-        description["adaptation"] = adaptations.describe(self.adaptation)
-        description["hyperprior"] = None if self.hyperprior is None else asdict(self.hyperprior)
-        description["settings"] = {name: getattr(self, name) for name in _SETTINGS}
-        description["calibration"] = self.calibration_ and self.calibration_.as_json()
-        description["history"] = history.described(getattr(self, "history_", []))
-        checkpoint.write(folder, KIND, tensors, description)
+        theta = self._learned().detached()
+        saved_prior.write(self, Learned(self.network, self.likelihood, theta, scale, scalar_targets=scalar), folder)
 
     @classmethod
     def load(
@@ -355,33 +377,8 @@ class MetaLearner(TaskMethod):
 
         ``adaptation`` is needed where it has a module of its own, such as ``Context(encoder=...)``.
         """
-        tensors, description = checkpoint.read(folder, KIND)
-        with checkpoint.readable(folder):
-            if "inner.log_lr" in tensors:  # 0.1.0
-                tensors["log_lr"] = tensors.pop("inner.log_lr")
-            adaptation = adaptation or _saved_adaptation(description)
-
-            def plain_shapes(network: BayesianNetwork, likelihood: Likelihood) -> dict[str, Sequence[int]]:
-                shapes = adaptations.bind(adaptation, Binding(network, likelihood, relative_sigma=1.0)).structure
-                return {name.removeprefix(PLAIN): shape for name, shape in shapes.items() if name.startswith(PLAIN)}
-
-            learned = rebuild(tensors, description, module, plain_shapes)
-            hyperprior = description["hyperprior"]
-            loaded = cls(
-                learned.network.module,
-                learned.likelihood,
-                adaptation=adaptation,
-                hyperprior=hyperprior and NormalGammaHyperprior(**hyperprior),
-                stochastic=description["stochastic"],
-                **{"standardize": False, **description["settings"]},  # 0.1.0 did not standardise
-            )
-            loaded.network = learned.network
-            loaded.target_scale_, loaded._scalar_targets = learned.target_scale, learned.scalar_targets
-            loaded.theta_ = learned.weights
-            loaded.task_model().check_theta(loaded.theta_)
-            loaded.history_ = history.restored(description.get("history", []))
-            if saved := description.get("calibration"):
-                loaded.calibration_ = CalibrationByShots.from_json(saved)
+        loaded, learned = saved_prior.read(cls, folder, module, adaptation)
+        loaded._scalar_targets = learned.scalar_targets
         return loaded
 
     def __repr__(self) -> str:
@@ -394,9 +391,3 @@ class MetaLearner(TaskMethod):
         if not hasattr(self, "theta_"):
             raise self._not_fitted("fit(tasks) (or start(tasks), for a loop of your own)")
         return self.theta_
-
-
-def _saved_adaptation(description: Mapping[str, Any]) -> Adaptation:
-    """Return the adaptation of a saved prior; before 0.3.0 there was one kind, called the inner loop."""
-    saved = description.get("adaptation") or {"kind": "descent", **description["inner"]}
-    return adaptations.restore(saved)  # type: ignore[no-any-return]
