@@ -230,3 +230,52 @@ def test_the_closed_form_drops_observations_and_single_targets(kind: str, object
         alone = expected.adapt(mp.Examples(x[~gone[:, output]], y[~gone[:, output]])).predict(whole[1].x)
         torch.testing.assert_close(masked.mean[:, output], alone.mean[:, output], rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(masked.std[:, output], alone.std[:, output], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "adaptation", [mp.Descent(steps=2), mp.ClosedForm(), mp.Context(), mp.Context() + mp.ClosedForm()], ids=str
+)
+def test_every_adaptation_takes_supports_without_targets_and_skips_queries_without(adaptation: Any) -> None:
+    sets = [mp.Examples(x, y[..., 0]) for x, y in (examples("gaussian", seed) for seed in range(4))]
+    holes, gone = mp.Examples(sets[2].x, sets[2].y * math.nan), some_gone(sets[3].y)
+    tasks = [
+        mp.Task(holes, sets[0], "no support"),
+        mp.Task(sets[0], holes, "no query"),
+        mp.Task(sets[1], mp.Examples(sets[3].x, with_holes(sets[3].y, gone)), "some"),
+    ]
+
+    def fit(own: list[mp.Task]) -> mp.MetaLearner:
+        torch.manual_seed(0)
+        learner = mp.MetaLearner(mp.MLP(3, [4], 2).double(), mp.Gaussian(), adaptation=adaptation, standardize=False)
+        return learner.fit(own, epochs=1, tasks_per_epoch=6, meta_batch=3, progress=False)
+
+    with pytest.warns(UserWarning, match=NOTE) as caught:
+        learner = fit(tasks)
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "no query: all targets of its query set are missing" in said
+    assert learner.history_[-1].bad_tasks == 2
+    x = sets[0].x
+    torch.testing.assert_close(
+        learner.adapt(holes).predict(x).mean, learner.prior_predictive().predict(x).mean, rtol=1e-9, atol=1e-11
+    )
+    found = learner.evaluate(tasks, shots=(None,), progress=False)
+    assert [failure.task for failure in found.failures] == ["no query"]
+    assert found.row()["missing"] == int(gone.sum())
+
+
+def test_the_collapsed_hierarchy_leaves_missing_targets_out() -> None:
+    sets = [mp.Examples(x[:, :1], y[:, 0, 0]) for x, y in (examples("gaussian", seed) for seed in range(2))]
+    holes = [mp.Examples(x, with_holes(y, DROPPED)) for x, y in sets]
+
+    def fit(own: list[mp.Examples]) -> Any:
+        torch.manual_seed(0)
+        hierarchy = mp.HierarchicalVI(
+            mp.MLP(1, [3], 1).double(), mp.Gaussian(), local="closed_form", theta="anchored", standardize=False
+        )
+        return hierarchy.fit({f"t{i}": part for i, part in enumerate(own)}, progress=False)
+
+    with pytest.warns(UserWarning, match=f"4 of 12 {NOTE}"):
+        found = fit(holes)
+    expected = fit([part.rows(~DROPPED) for part in sets])
+    one, other = (each.adapt(holes[0]).predict(sets[1].x).mean for each in (found, expected))
+    assert torch.equal(one, other)
