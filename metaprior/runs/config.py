@@ -58,6 +58,7 @@ class Evaluate:
         samples: weight samples of a forecast.
         every: epochs from one validation to the next.
         patience: validations without a better score after which training stops; 0 is never.
+        calibrate: fit the spread of forecasts, by number of examples, to the validation tasks when training is over.
     """
 
     tasks: int = 100
@@ -66,6 +67,7 @@ class Evaluate:
     samples: int = 20
     every: int = 1
     patience: int = 0
+    calibrate: bool = True
 
     def __post_init__(self) -> None:
         for name, least in (("tasks", 1), ("samples", 2), ("every", 1), ("patience", 0)):

@@ -13,6 +13,7 @@ import torch
 
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.memory import peak_memory
+from metaprior.methods.fitting import JUDGED_FROM, WHAT_TO_TRY
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.checkpoints import CheckpointName, CheckpointWriter, Position, way_of_checkpoint
 from metaprior.runs.config import Config
@@ -91,6 +92,7 @@ def train(request: Request, say: Say) -> None:
                 loop.take_steps()
                 loop.end_epoch()
             best = learner.with_theta(checkpoints.best_theta())
+            judge(best, validate, config, opened.source, say)
             step = team.on_first(lambda: run.best_step(trainer.progress.step))
             end = LearnedRun(config, best, run, step, interrupt.poll, say)
             finish(end, opened.source, events, trainer.progress.step)
@@ -106,6 +108,22 @@ def train(request: Request, say: Say) -> None:
             )
             raise
     say(f"done: {run.path}")
+
+
+def judge(best: MetaLearner, validate: Validator, config: Config, source: TaskSource, say: Say) -> None:
+    """Say if the adaptation of the learned prior changes nothing, and calibrate it where that is asked for."""
+    if config.meta.meta_steps >= JUDGED_FROM:
+        idle = best.task_model().idle(best.theta_) or validate(best.theta_).idle
+        if idle:
+            say(f"note: {idle}. {WHAT_TO_TRY}")
+    if config.evaluate.calibrate:
+        samples, each = config.evaluate.samples, source.examples_per_shot
+        try:
+            best.calibrate(validate.tasks, samples=samples, examples_per_shot=each, progress=False)
+        except FloatingPointError as error:
+            say(f"note: forecasts are not calibrated: {error}")
+        else:
+            say(f"calibrated: {best.calibration_}")
 
 
 def record_start(request: Request, run: RunFolder, trainer: Trainer, source: TaskSource, say: Say) -> None:

@@ -31,6 +31,8 @@ class Validation:
     """Number of tasks without a score, because a number was not finite."""
     measures: dict[str, Any]
     """JSON: "before" and "after" adaptation, each with all measures of ``Evaluation.rows``."""
+    idle: str | None = None
+    """That adaptation gains nothing, if so."""
 
 
 class Validator:
@@ -58,7 +60,7 @@ class Validator:
         own = after["error"] if "error" in after else math.sqrt(after.get("mse", math.nan))  # NaN: every task failed
         skill = 1 - own / self.constant if self.constant else math.nan
         measures = finite_or_none({"before": before, "after": after})
-        return Validation(found.after, skill, found.failed, measures)
+        return Validation(found.after, skill, found.failed, measures, found.idle())
 
 
 def error_of_a_constant(tasks: FirstTasks, likelihood: Likelihood) -> float:

@@ -13,6 +13,7 @@ TINY = (
     "meta.grad_clip_norm=1.0",
     "evaluate.tasks=2",
     "evaluate.samples=3",
+    "evaluate.calibrate=false",
     "run.checkpoint_every=2",
 )
 SINUSOID = (*TINY, "model.hidden=[8]", "adaptation.steps=2", "meta.warm_start=4", "meta.warm_start_average=0.5")

@@ -39,6 +39,7 @@ SMALL = (
     "meta.meta_batch=2",
     "evaluate.tasks=2",
     "evaluate.samples=3",
+    "evaluate.calibrate=false",
     "evaluate.adaptation_steps=[2]",
     "run.checkpoint_every=2",
 )

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,11 +8,13 @@ from metaprior.likelihoods import Categorical, Gaussian, Likelihood
 from metaprior.metagrad.problem import Descent
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
+from metaprior.runs import program
 from metaprior.runs.config import Evaluate
 from metaprior.runs.validation import Validation, Validator, error_of_a_constant
 from metaprior.tasks import Examples, Sinusoids, Task
 from metaprior.tasks.task import FirstTasks
 from metaprior.team import Team
+from tests.runs.tiny import run
 from tests.team.fake import together
 
 SETTINGS = Evaluate(tasks=3, samples=2)
@@ -166,3 +169,21 @@ def test_all_ranks_come_to_the_same_judgement() -> None:
         return Validator(learner, FirstTasks([wild] * 3, 3), SETTINGS, lambda: None)(theta)
 
     assert [found.score for found in together(2, nothing)] == [math.inf] * 2
+
+
+def test_the_prior_of_a_run_is_calibrated_on_validation_tasks_unless_told_otherwise(tmp_path: Path) -> None:
+    said = run(tmp_path / "run")
+    found = MetaLearner.load(tmp_path / "run" / "prior").calibration_
+    assert found is not None
+    assert (found.examples, found.tasks) == ((0, 1, 2, 3), 2)
+    assert f"calibrated: {found}" in said
+    run(tmp_path / "plain", "evaluate.calibrate=false")
+    assert MetaLearner.load(tmp_path / "plain" / "prior").calibration_ is None
+
+
+def test_a_run_says_if_its_adaptation_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "JUDGED_FROM", 1)
+    said = run(tmp_path / "idle", "adaptation.lr=1e-18", "meta.scale_lr=1e-9")
+    (note,) = [line for line in said if line.startswith("note: adaptation changes nothing")]
+    assert "the learned step sizes have vanished, the largest is 1e-18. If tasks are alike" in note
+    assert not [line for line in run(tmp_path / "run") if "adaptation" in line]
