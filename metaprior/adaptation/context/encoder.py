@@ -7,6 +7,7 @@ constant. The maximum, entry by entry, keeps what a mean over many examples blur
 error on sine waves by three. The examples of many support sets are embedded in one pass.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from metaprior.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood
+from metaprior.metagrad.problem import refuse_hidden_noise
 from metaprior.network import refuse_batch_statistics
 from metaprior.tasks.task import Examples
 
@@ -40,9 +42,10 @@ class SetEncoder(nn.Module):
         like = next(p for p in module.parameters() if p.is_floating_point())
         with torch.random.fork_rng(devices=[]):  # every process and every binding starts from the same numbers
             torch.manual_seed(0)
-            self.embed = default_embedding(module, likelihood, size) if encoder is None else encoder
+            self.embed = copy.deepcopy(encoder) or default_embedding(module, likelihood, size)
             self.summary = nn.Sequential(nn.Linear(2 * size + 1, size), nn.SiLU(), nn.Linear(size, size))
         refuse_batch_statistics(self.embed)
+        refuse_hidden_noise(self.embed)
         self.size, self._own = size, encoder is not None
         self.to(like)
 

@@ -27,7 +27,7 @@ VALUE, NOISE = "context.value", "context.noise"
 
 
 class ConditionedModule(nn.Module):
-    """A copy of a module whose layers read the parameter ``context.value``, with the module's own parameter names.
+    """A module whose layers read the parameter ``context.value``, with the parameters, and their names, of another.
 
     The value is one context, shape (size,), or a context for every row of the inputs, (rows, size), given by
     ``torch.func.functional_call`` like every parameter. ``noise`` adds the parameter ``context.noise``, for
@@ -40,7 +40,7 @@ class ConditionedModule(nn.Module):
             raise ValueError(
                 "a network that reads a context must have no part called 'context' itself. Try renaming it."
             )
-        inside = copy.deepcopy(module)
+        inside = copy.deepcopy(module, {id(p): p for p in (*module.parameters(), *module.buffers())})  # same tensors
         self.reading, places = _places(inside, reading)
         self._sizes = [place.channels * (1 if self.reading == "inputs" else 2) for place in places]
         self._reads: tuple[Tensor, ...] = ()
@@ -49,8 +49,8 @@ class ConditionedModule(nn.Module):
         if noise:
             context.noise = nn.Parameter(like.new_zeros(size))
         context.weight = nn.Parameter(like.new_zeros(sum(self._sizes), size))
-        # The copy's parts are held here under their own names, its parameters in the same dictionary, so that
-        # functional_call, which replaces entries of it, reaches the copy.
+        # What is inside is held here under its own names, its parameters in the same dictionary, whose
+        # entries functional_call replaces.
         self._parameters, self._buffers = inside._parameters, inside._buffers
         self._modules = {**inside._modules, "context": context}
         object.__setattr__(self, "_inside", inside)  # not as a child, which would prefix its names
@@ -62,7 +62,7 @@ class ConditionedModule(nn.Module):
         context: Any = self._modules["context"]
         inside: Any = self._inside
         inside.training = self.training
-        self._reads = (context.value @ context.weight.mT).split(self._sizes, -1)
+        self._reads = F.linear(context.value, context.weight).split(self._sizes, -1)
         try:
             return inside(x)
         finally:

@@ -105,7 +105,6 @@ def test_a_damaged_task_is_left_out_and_named(stacked: bool) -> None:
         torch.testing.assert_close(one, two)
 
 
-@pytest.mark.xfail
 def test_no_examples_are_the_prior_and_train() -> None:
     model = double_model()
     theta, tasks = moved(model), some_tasks((0, 2))
