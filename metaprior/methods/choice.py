@@ -102,11 +102,11 @@ def fit_chosen(
     learner: "MetaLearner",
     tasks: Tasks,
     settings: MetaTraining,
+    options: Mapping[str, Any],
     *,
     share: float,
     validation: Tasks | Mapping[str, Task] | None,
     progress: bool,
-    **options: Any,
 ) -> None:
     """Choose an adaptation, train it in full, and give what was learned to the learner.
 
@@ -114,10 +114,10 @@ def fit_chosen(
         learner: the learner whose adaptation is "auto".
         tasks: the tasks to learn from.
         settings: the settings of the full training.
+        options: other arguments of ``fit``.
         share: the share of the meta-steps that each candidate is trained for.
         validation: tasks to compare candidates on; None holds some of the tasks out, or takes later ones.
         progress: show progress bars, and print the choice.
-        options: other arguments of ``fit``.
     """
     choice = choose(learner, tasks, settings, share=share, validation=validation, pooled=options.get("pooled"))
     if progress and current_team().first:

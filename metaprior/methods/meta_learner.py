@@ -109,7 +109,7 @@ class MetaLearner(TaskMethod):
                 f"adaptation must be one such as Descent() or ClosedForm(), or 'auto'; got {self.adaptation!r}"
             )
         if self.choice_ is None:
-            raise ValueError("adaptation='auto' is chosen by fit(tasks): call it first, or give one such as Descent()")
+            raise self._not_fitted("fit(tasks), which chooses an adaptation for 'auto',")
         return self.choice_.adaptation
 
     @cached_property
@@ -196,8 +196,15 @@ class MetaLearner(TaskMethod):
         settings = replace(training, **changes)
         if self.adaptation == "auto":
             options = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
-            given = {"share": auto_share, "validation": validation, "progress": progress}
-            fit_chosen(self, as_tasks(tasks), settings, **given, **options)
+            fit_chosen(
+                self,
+                as_tasks(tasks),
+                settings,
+                options,
+                share=auto_share,
+                validation=validation,
+                progress=progress,
+            )
             return self
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
         before, trainer, tasks = dict(vars(self)), None, as_tasks(tasks)

@@ -97,7 +97,7 @@ def test_several_ranks_choose_the_same() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: learner_of().start(lines(3)), ValueError, "is chosen by fit"),
+        (lambda: learner_of().start(lines(3)), ValueError, "call fit.tasks., which chooses"),
         (lambda: learner_of().fit(lines(1), **SETTINGS), ValueError, "there is 1 task in all"),
         (lambda: learner_of().fit(lines(5), **SETTINGS, auto_share=2.0), ValueError, "auto_share must lie between"),
         (lambda: learner_of("best").fit(lines(5), **SETTINGS), ValueError, "adaptation must be one such as"),

@@ -1,4 +1,4 @@
-"""A tiny run in a process of its own: ``python -m tests.runs.killed FOLDER CALL MOMENT``.
+"""A tiny run in a process of its own: ``python -m tests.runs.killed FOLDER CALL MOMENT [CHANGES]``.
 
 It kills itself at the given call of ``checkpoint.write_file`` (-1: never), at one of the ``MOMENTS``.
 """
@@ -36,4 +36,4 @@ if __name__ == "__main__":
     finish.draw = lambda *_: []
     kill_at(int(sys.argv[2]), sys.argv[3])
     print("ready", flush=True)  # noqa: T201
-    run(Path(sys.argv[1]), resume=True)
+    run(Path(sys.argv[1]), *sys.argv[4:], resume=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.runs.killed import MOMENTS
-from tests.runs.tiny import assert_readable, assert_same_run, run
+from tests.runs.tiny import WAYS, adapted_by, assert_readable, assert_same_run, run
 
 REPOSITORY = Path(__file__).parents[2]
 NEVER = -1
@@ -19,9 +19,11 @@ WRITES = 55
 """Files that an undisturbed run writes, about."""
 
 
-def start(folder: Path, call: int = NEVER, moment: str = MOMENTS[0], delay: float | None = None) -> int:
+def start(
+    folder: Path, call: int = NEVER, moment: str = MOMENTS[0], delay: float | None = None, changes: tuple[str, ...] = ()
+) -> int:
     """Train until the end, or until killed: the process's return code."""
-    command = [sys.executable, "-m", "tests.runs.killed", str(folder), str(call), moment]
+    command = [sys.executable, "-m", "tests.runs.killed", str(folder), str(call), moment, *changes]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -40,6 +42,16 @@ def test_killed_while_a_checkpoint_is_written(undisturbed: Path, tmp_path: Path)
     run(folder, resume=True)
     assert_same_run(folder, undisturbed)
     assert not list(folder.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WAYS if kind != "descent"])
+def test_killed_with_every_way_of_adapting(kind: str, tmp_path: Path) -> None:
+    folder, changes = tmp_path / "run", adapted_by(kind)
+    assert start(folder, 19, "half written", changes=changes) == -signal.SIGKILL
+    assert_readable(folder)
+    run(folder, *changes, resume=True)
+    run(tmp_path / "undisturbed", *changes)
+    assert_same_run(folder, tmp_path / "undisturbed")
 
 
 @pytest.mark.slow

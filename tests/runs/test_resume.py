@@ -89,6 +89,10 @@ def test_a_power_failure_changes_nothing(
             "meta.outer_samples=3",
             "meta.search_step_size=true",
         ),
+        ("adaptation.kind=closed_form", "adaptation.components=2", "meta.objective=evidence"),
+        ("adaptation.kind=context", "adaptation.size=4", "adaptation.reading=inputs"),
+        ("adaptation.kind=context+closed_form", "adaptation.size=4"),
+        ("adaptation.kind=context+descent", "adaptation.size=4", "meta.search_step_size=true"),
     ],
 )
 def test_settings_of_all_kinds_resume_bitwise(

@@ -1,7 +1,7 @@
 """A run of a second, what may happen to it, and what two runs have to have in common."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,26 @@ checkpoint_every = 2
 STEPS = 15  # 3 of the warm start, then 4 epochs of 3 steps: 5 for the scales alone, 7 for everything
 
 
+WAYS = ("descent", "closed_form", "context", "context+closed_form", "context+descent")
+
+
+def adapted_by(kind: str) -> tuple[str, ...]:
+    """The changes for another way of adapting."""
+    return (f"adaptation.kind={kind}", *(["adaptation.size=4"] if "context" in kind else []))
+
+
+def text_for(changes: Sequence[str]) -> str:
+    """The configuration without the keys that another way of adapting does not have."""
+    kind = next((change.partition("=")[2] for change in changes if change.startswith("adaptation.kind=")), "descent")
+    return TEXT if "descent" in kind else TEXT.replace("steps = 2\n", "", 1)
+
+
 def request(folder: Path, *changes: str, resume: bool = False, resume_from: CheckpointName = "last") -> Request:
     source = folder.parent / f"{folder.name}.toml"
-    source.write_text(TEXT)
+    text = text_for(changes)
+    source.write_text(text)
     config = read_config(source, changes)
-    return Request(config, TEXT, folder, "metaprior train", resume=resume, resume_from=resume_from, progress=False)
+    return Request(config, text, folder, "metaprior train", resume=resume, resume_from=resume_from, progress=False)
 
 
 def run(folder: Path, *changes: str, resume: bool = False, resume_from: CheckpointName = "last") -> list[str]:
