@@ -32,6 +32,9 @@ def main(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes at once (default: one for each core; 0: only this one).")
     ] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="adaptation: measure this part only, such as sinusoid; may be repeated.")
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="memory: also frames of 256 x 256 within 4 GiB, which takes much longer.")
     ] = False,
@@ -50,7 +53,7 @@ def main(
         options += ["--workers", str(workers)] if workers is not None else []
         _run_all(json or RESULTS, options)
     else:
-        result = registry.find(name).run(quick=quick, larger=full, data=data, workers=workers)
+        result = registry.find(name).run(quick=quick, larger=full, parts=part or (), data=data, workers=workers)
         typer.echo(result.table())
         for path in result.write(json) if json is not None else []:
             typer.echo(f"written: {path}")

@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.adaptation import picture as adaptation
+from benchmarks.adaptation.ways import CLOSED_FORM, CONTEXT, CONTEXT_CLOSED_FORM, CONTEXT_DESCENT, DESCENT
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import HeteroscedasticGaussian
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
@@ -17,6 +19,14 @@ from metaprior.solar.maps.report.figures import MapRow, map_figure
 from metaprior.solar.simulator import Simulator
 
 Array = NDArray[np.floating]
+WAYS = {
+    "descent": DESCENT,
+    "closed_form": CLOSED_FORM,
+    "context": CONTEXT,
+    "context_closed_form": CONTEXT_CLOSED_FORM,
+    "context_descent": CONTEXT_DESCENT,
+}
+"""Ways of adapting by the ending of their picture's name."""
 
 
 def predictive_band(
@@ -132,6 +142,8 @@ def main() -> None:
     folder = parser.parse_args().folder
     fitted_band(folder / "band.png")
     futures_of_simulator(folder / "simulated_futures.png")
+    for name, way in WAYS.items():
+        adaptation.of_way(folder / f"adaptation_{name}.png", way)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,7 @@ class Benchmark(Generic[S]):
         quick: bool = False,
         larger: bool = False,
         settings: S | None = None,
+        parts: Sequence[str] = (),
         data: Path | None = None,
         workers: int | None = None,
     ) -> BenchmarkResult:
@@ -82,15 +83,21 @@ class Benchmark(Generic[S]):
             quick: Use the small settings.
             larger: Use the largest settings.
             settings: Use these settings instead of the declared ones.
+            parts: Measure these parts only, for a benchmark whose settings have ``parts``.
             data: The data folder (default: $METAPRIOR_DATA, else ../shared/data).
             workers: Processes at once (default: one for each core; 0: none but this one).
 
         Raises:
             FileNotFoundError: A data set is not in the data folder.
             ModuleNotFoundError: An extra is not installed.
-            ValueError: ``larger`` together with ``quick``, or for a benchmark without larger settings.
+            ValueError: ``larger`` together with ``quick``, or for a benchmark without larger settings; ``parts`` for a
+                benchmark without any, or an unknown one.
         """
         chosen = settings or self._settings(quick, larger)
+        if parts:
+            if not hasattr(chosen, "parts"):
+                raise ValueError(f"--part is for benchmarks that have parts, {self.name} has none")
+            chosen = replace(chosen, parts=tuple(parts))  # type: ignore[type-var]
         folder = data_folder(data)
         self._check_needs(folder)
         found = self.measure(Context(chosen, folder, workers, self.name))

@@ -15,13 +15,9 @@ from benchmarks.common.benchmark import Context
 from benchmarks.solar.archives import himawari
 from metaprior.evaluation import Evaluation
 from metaprior.tasks.task import Examples
+from tests.benchmarks.tiny import CHARACTERS, PLACES
 
 pytestmark = pytest.mark.usefixtures("short_search")
-
-CHARACTERS = omniglot.Settings(
-    seconds=0.5, width=4, ways=6, train_query=2, validation_tasks=2, test_tasks=3, test_query=3
-)
-PLACES = maps.Settings(seconds=0.6, width=2, levels=2, patch=16, k_query=2, pooled_batch=4, meta_batch=2, test_tasks=2)
 
 
 def test_one_training_on_many_classes_is_scored_at_both_numbers_of_shots(made_up_data: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from benchmarks import omniglot, permuted, sinusoid, speed, warmstart
+from benchmarks.adaptation.problems import PROBLEMS
+from benchmarks.adaptation.ways import CLOSED_FORM, DESCENT, EXACT
 from benchmarks.common import budget
 from benchmarks.common.registry import find, names
 from benchmarks.common.result import BenchmarkResult, Row
@@ -81,6 +83,18 @@ def test_headlines_are_read_off_the_rows(results: Callable[[str], BenchmarkResul
 
 def _by(rows: Any, *columns: str) -> dict[Any, Row]:
     return {tuple(row.get(column) for column in columns): row for row in rows}
+
+
+def check_adaptation(headline: dict[str, float], rows: list[Row]) -> None:
+    found = _by(rows, "part", "method", "shots")
+    descent, closed = (found["sinusoids", way, 5] for way in (DESCENT, CLOSED_FORM))
+    assert headline["nll_gain_sinusoid"] == descent["nll"] - closed["nll"]
+    names = [PROBLEMS[part].name for part in ("sinusoid", "sine_or_line")]
+    coverages = [found[name, CLOSED_FORM, shots]["coverage_90"] for name in names for shots in (0, 5)]
+    assert (headline["coverage_low"], headline["coverage_high"]) == (min(coverages), max(coverages))
+    for problem in (PROBLEMS[part] for part in ("sinusoid", "frequency", "sine_or_line")):
+        for way in (*problem.recipes, EXACT):
+            assert math.isfinite(found[problem.name, way, 5]["crps"]), (problem.name, way)
 
 
 def check_uci(headline: dict[str, float], rows: list[Row]) -> None:

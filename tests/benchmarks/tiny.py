@@ -5,6 +5,9 @@ from typing import Any
 
 import metaprior as mp
 from benchmarks import gradients, mnist, omniglot, permuted, robustness, sinusoid, speed, uci, warmstart
+from benchmarks.adaptation import comparison as adaptation
+from benchmarks.adaptation import maps
+from benchmarks.adaptation import omniglot as characters
 from benchmarks.hierarchy import collapsed
 from benchmarks.hierarchy import comparison as hierarchy
 from benchmarks.memory import comparison as memory
@@ -30,34 +33,55 @@ DIGITS = replace(
     amortised_images=10,
     inner_steps=1,
 )
-TINY: dict[str, Any] = {
-    "gradients": gradients.Settings(problems=2),
-    "hierarchy": hierarchy.Settings(
-        observations=(3, 6),
-        tasks=(1, 2),
+CHARACTERS = characters.Settings(
+    seconds=0.5, width=4, ways=6, train_query=2, validation_tasks=2, test_tasks=3, test_query=3
+)
+PLACES = maps.Settings(seconds=0.6, width=2, levels=2, patch=16, k_query=2, pooled_batch=4, meta_batch=2, test_tasks=2)
+HIERARCHY = hierarchy.Settings(
+    observations=(3, 6),
+    tasks=(1, 2),
+    test_tasks=2,
+    held_out=5,
+    hidden=(4,),
+    alone=hierarchy.Descent(1, 3, 0.5),
+    together=hierarchy.Descent(2, 2, 0.25),
+    adapt_steps=2,
+    amortised_seconds=0.1,
+    inner_steps=1,
+    amortised_steps=2,
+    meta_batch=2,
+    samples=3,
+    memory_tasks=(2, 4),
+    memory_hidden=3,
+    few_tasks=collapsed.Settings(
+        sizes=((1, 3), (2, 3), (3, 3), (3, 6)),
+        data_seeds=2,
         test_tasks=2,
-        held_out=5,
-        hidden=(4,),
-        alone=hierarchy.Descent(1, 3, 0.5),
-        together=hierarchy.Descent(2, 2, 0.25),
-        adapt_steps=2,
-        amortised_seconds=0.1,
-        inner_steps=1,
-        amortised_steps=2,
-        meta_batch=2,
-        samples=3,
-        memory_tasks=(2, 4),
-        memory_hidden=3,
-        few_tasks=collapsed.Settings(
-            sizes=((1, 3), (2, 3), (3, 3), (3, 6)),
-            data_seeds=2,
-            test_tasks=2,
-            hidden=(3,),
-            hmc=mp.HMC(2, 1, 1, 2),
-            anchored=mp.Anchored(2, 2),
-            variational=mp.Variational(2, 2, 2),
-        ),
+        hidden=(3,),
+        hmc=mp.HMC(2, 1, 1, 2),
+        anchored=mp.Anchored(2, 2),
+        variational=mp.Variational(2, 2, 2),
     ),
+)
+TINY: dict[str, Any] = {
+    "adaptation": adaptation.Settings(
+        parts=tuple(part for part in adaptation.PARTS if part not in ("linear", "blobs")),  # they add no headline
+        seconds=0.05,
+        frame_seconds=0.05,
+        trainings=1,
+        shots=(0, 5),
+        train_query=2,
+        validation_tasks=2,
+        test_tasks=2,
+        test_query=3,
+        samples=2,
+        tuned_steps=(1,),
+        hierarchy=HIERARCHY,
+        omniglot=CHARACTERS,
+        maps=PLACES,
+    ),
+    "gradients": gradients.Settings(problems=2),
+    "hierarchy": HIERARCHY,
     "memory": memory.Settings(full=True),
     "mnist": mnist.Settings(epochs=1, train_images=20, test_samples=2),
     "omniglot": omniglot.Settings(

@@ -1,0 +1,5 @@
+"""Ways of adapting beside each other."""
+
+from benchmarks.adaptation.comparison import BENCHMARK
+
+__all__ = ["BENCHMARK"]
