@@ -89,6 +89,11 @@ def test_the_page_of_the_method() -> None:
     assert names["learner"].theta_.log_lr.shape == (means + scales + noise,)
 
 
+def test_the_example_of_the_contexts_page() -> None:
+    names = run_examples(DOCS / "methods" / "context.md")
+    assert names["forecast"].mean.shape == names["before"].mean.shape == names["task"].query.y.shape
+
+
 def test_the_hierarchy_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> None:
     assert readme["third"].weights.mu.shape == readme["hvi"].psi_.mean.shape
     assert readme["parts"].std.shape == readme["unseen"][0].query.y.shape
