@@ -15,7 +15,7 @@ p(1 - p).
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -397,33 +397,3 @@ def concatenated(parts: Sequence[Forecast]) -> Forecast:
         if isinstance(value, Tensor) and value.shape[1] == len(parts[0].mean) and name != "weights"
     }
     return replace(parts[0], **joined)
-
-
-def as_numpy(value: Any) -> Any:
-    """Return tensors as NumPy arrays, also inside tuples and dictionaries; everything else as it is."""
-    if isinstance(value, Tensor):
-        return value.detach().cpu().numpy()
-    if isinstance(value, tuple):
-        arrays = map(as_numpy, value)
-        return type(value)(*arrays) if hasattr(value, "_fields") else tuple(arrays)
-    if isinstance(value, dict):
-        return {name: as_numpy(part) for name, part in value.items()}
-    return value
-
-
-class NumpyForecast:
-    """A forecast whose attributes and methods return NumPy arrays; ``tensors`` is the forecast itself."""
-
-    def __init__(self, tensors: Forecast) -> None:
-        self.tensors = tensors
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "tensors":
-            raise AttributeError(name)
-        value = getattr(self.tensors, name)
-        if not callable(value):
-            return as_numpy(value)
-        return wraps(value)(lambda *arguments, **options: as_numpy(value(*arguments, **options)))
-
-    def __repr__(self) -> str:
-        return f"NumpyForecast({type(self.tensors).__name__})"

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike
 from metaprior.errors import CheckpointError
-from metaprior.forecasts import Forecast, GaussianForecast, NumpyForecast
+from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.likelihoods import LIKELIHOODS, NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
+from metaprior.numpy_forecast import NumpyForecast
 from metaprior.scaling import TargetScale
 from metaprior.team import current_team
 from metaprior.weights import WeightDistribution

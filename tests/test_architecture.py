@@ -24,7 +24,7 @@ FLOORS = [
     },
     {"weights", "forecasts", "tasks"},
     {"team"},
-    {"priors", "likelihoods", "models", "network", "scores"},
+    {"priors", "likelihoods", "models", "network", "numpy_forecast", "scores"},
     {"posterior", "metagrad"},
     {"adaptation"},
     {"evaluation", "stack_descent", "training"},

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import ArrayLike
-from metaprior.forecasts import Forecast, GaussianForecast, as_numpy
+from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.noise import Noise
+from metaprior.numpy_forecast import as_numpy
 from metaprior.posterior import Posterior
 from metaprior.weights import WeightDistribution, inverse_softplus
 

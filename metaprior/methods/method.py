@@ -27,10 +27,11 @@ from torch import Tensor, nn
 from metaprior.checks import ArrayLike
 from metaprior.errors import NotFittedError
 from metaprior.evaluation import Adapt, Evaluation, evaluate
-from metaprior.forecasts import Forecast, NumpyForecast
+from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
+from metaprior.numpy_forecast import NumpyForecast
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.tasks.task import Examples, Task, Tasks
 

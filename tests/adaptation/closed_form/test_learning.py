@@ -81,11 +81,15 @@ def test_a_saved_prior_forecasts_the_same_and_the_prior_predictive_is_that_of_no
         assert torch.equal(found.std, expected.std)
 
 
+def in_units(examples: mp.Examples) -> mp.Examples:
+    return mp.Examples(examples.x, 100 + 5 * examples.y)
+
+
 def test_forecasts_are_in_the_users_units() -> None:
     task = line(20)
-    shifted = [mp.Task(*(mp.Examples(x, 100 + 5 * y) for x, y in one[:2]), name=one.name) for one in lines(8)]
+    shifted = [mp.Task(in_units(one.support), in_units(one.query), one.name) for one in lines(8)]
     plain, other = (learner_of().fit(tasks, **QUICK, progress=False) for tasks in (lines(8), shifted))
     found = plain.adapt(task.support).predict(task.query.x)
-    again = other.adapt(mp.Examples(task.support.x, 100 + 5 * task.support.y)).predict(task.query.x)
+    again = other.adapt(in_units(task.support)).predict(task.query.x)
     torch.testing.assert_close(again.mean, 100 + 5 * found.mean, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(again.parts["task"], 5 * found.parts["task"], rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
