@@ -59,9 +59,30 @@ FAST: dict[str, dict[str, Any]] = {
 }
 
 
+ADAPTATIONS: dict[str, Any] = {
+    "ClosedForm": mp.ClosedForm(),
+    "Context": mp.Context(size=4),
+    "Context and Descent": mp.Context(size=4) + mp.Descent(learn_lr="per_tensor"),
+}
+"""Other ways of adapting, with which the meta-learner keeps the same contract."""
+NAMES = [*METHODS, *ADAPTATIONS]
+FAST |= dict.fromkeys(ADAPTATIONS, FAST["MetaLearner"])
+
+
+def class_of(name: str) -> type[Method]:
+    return METHODS.get(name, mp.MetaLearner)
+
+
 def made(name: str, **settings: Any) -> Method:
     module, likelihood = settings.pop("module", None) or mlp(), settings.pop("likelihood", mp.Gaussian())
-    return METHODS[name](module, likelihood, **settings)  # type: ignore[call-arg]
+    if name in ADAPTATIONS:
+        settings["adaptation"] = ADAPTATIONS[name]
+    return class_of(name)(module, likelihood, **settings)  # type: ignore[call-arg]
+
+
+def random_weights(name: str) -> dict[str, Any]:
+    """A choice of random weights, where there are any."""
+    return {} if name in ("ClosedForm", "Context") else {"stochastic": ".*weight"}
 
 
 def fitted(name: str, data: Data | None = None, **settings: Any) -> Any:
@@ -76,15 +97,15 @@ def evaluated(method: Any, data: Data) -> Evaluation:
     return method.evaluate(*data.examples(1), samples=4)  # type: ignore[no-any-return]
 
 
-pytestmark = pytest.mark.parametrize("name", METHODS)
+pytestmark = pytest.mark.parametrize("name", NAMES)
 
 
 def test_the_constructor_only_stores(name: str) -> None:
     """Any object is stored as it is, also an invalid one; no generator is used and no attribute is added."""
-    names = list(inspect.signature(METHODS[name]).parameters)
+    names = list(inspect.signature(class_of(name)).parameters)
     given = {argument: object() for argument in names}
     state = torch.get_rng_state()
-    method = METHODS[name](**given)
+    method = class_of(name)(**given)
     assert vars(method) == given
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -94,7 +115,7 @@ def test_the_constructor_only_stores(name: str) -> None:
     [
         ({"module": lambda x: x}, TypeError, r"module must be a torch\.nn\.Module, got function"),
         ({"likelihood": mp.Gaussian}, TypeError, "likelihood must be one like Gaussian"),
-        ({"stochastic": "nothing"}, ValueError, "matches none of the module's learnable parameters"),
+        ({"stochastic": "nothing"}, ValueError, "matches none of the module's learnable parameters|must be None"),
         ({"relative_sigma": -1.0}, ValueError, "relative_sigma must be"),
         ({"module": nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))}, ValueError, "GroupNorm"),
     ],
@@ -117,12 +138,12 @@ def test_use_before_fit_raises_not_fitted(name: str, tmp_path: Path) -> None:
     if isinstance(method, TaskMethod):
         uses += [method.prior_predictive, lambda: method.adapt(Data().examples(0))]
     for use in uses:
-        with pytest.raises(mp.NotFittedError, match=f"this {name} is not fitted yet: call fit"):
+        with pytest.raises(mp.NotFittedError, match=f"this {class_of(name).__name__} is not fitted yet: call fit"):
             use()
     assert not hasattr(method, "history_")
     assert not (tmp_path / "saved").exists()
     with pytest.raises(mp.CheckpointError, match=r"checkpoint\.json cannot be read"):
-        METHODS[name].load(tmp_path / "saved")
+        class_of(name).load(tmp_path / "saved")
 
 
 def test_numpy_in_numpy_out_tensors_in_tensors_out(name: str) -> None:
@@ -184,7 +205,7 @@ def test_without_standardising_the_units_are_the_targets_own(name: str) -> None:
 def test_std_is_total(name: str) -> None:
     forecast = fitted(name).predict(X_NEW, samples=20)
     torch.testing.assert_close(forecast.std**2, forecast.epistemic**2 + forecast.aleatoric**2)
-    assert bool((forecast.epistemic > 0).all())
+    assert bool((forecast.epistemic > 0).all()) == (name != "Context"), "its weights are a point"
     assert bool((forecast.aleatoric > 0).all())
 
 
@@ -196,34 +217,37 @@ def test_seeds_decide_everything_and_the_module_is_left_as_it_is(name: str) -> N
     assert not torch.equal(first, other)
     method = fitted(name, module=module)
     assert torch.equal(method.predict(X_NEW, seed=3).mean, method.predict(X_NEW, seed=3).mean)
-    assert not torch.equal(method.predict(X_NEW, seed=3).mean, method.predict(X_NEW, seed=4).mean)
+    sampled = name not in ("ClosedForm", "Context")
+    assert torch.equal(method.predict(X_NEW, seed=3).mean, method.predict(X_NEW, seed=4).mean) != sampled
     assert torch.equal(torch.get_rng_state(), state)
     assert all(map(torch.equal, before, module.parameters()))
 
 
 @pytest.mark.parametrize("module", [mlp, own_module])
 def test_a_saved_method_is_the_same_when_loaded(name: str, module: Callable[[], nn.Module], tmp_path: Path) -> None:
-    method = fitted(name, module=module(), stochastic=".*weight", relative_sigma=0.2, seed=3)
+    method = fitted(name, module=module(), **random_weights(name), relative_sigma=0.2, seed=3)
     method.save(tmp_path / "saved")
     if module is own_module:
         with pytest.raises(mp.CheckpointError, match=r"give it as load\(folder, module\)"):
             mp.load(tmp_path / "saved")
     given = own_module() if module is own_module else None
-    for loaded in (mp.load(tmp_path / "saved", given), METHODS[name].load(tmp_path / "saved", given)):
-        assert type(loaded) is METHODS[name]
+    for loaded in (mp.load(tmp_path / "saved", given), class_of(name).load(tmp_path / "saved", given)):
+        assert type(loaded) is class_of(name)
         expected, found = method.predict(X_NEW, seed=1), loaded.predict(X_NEW, seed=1)
         assert torch.equal(found.mean, expected.mean)
         assert torch.equal(found.std, expected.std)
         assert loaded.history_ == method.history_
-        for argument in ("likelihood", "stochastic", "relative_sigma", "standardize", "seed"):
+        assert loaded.network.stochastic == method.network.stochastic
+        for argument in ("likelihood", "relative_sigma", "standardize", "seed"):
             assert getattr(loaded, argument) == getattr(method, argument)
         assert evaluated(loaded, Data()).rows == evaluated(method, Data()).rows
 
 
 def test_loading_finds_the_kind_and_refuses_others(name: str, tmp_path: Path) -> None:
     fitted(name).save(tmp_path / "saved")
-    for other in METHODS.keys() - {name}:
-        with pytest.raises(mp.CheckpointError, match=f"holds a {name}, not a {other}"):
+    own = class_of(name).__name__
+    for other in METHODS.keys() - {own}:
+        with pytest.raises(mp.CheckpointError, match=f"holds a {own}, not a {other}"):
             METHODS[other].load(tmp_path / "saved")
     path = tmp_path / "saved" / "checkpoint.json"
     content = json.loads(path.read_text())
@@ -323,10 +347,11 @@ def test_a_failed_fit_keeps_the_earlier_one(name: str) -> None:
 
 def test_saving_does_not_replace_another_method(name: str, tmp_path: Path) -> None:
     fitted(name).save(tmp_path / "saved")
-    other = next(kind for kind in METHODS if kind not in (name, "HierarchicalVI"))
-    with pytest.raises(mp.CheckpointError, match=f"holds a {name}, which a {other} must not replace"):
+    own = class_of(name).__name__
+    other = next(kind for kind in METHODS if kind not in (own, "HierarchicalVI"))
+    with pytest.raises(mp.CheckpointError, match=f"holds a {own}, which a {other} must not replace"):
         fitted(other).save(tmp_path / "saved")
-    assert isinstance(mp.load(tmp_path / "saved"), METHODS[name])
+    assert isinstance(mp.load(tmp_path / "saved"), class_of(name))
 
 
 def test_inputs_of_a_large_scale_are_warned_of(name: str) -> None:

@@ -248,7 +248,9 @@ class ClosedFormPosterior(Predictive):
 
     def _affordable(self, inputs: Tensor) -> int:
         """Return how many observations are computed together: trunk, and whitened features of all components."""
+        trunk = self.network.numbers_per_observation(
+            self.network.initial(), inputs
+        )  # raises for inputs that do not fit
         with torch.no_grad(), evaluation_mode(self.network.module):
             positions = self.model.head.split(self.plain, inputs[:1]).features.shape[1]
-        trunk = self.network.numbers_per_observation(self.network.initial(), inputs)
         return max(1, NUMBERS_AT_ONCE // (trunk + positions * self.adapted.head.prior.factor[..., 0, :].numel()))
