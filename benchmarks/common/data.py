@@ -53,7 +53,10 @@ MNIST = DataSet(
     "the MNIST database (LeCun, Cortes, Burges)",
 )
 OMNIGLOT = DataSet(
-    ("omniglot/omniglot_28_uint8.npz", "omniglot/splits_vinyals/train.txt", "omniglot/splits_vinyals/test.txt"),
+    (
+        "omniglot/omniglot_28_uint8.npz",
+        *(f"omniglot/splits_vinyals/{part}.txt" for part in ("train", "val", "test")),
+    ),
     "github.com/brendenlake/omniglot, scaled to 28 x 28, and github.com/jakesnell/prototypical-networks",
 )
 HIMAWARI = DataSet(
