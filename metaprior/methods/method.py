@@ -18,7 +18,9 @@ Before ``fit`` all but ``fit`` and ``load`` raise ``NotFittedError``; numbers th
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
+from inspect import signature
 from typing import Any, Self, overload
 
 import numpy.typing as npt
@@ -131,6 +133,7 @@ class TaskMethod(Method):
             progress: show a progress bar.
             adaptation: other arguments of ``adapt``.
         """
+        self._refuse_unknown(adaptation)
         return evaluate(
             self._adapted(**adaptation),
             tasks,
@@ -141,6 +144,16 @@ class TaskMethod(Method):
             present=self.likelihood.present,
             progress=progress,
         )
+
+    def _refuse_unknown(self, adaptation: Mapping[str, Any]) -> None:
+        """Raise TypeError for an argument of ``evaluate`` that neither it nor ``adapt`` knows."""
+        own = [name for name, one in signature(TaskMethod.evaluate).parameters.items() if one.kind == one.KEYWORD_ONLY]
+        others = [name for name, one in signature(self.adapt).parameters.items() if one.kind == one.KEYWORD_ONLY]
+        for name in adaptation.keys() - {*others}:
+            close = get_close_matches(name, [*own, *others], n=1)
+            hint = f" Try {close[0]}=...." if close else ""
+            valid = f"{', '.join(own)}, or arguments of adapt ({', '.join(others)})"
+            raise TypeError(f"evaluate must be given {valid}, got {name!r}.{hint}")
 
     def _adapted(self, **adaptation: Any) -> Adapt:
         """Return the function from support examples and steps to a posterior, as ``evaluate`` asks for it."""

@@ -25,7 +25,7 @@ from metaprior.metagrad.problem import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
-from metaprior.tasks.task import Task, as_tasks
+from metaprior.tasks.task import Task, as_task, as_tasks
 from metaprior.training.epoch import Summary, refuse_nothing_learned
 from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
@@ -162,5 +162,6 @@ def meta_evaluate(
     The query targets are not used. By default K is Descent's ``steps``, which learned step sizes were learned for;
     other adaptations take no steps.
     """
+    task = as_task(task)
     forecast = learner.adapt(task.support, steps, seed=seed).predict(task.query.x, samples=samples, seed=seed)
     return QueryForecast(forecast.mean, forecast.std, forecast.epistemic, forecast)

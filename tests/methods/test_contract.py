@@ -369,3 +369,12 @@ def test_tasks_may_be_unnamed(name: str) -> None:
     method.fit([mp.Task(*task[:2]) for task in Data().tasks()], **FAST[name], progress=False)
     with pytest.raises(TypeError, match=r"shots must be a sequence of integers such as \(0, 5\), got 5"):
         method.evaluate(Data().tasks(), shots=5)
+
+
+def test_misspelt_arguments_of_evaluate_are_named(name: str) -> None:
+    method: Any = fitted(name)
+    if not isinstance(method, TaskMethod):
+        pytest.skip("learns from one data set")
+    with pytest.raises(TypeError, match=r"evaluate must be given shots, .*got 'shot'\. Try shots="):
+        method.evaluate(Data().tasks(), shot=(5,), progress=False)
+    assert method.evaluate(Data().tasks(), seed=3, progress=False).rows

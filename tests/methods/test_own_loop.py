@@ -198,3 +198,11 @@ def test_meta_evaluate_does_not_look_at_the_query_targets() -> None:
     blind = task._replace(query=mp.Examples(task.query.x, task.query.y * math.nan))
     assert torch.equal(mp.meta_evaluate(learner, blind).mean, mp.meta_evaluate(learner, task).mean)
     assert not torch.equal(mp.meta_evaluate(learner, task, steps=0).mean, mp.meta_evaluate(learner, task).mean)
+
+
+def test_meta_evaluate_takes_pairs_and_says_how_plain_tuples_become_tasks() -> None:
+    learner, (support, query, name) = started(), line(9)
+    pairs = mp.Task(tuple(support), tuple(query), name)  # type: ignore[arg-type]
+    assert torch.equal(mp.meta_evaluate(learner, pairs).mean, mp.meta_evaluate(learner, line(9)).mean)
+    with pytest.raises(TypeError, match=r"a task must be a metaprior\.Task.*Try Task\(\*task\)"):
+        mp.meta_evaluate(learner, (tuple(support), tuple(query)))  # type: ignore[arg-type]
