@@ -62,7 +62,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The scores of forecasts, as ``evaluate`` returns them.
 
@@ -85,6 +85,9 @@ class Evaluation:
     reliability: Mapping[Cell, Reliability | IntervalReliability]
     failures: Sequence[Failure] = ()
     examples_per_shot: int = 1
+
+    def __repr__(self) -> str:
+        return self.table()
 
     def row(self, *, shots: int | None = None, steps: int | None = None) -> Row:
         """Return the row of a cell; ``shots=None`` means all shots, ``steps=None`` the only number of steps."""

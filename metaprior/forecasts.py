@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ QUANTILE_TOLERANCE = 1e-7
 """Largest last step of a quantile's search, in standard deviations of the forecast."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecast(ABC):
     """What every likelihood's forecast offers; shapes are those of the targets.
 
@@ -57,6 +57,13 @@ class Forecast(ABC):
             )
         weights = (weights / weights.sum(0)).reshape(*weights.shape, *[1] * (given.ndim - 2))
         object.__setattr__(self, "weights", weights)
+
+    def __repr__(self) -> str:
+        """Return shapes, and the ranges of mean and standard deviation."""
+        (low, high), (least, most) = ((float(v.min()), float(v.max())) for v in (self.mean, self.std))
+        shape = tuple(self.mean.shape)
+        ranges = f"mean {low:.3g} to {high:.3g}, std {least:.3g} to {most:.3g}"
+        return f"{type(self).__name__}(components: {len(self.samples)}, shape {shape}, {ranges})"
 
     @cached_property
     @abstractmethod
@@ -144,21 +151,7 @@ def _log_mean_over_samples(log_density: Tensor, weights: Tensor | None, present:
     return mixture.log_average(per_sample, None if weights is None else weights.flatten(1))
 
 
-class Components(NamedTuple):
-    """Mixtures of M targets: means and scales (S, M), weights (S, 1) or (S, M) or None."""
-
-    means: Tensor
-    scales: Tensor
-    weights: Tensor | None
-
-    def part(self, targets: slice) -> "Components":
-        """Return the mixtures of some targets, in double precision."""
-        weights = self.weights if self.weights is None or self.weights.shape[1] == 1 else self.weights[:, targets]
-        doubled = None if weights is None else weights.detach().double()
-        return Components(self.means[:, targets].detach().double(), self.scales[:, targets].detach().double(), doubled)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianForecast(Forecast):
     """A mixture of S Gaussians per target.
 
@@ -221,12 +214,12 @@ class GaussianForecast(Forecast):
         task = (self.epistemic.square() - prior).sqrt()
         return {"prior": prior.sqrt(), "task": task, "data": self.aleatoric}
 
-    def components(self) -> "Components":
+    def components(self) -> mixture.Components:
         """Return the mixtures of all M targets, flat, as ``mixture`` takes them."""
         weights = self.weights
         if weights is not None:
             weights = (weights if weights.shape[1] == 1 else weights.expand_as(self.means)).flatten(1)
-        return Components(self.means.flatten(1), self.scales.expand_as(self.means).flatten(1), weights)
+        return mixture.Components(self.means.flatten(1), self.scales.expand_as(self.means).flatten(1), weights)
 
     def cdf(self, targets: ArrayLike) -> Tensor:
         """Return the probability of a value at or below each target, elementwise; NaN for a missing target."""
@@ -268,7 +261,7 @@ class GaussianForecast(Forecast):
         return (self.task_scales.to(factor) if isinstance(factor, Tensor) else self.task_scales) * factor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _LabelForecast(Forecast):
     """A forecast of labels; ``logits`` are the network's outputs, one set for each weight sample."""
 

@@ -9,6 +9,7 @@ allocates more than a few times ``means``, so a caller who passes small parts st
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,20 @@ after one of Newton's steps, which shrink quadratically, the error is far below 
 
 MOST_STEPS = 100
 """More steps than bisection from the widest bracket would need."""
+
+
+class Components(NamedTuple):
+    """Mixtures of M targets: means and scales (S, M), weights (S, 1) or (S, M) or None."""
+
+    means: Tensor
+    scales: Tensor
+    weights: Tensor | None
+
+    def part(self, targets: slice) -> "Components":
+        """Return the mixtures of some targets, in double precision."""
+        weights = self.weights if self.weights is None or self.weights.shape[1] == 1 else self.weights[:, targets]
+        doubled = None if weights is None else weights.detach().double()
+        return Components(self.means[:, targets].detach().double(), self.scales[:, targets].detach().double(), doubled)
 
 
 def average(values: Tensor, weights: Tensor | None, axis: int = 0) -> Tensor:

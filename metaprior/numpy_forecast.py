@@ -34,5 +34,9 @@ class NumpyForecast:
             return as_numpy(value)
         return wraps(value)(lambda *arguments, **options: as_numpy(value(*arguments, **options)))
 
+    def __dir__(self) -> list[str]:
+        """Return what the forecast offers, for completion in notebooks."""
+        return sorted({*super().__dir__(), *(name for name in dir(self.tensors) if not name.startswith("_"))})
+
     def __repr__(self) -> str:
-        return f"NumpyForecast({type(self.tensors).__name__})"
+        return f"NumpyForecast({self.tensors!r})"

@@ -42,7 +42,7 @@ def sample_groups(samples: int, numbers_per_sample: int) -> Iterator[range]:
         yield range(start, min(start + size, samples))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictive(ABC):
     """Something that forecasts a task's targets, as ``adapt`` and ``prior_predictive`` return it.
 
@@ -59,6 +59,17 @@ class Predictive(ABC):
     """Whether targets came without a channel axis, so that forecasts have none either."""
     spread: float = field(default=1.0, kw_only=True)
     """Factor of the forecasts' spread around their mean, as calibration finds it."""
+
+    def __repr__(self) -> str:
+        """Return the network, what is known about it, and a factor of the spread that is not one."""
+        facts = [type(self.network.module).__name__, *self._facts()]
+        if self.spread != 1:
+            facts.append(f"spread times {self.spread:.3g}")
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    def _facts(self) -> list[str]:
+        """Return what ``repr`` says beside the network."""
+        return []
 
     @abstractmethod
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
@@ -113,12 +124,18 @@ class Predictive(ABC):
         return forecast.squeezed() if self.scalar_targets else forecast
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Posterior(Predictive):
     """q(phi) with its network and its likelihood in the network's units."""
 
     likelihood: Likelihood
     weights: WeightDistribution
+
+    def _facts(self) -> list[str]:
+        plain = sum(value.numel() for value in self.weights.plain.values())
+        sizes = {"random weights": len(self.weights.mu), "plain parameters": plain}
+        facts = [type(self.likelihood).__name__, *(f"{what}: {count}" for what, count in sizes.items() if count)]
+        return [*facts, f"mean sigma {float(self.weights.sigma.mean()):.3g}"] if len(self.weights.mu) else facts
 
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast from ``samples`` draws of the weights."""

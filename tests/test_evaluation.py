@@ -320,3 +320,10 @@ def test_table_and_json() -> None:
     assert content["rows"][0]["nll_se"] is None
     assert content["reliability"][0]["rows"][4]["level"] == 0.5
     assert len(content["per_task"]) == 3
+
+
+def test_an_evaluation_prints_its_table_and_a_posterior_what_it_is() -> None:
+    result = run()
+    assert repr(result) == result.table()
+    assert repr(line(0.0)) == "Posterior(Linear, Gaussian, random weights: 1, mean sigma 0)"
+    assert repr(line(0.0).widened(1.5)).endswith("spread times 1.5)")

@@ -7,6 +7,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from metaprior import scores
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
+from metaprior.numpy_forecast import NumpyForecast
 
 S, N = 7, 5
 
@@ -233,3 +234,11 @@ def test_wider_labels_are_less_certain_and_in_the_same_order(kind: type[Categori
     assert torch.equal(wider.logits, logits / 2)
     assert bool(wider.entropy.sum() > forecast.entropy.sum())
     assert torch.equal(forecast.widened(1.0).samples, forecast.samples)
+
+
+def test_forecasts_say_their_shape_and_ranges_and_complete_in_notebooks(gaussian: GaussianForecast) -> None:
+    shown = repr(NumpyForecast(gaussian))
+    assert shown.startswith(f"NumpyForecast(GaussianForecast(components: {S}, shape ({N},), mean ")
+    assert len(shown) < 150
+    assert {"mean", "std", "quantile", "log_prob", "interval", "tensors"} <= {*dir(NumpyForecast(gaussian))}
+    assert "shape (5, 3)" in repr(CategoricalForecast(torch.zeros(2, N, 3)))

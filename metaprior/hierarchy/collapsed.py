@@ -129,7 +129,7 @@ class CollapsedModel:
         return self.posterior(self.whitening.theta(z), tasks).log_evidence.sum((1, 2))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CollapsedPosterior(Predictive):
     """Equally weighted exact posteriors of a task under K draws of theta; without data, the prior."""
 
@@ -137,6 +137,9 @@ class CollapsedPosterior(Predictive):
     theta: Theta = field(kw_only=True)
     head: HeadPosterior = field(kw_only=True)
     """Posterior of the task's last layer; leading axes (K, 1)."""
+
+    def _facts(self) -> list[str]:
+        return [f"{len(self.theta.mean)} draws of theta"]
 
     @torch.no_grad()
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:

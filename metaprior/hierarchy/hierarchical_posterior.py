@@ -47,7 +47,7 @@ class UncertaintySplit(NamedTuple):
         return (self.prior**2 + self.task**2 + self.data**2).sqrt()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HierarchicalForecast(GaussianForecast):
     """A forecast from draws of theta and phi in pairs, which alone do not show what is due to which of the two."""
 
@@ -78,7 +78,7 @@ def given_theta(q: WeightDistribution, psi: HyperPosterior, theta: WeightDistrib
     return WeightDistribution(mu, inverse_softplus(precision.rsqrt()), q.plain)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HierarchicalPosterior(Posterior):
     """A task's posterior whose forecasts include the uncertainty of the prior; ``split`` separates the two."""
 

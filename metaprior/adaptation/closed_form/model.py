@@ -223,13 +223,16 @@ def _observations(rows: Rows) -> Tensor:
     return rows.present.flatten(-2).any(-1).sum(-1).clamp_min(1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClosedFormPosterior(Predictive):
     """The posterior of the last layer for one task; its forecast is exact, and needs no samples."""
 
     model: ClosedFormModel
     plain: Mapping[str, Tensor]
     adapted: Adapted
+
+    def _facts(self) -> list[str]:
+        return [type(self.model.likelihood).__name__, "exact posterior of the last layer"]
 
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the exact forecast; ``samples`` and ``seed`` play no part."""

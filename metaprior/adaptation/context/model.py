@@ -86,7 +86,7 @@ class ContextModel(AutogradModel):
         return PointPosterior(self.network, self.likelihood, weights, target_scale=TargetScale.identity(weights.mu))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PointPosterior(Posterior):
     """A network without random weights: its forecast has one component, whatever number of samples is asked for."""
 
