@@ -8,12 +8,12 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from metaprior.adaptation import WAYS, Adaptation, kind_of
+from metaprior.adaptation import WAYS, Adaptation, Combined, kind_of
 from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.context.settings import Context
 from metaprior.checks import check_share
@@ -67,7 +67,7 @@ class AdaptationChoice:
         return text_table(
             [
                 {
-                    "adaptation": repr(trial.adaptation),
+                    "adaptation": in_words(trial.adaptation),
                     "nll": trial.score if math.isfinite(trial.score) else None,
                     "seconds": trial.seconds,
                     "note": trial.reason,
@@ -173,8 +173,17 @@ def choose(
     if not math.isfinite(best.score):
         if errors:
             raise errors[0]
-        raise FloatingPointError(f"no way of adapting has a finite score. {best.adaptation!r}: {best.reason}")
+        raise FloatingPointError(f"no way of adapting has a finite score. {in_words(best.adaptation)}: {best.reason}")
     return AdaptationChoice(trials, best.adaptation, _sentence(best, others, len(judges), shots, short, settings))
+
+
+def in_words(adaptation: Any) -> str:
+    """Return an adaptation as it would be written, without the settings that are defaults."""
+    if isinstance(adaptation, Combined):
+        return " + ".join(map(in_words, adaptation.parts))
+    changed = [entry for entry in fields(adaptation) if getattr(adaptation, entry.name) != entry.default]
+    given = ", ".join(f"{entry.name}={getattr(adaptation, entry.name)!r}" for entry in changed)
+    return f"{type(adaptation).__name__}({given})"
 
 
 def learner_with(learner: "MetaLearner", adaptation: Adaptation) -> "MetaLearner":
@@ -243,8 +252,8 @@ def _sentence(
     second = next((trial for trial in others if math.isfinite(trial.score)), None)
     than = "the only one that works"
     if second is not None:
-        than = f"{second.score - best.score:.2g} below that of {second.adaptation!r}, the next"
+        than = f"{second.score - best.score:.2g} below that of {in_words(second.adaptation)}, the next"
     return (
-        f"adaptation={best.adaptation!r} was taken: its mean NLL over {counts} shots of {tasks} validation tasks is "
+        f"{in_words(best.adaptation)} was taken: its mean NLL over {counts} shots of {tasks} validation tasks is "
         f"{best.score:.4g}, {than}, after {short.meta_steps} of {settings.meta_steps} meta-steps each"
     )

@@ -9,7 +9,7 @@ import torch
 import metaprior as mp
 from metaprior.adaptation import kind_of
 from metaprior.methods import choice
-from metaprior.methods.choice import AdaptationChoice, choose
+from metaprior.methods.choice import AdaptationChoice, choose, in_words
 from tests.methods.small_learner import assert_same_theta
 from tests.team.fake import together
 from tests.training.lines import EndlessLines, line, lines
@@ -43,7 +43,7 @@ def test_the_best_of_all_candidates_is_trained_in_full_and_the_choice_is_told(
     assert found.adaptation == min(found.trials, key=lambda trial: trial.score).adaptation
     assert all(trial.seconds > 0 and not trial.reason for trial in found.trials)
     assert learner.adaptation_ == found.adaptation
-    assert f"adaptation={found.adaptation!r} was taken: its mean NLL over 0, 1, 2, all shots of 12" in found.sentence
+    assert f"{in_words(found.adaptation)} was taken: its mean NLL over 0, 1, 2, all shots of 12" in found.sentence
     assert "after 4 of 20 meta-steps each" in found.sentence
     assert capsys.readouterr().out.count(found.sentence) == 1
     alone = learner_of(found.adaptation).fit(EndlessLines(), **SETTINGS)
@@ -112,3 +112,9 @@ def test_what_cannot_work_is_refused(call: Any, error: type[Exception], message:
 def test_the_candidates_are_all_ways_but_descent_after_a_context() -> None:
     kinds = ["descent", "closed_form", "context+closed_form", "context"]
     assert [kind_of(candidate) for candidate in choice.CANDIDATES] == kinds
+    assert [in_words(candidate) for candidate in choice.CANDIDATES] == [
+        "Descent(learn_lr='per_tensor')",
+        "ClosedForm()",
+        "Context() + ClosedForm()",
+        "Context()",
+    ]

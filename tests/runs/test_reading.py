@@ -10,7 +10,7 @@ from metaprior.adaptation import WAYS, kind_of
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.priors import NormalGammaHyperprior
-from metaprior.runs.build import learner_of, network_of
+from metaprior.runs.build import choices_of, learner_of, network_of
 from metaprior.runs.config import Evaluate, Meta, Run, differences
 from metaprior.runs.reading import ConfigError, parse, read_config
 from metaprior.solar.maps.task_settings import SimulatedTasks
@@ -266,3 +266,8 @@ def test_every_way_of_adapting_has_its_keys_and_its_settings(least: Path) -> Non
         assert type(adaptation) is way.settings
         assert engine is None
     assert "adaptation.kind must be one of descent" in refused(least, "adaptation.kind=steepest")[0]
+
+
+def test_only_an_inner_loop_is_planned(least: Path) -> None:
+    with pytest.raises(ValueError, match=r"adaptation.kind must be 'descent' to be planned, got 'closed_form'"):
+        choices_of(read_config(least, ["adaptation.kind=closed_form"]))
