@@ -6,7 +6,7 @@ weights has a closed form (``adaptation/closed_form/conjugate.py``), and the hie
 $$\log p(D_1..D_M) \ge E_{q(\theta)}\Big[\sum_i \log p(D_i|\theta)\Big] - KL(q(\theta)\|p(\theta)),$$
 
 one inequality in place of two. Given draws $\theta_k$ of the posterior, the forecast for a task is the equally weighted
-mixture of its exact forecasts under each of them, whose variance divides into
+mixture of its exact forecasts under each of them (mixtures themselves, over the task's size). Its variance divides into
 
 $$\underbrace{\mathrm{Var}_k E[f|\theta_k]}_{\text{prior}} + \underbrace{E_k \mathrm{Var}[f|\theta_k]}_{\text{task}}
 + \underbrace{E_k \mathrm{Var}[y|f]}_{\text{data}}.$$
@@ -126,7 +126,7 @@ class CollapsedModel:
 
     def log_evidence(self, z: Tensor, tasks: TaskStack) -> Tensor:
         r"""Return $\sum_i \log p(D_i | \theta(z_k))$ for every row of z, (K,)."""
-        return self.posterior(self.whitening.theta(z), tasks).log_evidence.sum((1, 2))
+        return self.posterior(self.whitening.theta(z), tasks).log_marginal.sum(1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,13 +145,14 @@ class CollapsedPosterior(Predictive):
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the mixture over thetas. It is exact, so ``samples`` and ``seed`` change nothing."""
         draws, width = len(self.theta.mean), self.theta.factor.shape[-1]
-        size = batch_size or max(1, NUMBERS_AT_ONCE // (draws * width * self.model.whitening.outputs))
+        weights = self.head.log_weights.exp().flatten()  # (K components), those of a draw one after the other
+        size = batch_size or max(1, NUMBERS_AT_ONCE // (len(weights) * width * self.model.whitening.outputs))
         parts = [self._moments(inputs[start : start + size]) for start in range(0, len(inputs), size)]
         means, task, data = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         if not bool((means + task + data).isfinite().all()):
             raise NotFinite("the forecast has NaN or infinite values; look for inputs far outside of the training data")
         scales = {"scales": (task + data).sqrt(), "task_scales": task.sqrt()}
-        return GaussianForecast(means, weights=means.new_ones(draws), thetas=draws, **scales)
+        return GaussianForecast(means, weights=weights, thetas=draws, **scales)
 
     def split(self, x: ArrayLike) -> UncertaintySplit:
         """Return the forecast's standard deviation by its sources, the same as ``predict(x).parts``."""
@@ -159,7 +160,8 @@ class CollapsedPosterior(Predictive):
         return UncertaintySplit(**forecast.parts)
 
     def _moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return means, and variances because of the task's weights and of the noise, (K, N, C)."""
+        """Return means, and variances because of the task's weights and of the noise, of all components, (., N, C)."""
         values, offset, scales = self.model.features(self.theta, x)
-        mean, variance = (moment[:, 0, 0] for moment in self.head.predict(values.unsqueeze(1)))
-        return mean + offset, variance, scales.square()
+        mean, variance = (moment[:, 0] for moment in self.head.predict(values.unsqueeze(1)))  # (K, components, N, C)
+        mean, noise = mean + offset.unsqueeze(1), scales.square().unsqueeze(1).expand_as(mean)
+        return mean.flatten(0, 1), variance.flatten(0, 1), noise.flatten(0, 1)

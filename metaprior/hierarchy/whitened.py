@@ -1,7 +1,8 @@
 r"""Theta of the collapsed hierarchy as a vector z of independent standard normal numbers.
 
-Theta holds all parameters of the trunk, the noise, and the prior over a task's last layer, $w = w_0 + L u + b\,v$ with
-standard normal u (rank r) and v (an isotropic floor). A tensor t of theta is
+Theta holds all parameters of the trunk, the noise, and the prior over a task's last layer, $w = w_0 + a\,(L u + b\,v)$
+with standard normal u (rank r) and v (an isotropic floor), and with a size a of the task: 1/2, 1 or 2. Few tasks say
+little about how large others are, and a new task's own data decide about its size. A tensor t of theta is
 
 $$t = c + s\,e^{\omega z'}\,z,\qquad z', z \sim N(0, 1)$$
 
@@ -24,6 +25,8 @@ from metaprior.checks import check_counts, check_positive
 from metaprior.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood
 from metaprior.weights import inverse_softplus
 
+TASK_SIZES, TASK_SHARES = (0.5, 1.0, 2.0), (0.25, 0.5, 0.25)
+"""Sizes of tasks, and how often they are expected."""
 HEAD = "head."
 """Prefix of the names of everything that is not a parameter of the trunk."""
 
@@ -71,8 +74,11 @@ class Theta(NamedTuple):
     """Noise scales (K, C); with a scale for each input the weights of its logit, (K, C, d)."""
 
     def head(self) -> HeadPrior:
-        """Return the prior of the last layer: K draws, an axis of length one for tasks, one component."""
-        return HeadPrior(self.mean[:, None, None], self.factor[:, None, None], self.mean.new_zeros(1))
+        """Return the prior of the last layer: K draws, an axis of length one for tasks, a component for every size."""
+        sizes, shares = self.mean.new_tensor(TASK_SIZES), self.mean.new_tensor(TASK_SHARES)
+        mean, factor = (value[:, None, None] for value in (self.mean, self.factor))
+        mean = mean.expand(-1, -1, len(sizes), -1, -1)
+        return HeadPrior(mean, factor * sizes[:, None, None, None], shares.log())
 
 
 class _Normal(NamedTuple):
