@@ -94,6 +94,11 @@ def test_the_example_of_the_contexts_page() -> None:
     assert names["forecast"].mean.shape == names["before"].mean.shape == names["task"].query.y.shape
 
 
+def test_the_page_of_the_ways_of_adapting() -> None:
+    learner = run_examples(DOCS / "adaptation.md")["learner"]
+    assert learner.calibration_.examples == (0, 1, 2, 5, 10, 20)
+
+
 def test_the_hierarchy_of_the_readme_and_of_its_page(readme: dict[str, Any]) -> None:
     assert readme["third"].weights.mu.shape == readme["hvi"].psi_.mean.shape
     assert readme["parts"].std.shape == readme["unseen"][0].query.y.shape
