@@ -35,7 +35,7 @@ def test_lines_are_learned_and_forecasts_are_calibrated_at_every_number_of_shots
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 0.015  # noise of 0.01, and two weights from ten examples
     for shots in (0, 1, 10):
-        assert 0.84 < found.row(shots=shots)["coverage_90"] < 0.96
+        assert 0.8 < found.row(shots=shots)["coverage_90"] < 0.98  # after few steps, on few tasks
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
