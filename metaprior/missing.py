@@ -46,10 +46,11 @@ class TargetCount:
         """Return the count of some targets from where they are."""
         return cls(int((~present).sum()), present.numel())
 
-    def warn(self) -> None:
-        """Warn once of targets that were left out, if there are any."""
+    def warn(self, stacklevel: int = 3) -> None:
+        """Warn once of targets that were left out, if there are any; by default in the name of the caller's caller."""
         if self.missing:
-            warnings.warn(f"{self.missing} of {self.targets} targets are missing and were left out", stacklevel=3)
+            text = f"{self.missing} of {self.targets} targets are missing and were left out"
+            warnings.warn(text, stacklevel=stacklevel)
 
 
 NO_TARGETS = TargetCount()

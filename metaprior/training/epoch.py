@@ -118,7 +118,7 @@ def warn_of_bad_tasks(history: Sequence[Summary]) -> None:
 
 def warn_of_missing_targets(history: Sequence[Summary]) -> None:
     """Warn of targets that are missing, with their number over all steps."""
-    TargetCount(sum(own.missing for own in history), sum(own.targets for own in history)).warn()
+    TargetCount(sum(own.missing for own in history), sum(own.targets for own in history)).warn(4)
 
 
 @contextmanager

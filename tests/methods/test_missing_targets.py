@@ -1,6 +1,7 @@
 """Missing targets in every method and every likelihood, against dropping them by hand, in float64."""
 
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,8 @@ def test_data_without_any_target_are_refused() -> None:
 
 def closed_form(likelihood: Likelihood, sets: list[mp.Examples], outputs: int, objective: str) -> mp.MetaLearner:
     torch.manual_seed(0)
-    learner = mp.MetaLearner(
-        mp.MLP(3, [4], outputs).double(), likelihood, adaptation=mp.ClosedForm(), objective=objective, standardize=False
-    )
+    module, one = mp.MLP(3, [4], outputs).double(), mp.ClosedForm(components=1)
+    learner = mp.MetaLearner(module, likelihood, adaptation=one, objective=objective, standardize=False)
     return learner.fit([mp.Task(*sets[:2], "a"), mp.Task(*sets[2:], "b")], epochs=1, tasks_per_epoch=4, progress=False)
 
 
@@ -212,7 +212,7 @@ def closed_form(likelihood: Likelihood, sets: list[mp.Examples], outputs: int, o
     ],
 )
 def test_the_closed_form_drops_observations_and_single_targets(kind: str, objective: str) -> None:
-    """Outputs are independent given theta: each has the posterior of the observations that have a target of it."""
+    """With one component outputs are independent: each has the posterior of observations that have a target of it."""
     likelihood, outputs = LIKELIHOODS[kind], 4 if kind == "heteroscedastic" else 2
     whole = [mp.Examples(part.x, part.y[..., 0]) for part in (examples(kind, seed) for seed in range(4))]
     holes = [mp.Examples(x, with_holes(y, DROPPED if y.ndim == 1 else DROPPED[:, None])) for x, y in whole]
@@ -249,9 +249,12 @@ def test_every_adaptation_takes_supports_without_targets_and_skips_queries_witho
         learner = mp.MetaLearner(mp.MLP(3, [4], 2).double(), mp.Gaussian(), adaptation=adaptation, standardize=False)
         return learner.fit(own, epochs=1, tasks_per_epoch=6, meta_batch=3, progress=False)
 
-    with pytest.warns(UserWarning, match=NOTE) as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         learner = fit(tasks)
     said = " ".join(str(warning.message) for warning in caught)
+    assert NOTE in said
+    assert "degrees of freedom" not in said
     assert "no query: all targets of its query set are missing" in said
     assert learner.history_[-1].bad_tasks == 2
     x = sets[0].x
@@ -279,3 +282,6 @@ def test_the_collapsed_hierarchy_leaves_missing_targets_out() -> None:
     expected = fit([part.rows(~DROPPED) for part in sets])
     one, other = (each.adapt(holes[0]).predict(sets[1].x).mean for each in (found, expected))
     assert torch.equal(one, other)
+    none = mp.Examples(sets[0].x, sets[0].y * math.nan)
+    without, prior = found.adapt(none).predict(sets[1].x), found.prior_predictive().predict(sets[1].x)
+    torch.testing.assert_close(without.mean.flatten(), prior.mean.flatten())

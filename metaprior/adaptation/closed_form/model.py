@@ -26,7 +26,7 @@ from metaprior.adaptation.closed_form.targets import Adapted, Numbers, targets_o
 from metaprior.adaptation.task_model import MEANS, SCALES, Binding, Start
 from metaprior.forecasts import Forecast, concatenated
 from metaprior.likelihoods import CRPSGaussian, Likelihood
-from metaprior.metagrad.inner_loop import first_non_finite
+from metaprior.metagrad.inner_loop import damage, first_non_finite
 from metaprior.metagrad.problem import NonFinite, OuterTerms
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
@@ -117,7 +117,7 @@ class ClosedFormModel(AutogradModel):
         tasks, _ = start.first_tasks(LOOKED_AT)
         sums = torch.zeros(2, dtype=torch.float64, device=self.network.device)
         with torch.no_grad():
-            for task in tasks:
+            for task in (own for own in tasks if damage(own) is None):
                 plain = self.given(theta, [task.support])
                 sums += self.targets.variances(plain, self._rows(plain, task.query))
         current_team().sum_([sums])
