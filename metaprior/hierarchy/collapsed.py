@@ -114,10 +114,13 @@ class CollapsedModel:
         values, offset = found[..., :count], found[..., count : count + self.whitening.outputs]
         return Features(values, offset, self.whitening.scales(theta, values).expand_as(offset))
 
-    def posterior(self, theta: Theta, tasks: TaskStack) -> HeadPosterior:
-        """Return the posteriors of all tasks' last layers under every theta; leading axes are (K, M)."""
+    def posterior(self, theta: Theta, tasks: TaskStack, *, sizes: bool = True) -> HeadPosterior:
+        """Return the posteriors of all tasks' last layers under every theta; leading axes are (K, M).
+
+        ``sizes=False`` leaves the tasks' sizes out: all are 1.
+        """
         values, offset, scales = (part[:, tasks.rows] for part in self.features(theta, tasks.x))  # (K, M, n, ...)
-        return condition(theta.head(), values, tasks.targets - offset, scales.unsqueeze(2), tasks.present)
+        return condition(theta.head(sizes=sizes), values, tasks.targets - offset, scales.unsqueeze(2), tasks.present)
 
     def prior(self, theta: Theta) -> HeadPosterior:
         """Return the posterior of one task without data under every theta."""
@@ -126,7 +129,7 @@ class CollapsedModel:
 
     def log_evidence(self, z: Tensor, tasks: TaskStack) -> Tensor:
         r"""Return $\sum_i \log p(D_i | \theta(z_k))$ for every row of z, (K,)."""
-        return self.posterior(self.whitening.theta(z), tasks).log_marginal.sum(1)
+        return self.posterior(self.whitening.theta(z), tasks, sizes=False).log_evidence.sum((1, 2))
 
 
 @dataclass(frozen=True, repr=False)

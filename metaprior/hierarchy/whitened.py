@@ -2,7 +2,8 @@ r"""Theta of the collapsed hierarchy as a vector z of independent standard norma
 
 Theta holds all parameters of the trunk, the noise, and the prior over a task's last layer, $w = w_0 + a\,(L u + b\,v)$
 with standard normal u (rank r) and v (an isotropic floor), and with a size a of the task: 1/2, 1 or 2. Few tasks say
-little about how large others are, and a new task's own data decide about its size. A tensor t of theta is
+little about how large others are, and a new task's own data decide about its size. Theta itself is inferred as if all
+tasks had size 1, which is three times cheaper. A tensor t of theta is
 
 $$t = c + s\,e^{\omega z'}\,z,\qquad z', z \sim N(0, 1)$$
 
@@ -73,12 +74,17 @@ class Theta(NamedTuple):
     noise: Tensor
     """Noise scales (K, C); with a scale for each input the weights of its logit, (K, C, d)."""
 
-    def head(self) -> HeadPrior:
-        """Return the prior of the last layer: K draws, an axis of length one for tasks, a component for every size."""
-        sizes, shares = self.mean.new_tensor(TASK_SIZES), self.mean.new_tensor(TASK_SHARES)
+    def head(self, *, sizes: bool = True) -> HeadPrior:
+        """Return the prior of the last layer: K draws, an axis of length one for tasks, a component for every size.
+
+        With ``sizes=False`` there is one component, of size 1.
+        """
+        if not sizes:
+            return HeadPrior(self.mean[:, None, None], self.factor[:, None, None], self.mean.new_zeros(1))
+        scale, shares = self.mean.new_tensor(TASK_SIZES), self.mean.new_tensor(TASK_SHARES)
         mean, factor = (value[:, None, None] for value in (self.mean, self.factor))
-        mean = mean.expand(-1, -1, len(sizes), -1, -1)
-        return HeadPrior(mean, factor * sizes[:, None, None, None], shares.log())
+        mean = mean.expand(-1, -1, len(scale), -1, -1)
+        return HeadPrior(mean, factor * scale[:, None, None, None], shares.log())
 
 
 class _Normal(NamedTuple):

@@ -37,22 +37,19 @@ def draws(model: CollapsedModel, count: int = 3) -> Tensor:
 
 
 def dense_log_evidence(model: CollapsedModel, z: Tensor, task: mp.Examples) -> Tensor:
-    """Return log p(D_i | theta) for one z: for each size and output the density of its targets under a Gaussian."""
+    """Return log p(D_i | theta) for one z: for each output the density of its targets under a Gaussian."""
     theta = model.whitening.theta(z[None])
     module = model.head.network.module
     front = {name: value[0] for name, value in theta.trunk.items()}
     features = functional_call(nn.Sequential(*list(module)[:-1]), front, (task.x,))  # type: ignore[call-overload]
     features = torch.cat([features, torch.ones(task.size, 1, dtype=torch.float64)], 1)
     scales = model.whitening.scales(theta, features[None])[0].expand(task.size, -1)
-    found = []
-    for size, share in ((0.5, 0.25), (1.0, 0.5), (2.0, 0.25)):
-        total = torch.tensor(share, dtype=torch.float64).log()
-        for c in range(OUTPUTS):
-            spread = size * features @ theta.factor[0, c]
-            covariance = spread @ spread.T + torch.diag(scales[:, c] ** 2)
-            total = total + MultivariateNormal(features @ theta.mean[0, c], covariance).log_prob(task.y[:, c])
-        found.append(total)
-    return torch.stack(found).logsumexp(0)
+    total = torch.zeros((), dtype=torch.float64)
+    for c in range(OUTPUTS):
+        spread = features @ theta.factor[0, c]
+        covariance = spread @ spread.T + torch.diag(scales[:, c] ** 2)
+        total = total + MultivariateNormal(features @ theta.mean[0, c], covariance).log_prob(task.y[:, c])
+    return total
 
 
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, mp.HeteroscedasticGaussian()])
@@ -79,14 +76,25 @@ def test_missing_targets_count_like_absent_ones() -> None:
     holes[1, 0], holes[3] = torch.nan, torch.nan
     found = model.log_evidence(z, TaskStack.of([mp.Examples(task.x, holes), *some_tasks((2,))]))
     alone = []
-    theta = model.whitening.theta(z)
     for c, rows in ((0, [0, 2, 4]), (1, [0, 1, 2, 4])):
         only = torch.full((len(rows), OUTPUTS), torch.nan, dtype=torch.float64)
         only[:, c] = task.y[rows, c]
-        alone.append(model.posterior(theta, TaskStack.of([mp.Examples(task.x[rows], only)])).log_evidence)
+        alone.append(model.log_evidence(z, TaskStack.of([mp.Examples(task.x[rows], only)])))
+    expected = alone[0] + alone[1] + model.log_evidence(z, TaskStack.of(some_tasks((2,))))
+    torch.testing.assert_close(found, expected)
+
+
+def test_posteriors_are_mixtures_over_the_sizes_of_tasks() -> None:
+    """Every size is a prior whose factor is multiplied by it; weights are shares times evidence."""
+    model, tasks = model_of(mp.Gaussian(noise=0.3)), TaskStack.of(some_tasks((4, 2)))
+    theta = model.whitening.theta(draws(model))
+    found = model.posterior(theta, tasks)
+    evidence = [
+        model.posterior(theta._replace(factor=size * theta.factor), tasks, sizes=False).log_evidence
+        for size in (0.5, 1.0, 2.0)
+    ]
     shares = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64).log()
-    expected = (alone[0] + alone[1] + shares).logsumexp(-1)[:, 0]
-    torch.testing.assert_close(found, expected + model.log_evidence(z, TaskStack.of(some_tasks((2,)))))
+    torch.testing.assert_close(found.log_weights, (torch.cat(evidence, -1) + shares).log_softmax(-1))
 
 
 class Residual(nn.Module):
