@@ -28,8 +28,8 @@ class MetaTraining:
         lr: AdamW's learning rate for the means and the plain network parameters.
         scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
         weight_decay: weight decay of the means and plain network parameters; scales are never decayed.
-        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales. "auto" fits itself to the
-            problem: twice the running geometric mean of the norms (``training.optimizer.TypicalNorm``).
+        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales. "auto": twice the running
+            geometric mean of the norms (``training.optimizer.TypicalNorm``), for losses of unusual size.
         schedule: how the learning rates fall: "cosine" (to zero at the end), "plateau" (halved when the validation
             score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, uses an
             epoch's mean loss), "constant".
@@ -56,7 +56,7 @@ class MetaTraining:
     lr: float = 1e-3
     scale_lr: float = 1e-2
     weight_decay: float = 0.0
-    grad_clip_norm: float | Literal["auto"] = "auto"
+    grad_clip_norm: float | Literal["auto"] = 1.0
     schedule: Literal["cosine", "plateau", "constant"] = "cosine"
     plateau_patience: int = 5
     warm_start: int = 0
