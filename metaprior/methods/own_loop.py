@@ -21,7 +21,7 @@ from metaprior.adaptation.task_model import TaskModel
 from metaprior.checks import check_counts
 from metaprior.forecasts import Forecast
 from metaprior.history import EpochRecord
-from metaprior.metagrad.problem import TaskChecker
+from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES

@@ -10,7 +10,7 @@ from metaprior.adaptation.task_model import TaskModel
 from metaprior.checks import as_plain_tensor, at_least_single
 from metaprior.errors import NotFinite
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.problem import ChecksTasks, TaskChecker
+from metaprior.metagrad.task_checker import ChecksTasks, TaskChecker
 from metaprior.missing import any_of_row, present_numbers
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, Task, Tasks, as_examples, as_task, exact_targets, task_at

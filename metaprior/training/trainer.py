@@ -13,7 +13,8 @@ from torch import Tensor
 from metaprior.adaptation.task_model import MEANS, SCALES, Start, TaskModel
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.meta_batch import BatchSums, MetaBatch, mean_of_pool, sum_over_ranks
-from metaprior.metagrad.problem import NonFinite, OuterTerms, TaskChecker
+from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.missing import NO_TARGETS, TargetCount
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at

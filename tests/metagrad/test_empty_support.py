@@ -8,8 +8,8 @@ import torch
 from metaprior.likelihoods import Categorical, Gaussian
 from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, adapt, implicit, keeping, meta_gradient, mixed
 from metaprior.metagrad.gradient_choice import choose_gradient
-from metaprior.metagrad.problem import TaskChecker
 from metaprior.metagrad.step_size_search import searched_step_sizes
+from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.tasks.task import Examples, Task
 from tests.metagrad.problems import EVERY, Case, assert_same, make_case, solved
 

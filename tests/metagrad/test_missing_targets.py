@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from metaprior.adaptation.descent import DescentModel
 from metaprior.likelihoods import Categorical, Gaussian, Likelihood
 from metaprior.metagrad import AmortizedELBO, Descent, NonFinite, Problem, QueryLoss, adapt, meta_gradient, mixed
-from metaprior.metagrad.problem import Engine, TaskChecker
+from metaprior.metagrad.problem import Engine
+from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.missing import TargetCount
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution

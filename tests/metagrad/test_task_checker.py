@@ -6,7 +6,7 @@ from torch import nn
 
 from metaprior.likelihoods import Bernoulli, Categorical
 from metaprior.metagrad import Descent, Problem
-from metaprior.metagrad.problem import TaskChecker
+from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task
 from tests.training.lines import damaged, line, make_problem

@@ -1,0 +1,58 @@
+"""The check of tasks on their way into a training: in full for the first of a shape, quickly for the others."""
+
+from typing import Protocol
+
+from metaprior.checks import PairChecker, as_plain_tensor, with_zeros
+from metaprior.likelihoods import Likelihood
+from metaprior.metagrad.problem import PARTS
+from metaprior.missing import TargetCount
+from metaprior.network import BayesianNetwork
+from metaprior.tasks.task import Examples, Task
+
+
+class ChecksTasks(Protocol):
+    """Something with a network and a likelihood that checks data in full: a ``Problem``, a ``TaskModel``."""
+
+    @property
+    def network(self) -> BayesianNetwork:
+        """Return the network that the task's inputs must fit."""
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Return the likelihood that the task's targets must fit."""
+
+    def check(self, task: Task) -> Task:
+        """Return the task in the types that gradients trust, or raise."""
+
+    def check_examples(self, examples: Examples, what: str) -> Examples:
+        """Return examples in the types that adapting trusts, or raise; an error starts with ``what``."""
+
+
+class TaskChecker:
+    """Check the first task of every shape in full (the network is run on it), and the shapes and types of the others.
+
+    Observations without any target are left out. Numbers that are not finite pass: such a task is bad, and is skipped
+    and counted where its loss is computed, so that one damaged file does not end a training of hours.
+    """
+
+    def __init__(self, model: ChecksTasks) -> None:
+        self._model = model
+        self._pair = PairChecker(model.network, model.likelihood)
+
+    def taken(self) -> TargetCount:
+        """Return the count of all targets, and of missing ones, since this was last asked."""
+        count, self._pair.count = self._pair.count, TargetCount()
+        return count
+
+    def __call__(self, task: Task) -> Task:
+        """Return the task in the types that the engines trust."""
+        named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
+        sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
+        if not all(self._pair.knows(x) for x, _ in sets.values()):
+            support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
+            self._model.check(Task(support, query, task.name))
+        support, query = (
+            Examples(*self._pair(x, y, what, finite=False, least=least))
+            for least, (what, (x, y)) in enumerate(sets.items())  # a support set may be empty
+        )
+        return Task(support, query, task.name)
