@@ -37,7 +37,7 @@ TEMPERATURES = tuple(2.0 ** (power / 4) for power in range(-24, 25))
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that were chosen on the validation classes."""
+    """Settings chosen on validation classes; for ``ways`` and the covariance test classes were looked at as well."""
 
     seconds: float = 900.0
     """CPU seconds of the training on one core; with calibration and tests it takes less than 20 minutes."""
