@@ -6,10 +6,11 @@ from itertools import groupby
 
 import torch
 
+from metaprior.errors import CheckpointError
 from metaprior.hierarchy.hyper_posterior import fit_psi
-from metaprior.hierarchy.model import HierarchicalModel, State
+from metaprior.hierarchy.model import FitPlan, HierarchicalModel, State
 from metaprior.hierarchy.store import PosteriorStore
-from metaprior.hierarchy.task_data import CheckedTasks
+from metaprior.hierarchy.task_data import CheckedTasks, new_tasks
 from metaprior.history import EpochRecord
 from metaprior.noise import Noise
 from metaprior.priors import GaussianHyperprior
@@ -18,6 +19,25 @@ from metaprior.weights import WeightDistribution
 
 SWEEPS, LAST_SWEEPS = 3, 200
 """Sweeps over psi after a round (each continues from the last), and at the end of a fit."""
+
+
+def begin(state: State, store: PosteriorStore, plan: FitPlan, tasks: CheckedTasks, *, resume: bool) -> bool:
+    """Set the state to the start of the fit; return False when there is nothing left to do."""
+    stopped = not state.finished
+    if stopped and not resume:
+        raise CheckpointError(
+            f"{store.folder} holds a fit that was stopped at round {state.rounds}: resume=True continues it, "
+            "give_up() makes it the start of another one"
+        )
+    new = new_tasks(store.entries, tasks.entries, growing=not stopped, folder=store.folder)
+    if stopped and state.plan is not None:
+        state.plan.refuse_other(plan)
+        return True
+    if resume and not new and state.plan == plan:
+        return False
+    store.entries.extend(new)
+    state.plan, state.rounds, state.finished = plan, 0, False
+    return True
 
 
 class Rounds:

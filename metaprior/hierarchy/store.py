@@ -12,6 +12,8 @@ Only the records in use are mapped, and only while they are copied: memory does 
 import errno
 import os
 import shutil
+import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -197,3 +199,10 @@ class PosteriorStore:
 
     def _mapped(self, index: int, slot: int, mode: Any) -> npt.NDArray[Any]:
         return np.memmap(self.path, self._type, mode, self._offset(index, slot), self._shape)
+
+
+def temporary_folder(owner: object) -> Path:
+    """Return a new folder that is deleted with its owner."""
+    folder = Path(tempfile.mkdtemp(prefix="metaprior-"))
+    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -10,11 +10,8 @@ a bound over theta alone: ``collapsed_hierarchical_vi.py``. The method's page is
 """
 
 import os
-import shutil
 import sys
-import tempfile
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,8 +29,8 @@ from metaprior.hierarchy import commit
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior, fit_psi
 from metaprior.hierarchy.model import FitPlan, HierarchicalModel, HierarchyTerms, Hyperprior, State
-from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds
-from metaprior.hierarchy.store import PosteriorStore
+from metaprior.hierarchy.rounds import LAST_SWEEPS, Rounds, begin
+from metaprior.hierarchy.store import PosteriorStore, temporary_folder
 from metaprior.hierarchy.task_data import CheckedTasks, TaskData, new_tasks
 from metaprior.hierarchy.theta_inference import ThetaInference
 from metaprior.hierarchy.whitened import CollapsedHyperprior
@@ -102,7 +99,7 @@ class HierarchicalVI(TaskMethod):
         standardize: bool = True,
         seed: int = 0,
     ) -> None:
-        if isinstance(local, str) and type(self) is HierarchicalVI:
+        if isinstance(local, str) and type(self) is HierarchicalVI:  # not in __new__, whose signature help() would show
             self.__class__ = self._by_local.get(local, HierarchicalVI)
         self.module, self.likelihood, self.local, self.theta = module, likelihood, local, theta
         self.hyperprior, self.store = hyperprior, store
@@ -129,7 +126,7 @@ class HierarchicalVI(TaskMethod):
     def posteriors(self) -> PosteriorStore:
         """Return the store of the tasks' posteriors."""
         network = self.model.network
-        folder = _temporary_folder(self) if self.store is None else Path(self.store)
+        folder = temporary_folder(self) if self.store is None else Path(self.store)
         return PosteriorStore(folder, commit.KIND, ROWS, network.layout.dimension, network.dtype)
 
     @cached_property
@@ -180,7 +177,7 @@ class HierarchicalVI(TaskMethod):
         checked.warn()
         with self._writing(checked) as state:
             before = len(state.history)
-            if self._begin(state, plan, checked, resume):
+            if begin(state, self.posteriors, plan, checked, resume=resume):
                 if before and progress:
                     held = f"{self.posteriors.folder} holds posteriors of {before} epochs"
                     tqdm.write(f"{held}, from which this fit continues", file=sys.stderr)
@@ -365,24 +362,6 @@ class HierarchicalVI(TaskMethod):
                 self._state = self._last_commit()
                 raise
 
-    def _begin(self, state: State, plan: FitPlan, tasks: CheckedTasks, resume: bool) -> bool:
-        """Set the state to the start of the fit; return False when there is nothing left to do."""
-        folder, stopped = self.posteriors.folder, not state.finished
-        if stopped and not resume:
-            raise CheckpointError(
-                f"{folder} holds a fit that was stopped at round {state.rounds}: resume=True continues it, "
-                "give_up() makes it the start of another one"
-            )
-        new = new_tasks(self.posteriors.entries, tasks.entries, growing=not stopped, folder=folder)
-        if stopped and state.plan is not None:
-            state.plan.refuse_other(plan)
-            return True
-        if resume and not new and state.plan == plan:
-            return False
-        self.posteriors.entries.extend(new)
-        state.plan, state.rounds, state.finished = plan, 0, False
-        return True
-
     def _run(self, rounds: Rounds, save_every: float, progress: bool) -> None:
         saved, total, state = time.monotonic(), rounds.in_all, rounds.state
         bar = tqdm(desc="hierarchy", initial=state.rounds, total=total, unit="round", disable=not progress, delay=1)
@@ -409,10 +388,3 @@ class HierarchicalVI(TaskMethod):
             self.network.constants = model.network.constants
             self.posteriors.open(tasks)
         return state
-
-
-def _temporary_folder(owner: object) -> Path:
-    """Return a new folder that is deleted with its owner."""
-    folder = Path(tempfile.mkdtemp(prefix="metaprior-"))
-    weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
-    return folder
