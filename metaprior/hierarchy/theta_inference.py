@@ -265,6 +265,7 @@ class HMC(ThetaInference):
             at = at + step * momentum
             value, gradient = slope(at)
             momentum = momentum + 0.5 * step * gradient
+        # A trajectory that leaves the finite numbers is rejected, as Metropolis asks; ``acceptance_`` shows how many.
         probability = (energy - _energy(value, at, momentum)).clamp(max=0.0).exp().nan_to_num(0.0)
         taken = uniform < probability
         return torch.where(taken[:, None], at, z), torch.where(taken, value, before), probability

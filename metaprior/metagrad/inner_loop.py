@@ -138,6 +138,7 @@ def damage(task: Task) -> NonFinite | None:
         return NonFinite(task.name, "data", "query y", math.nan)
     for part in PARTS:
         x, y = getattr(task, part)
+        # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
         known = y.nan_to_num(0.0, math.inf, -math.inf) if y.is_floating_point() else y
         if failure := first_non_finite({f"{part} x": x, f"{part} y": known}, task.name, "data"):
             return failure
