@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,10 @@ def test_keys_and_defaults_of_a_kind_are_the_codes(section: str, kind: str) -> N
         elif key != "kind":
             without_default = value is None or key in NEEDED.get(kind, {})
             assert (f"`{key}`" if without_default else f"`{key} = {as_toml(value)}`") in line
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    package, cited = (README.parent / name for name in ("pyproject.toml", "CITATION.cff"))
+    version = tomllib.loads(package.read_text())["project"]["version"]
+    assert f"\nversion: {version}\n" in cited.read_text()
+    assert PAGES[1].read_text().startswith(f"# Changelog\n\n## {version}")
