@@ -5,9 +5,8 @@ et al. 2020). Sharded, a process holds the moments of its part alone; theta itse
 every task needs all of it.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,8 +20,6 @@ STEP = "step"
 """AdamW's own name for how often it has moved a tensor; one number, whatever is sharded."""
 SMALLEST = 2**12
 """Numbers from which a tensor is divided; smaller ones every process moves by itself, all in the same way."""
-NORM_LIMIT, NORM_MEMORY = 2.0, 100
-"""For ``grad_clip_norm="auto"``: the largest norm in typical norms, and how many steps a typical norm looks back on."""
 ALIGNED = 64
 """Parts begin at multiples of so many numbers: an operation on a part then rounds as that on the whole does."""
 
@@ -70,33 +67,6 @@ class Shards:
         return [flat[rank * length : (rank + 1) * length] for rank in range(size)]
 
 
-class TypicalNorm(NamedTuple):
-    r"""The running geometric mean u of the norms of a gradient, the unit in which the gradient is measured.
-
-    $$\log u_t = \log u_{t-1} + \frac{\log\min(|g_t|, c\,u_{t-1}) - \log u_{t-1}}{\min(t, T)},\qquad
-    g_t \leftarrow g_t\,\min\Big(\frac1{u_t}, \frac{c}{|g_t|}\Big)$$
-
-    with c = ``NORM_LIMIT``, T = ``NORM_MEMORY`` and $u_0 = |g_1|$. A single huge gradient is cut to c and hardly moves
-    u. Adam takes the same steps whatever the unit is. Where gradients fall by orders of magnitude, as in the first
-    steps of many trainings, the falling unit keeps the first ones from ruling the second moments for a thousand steps.
-    """
-
-    log: float = 0.0
-    steps: int = 0
-
-    def after(self, norm: float) -> "TypicalNorm":
-        """Return the mean with one more norm; one that is zero or not finite says nothing."""
-        if not 0 < norm < math.inf:
-            return self
-        steps, before = self.steps + 1, self.log if self.steps else math.log(norm)
-        above = min(math.log(norm) - before, math.log(NORM_LIMIT))
-        return TypicalNorm(before + above / min(steps, NORM_MEMORY), steps)
-
-    def factor(self, norm: float) -> float:
-        """Return the factor of a gradient of this norm."""
-        return min(math.exp(-self.log), NORM_LIMIT / norm) if norm > 0 else 1.0
-
-
 class ThetaOptimizer:
     """AdamW with two groups: means and plain parameters, and everything that is a scale.
 
@@ -122,10 +92,8 @@ class ThetaOptimizer:
         ]
         self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
-    def descend(
-        self, grads: Parameters, learning_rates: Mapping[str, float], factor: Callable[[str, Tensor], Tensor | float]
-    ) -> dict[str, float]:
-        """Take one step along the gradients, each group's multiplied by ``factor(group, norm)``; return the norms.
+    def descend(self, grads: Parameters, learning_rates: Mapping[str, float], largest_norm: float) -> dict[str, float]:
+        """Take one step along the gradients, each group's clipped at ``largest_norm``; return the norms before.
 
         A group without a learning rate is left alone, and so are its moments.
         """
@@ -134,9 +102,9 @@ class ThetaOptimizer:
             group["lr"] = learning_rates.get(group["name"], 0.0)
             if group["name"] in learning_rates:
                 norm = torch.nn.utils.get_total_norm([of_theta[name] for name in group["names"]])
-                norms[group["name"]], scale = float(norm), factor(group["name"], norm)
+                norms[group["name"]], factor = float(norm), (largest_norm / (norm + 1e-6)).clamp(max=1.0)
                 for name in group["names"]:
-                    of_theta[name].mul_(scale)
+                    of_theta[name].mul_(factor)
                     self._held[name].grad = self._shards.part(of_theta[name].contiguous())
         self._adam.step()
         for name, part in self._held.items():
@@ -158,11 +126,6 @@ class ThetaOptimizer:
             here = value.to(self._theta[name].device)
             own = here if part == STEP else self._shards.part(here)
             self._adam.state[self._held[name]][part] = own.clone()
-
-
-def clipped_at(limit: float, norm: Tensor) -> Tensor:
-    """Return the factor that shrinks a gradient of this norm to ``limit``, if it is larger."""
-    return (limit / (norm + 1e-6)).clamp(max=1.0)
 
 
 class Average:

@@ -28,8 +28,8 @@ class MetaTraining:
         lr: AdamW's learning rate for the means and the plain network parameters.
         scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
         weight_decay: weight decay of the means and plain network parameters; scales are never decayed.
-        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales. "auto": twice the running
-            geometric mean of the norms (``training.optimizer.TypicalNorm``), for losses of unusual size.
+        grad_clip_norm: largest norm of the gradient by the means, and of that by the scales. Losses are per observation
+            of standardised targets, so the default fits targets in any units.
         schedule: how the learning rates fall: "cosine" (to zero at the end), "plateau" (halved when the validation
             score has not improved for ``plateau_patience`` validations; ``fit``, which validates nothing, uses an
             epoch's mean loss), "constant".
@@ -56,7 +56,7 @@ class MetaTraining:
     lr: float = 1e-3
     scale_lr: float = 1e-2
     weight_decay: float = 0.0
-    grad_clip_norm: float | Literal["auto"] = 1.0
+    grad_clip_norm: float = 1.0
     schedule: Literal["cosine", "plateau", "constant"] = "cosine"
     plateau_patience: int = 5
     warm_start: int = 0
@@ -75,12 +75,8 @@ class MetaTraining:
         object.__setattr__(self, "shots", tuple(self.shots))  # also a list, or range(11)
         for size in self.shots:
             check_integer("shots", size, 0)
-        for name in ("lr", "scale_lr", "warm_start_lr"):
+        for name in ("lr", "scale_lr", "warm_start_lr", "grad_clip_norm"):
             check_positive(name, getattr(self, name))
-        if isinstance(self.grad_clip_norm, str) and self.grad_clip_norm != "auto":
-            raise ValueError(f'grad_clip_norm must be a positive number or "auto", got {self.grad_clip_norm!r}')
-        if not isinstance(self.grad_clip_norm, str):
-            check_positive("grad_clip_norm", self.grad_clip_norm)
         for name in ("scales_first", "kl_warmup", "warm_start_average"):
             check_share(name, getattr(self, name))
         check_not_negative("weight_decay", self.weight_decay)

@@ -19,7 +19,7 @@ from metaprior.missing import NO_TARGETS, TargetCount
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task, Tasks, task_at
 from metaprior.team import current_team
-from metaprior.training.optimizer import Average, Shards, ThetaOptimizer, TypicalNorm, clipped_at, movable_copy
+from metaprior.training.optimizer import Average, Shards, ThetaOptimizer, movable_copy
 from metaprior.training.settings import MetaTraining, Phase, kl_share, learning_rate_factor, phase_at
 from metaprior.weights import WeightDistribution
 
@@ -50,8 +50,6 @@ class Progress:
     """Number of tasks that failed in the best validation."""
     since_best: int = 0
     """Number of validations since the best one."""
-    norms: dict[str, TypicalNorm] = field(default_factory=dict)
-    """The typical norm of each group's gradient, for ``grad_clip_norm="auto"``."""
 
 
 @dataclass(frozen=True)
@@ -206,16 +204,7 @@ class Trainer:
         rates = {SCALES: rate(settings.scale_lr, 0 if phase.pooled else settings.warm_start)}
         if phase.moves_means:
             rates[MEANS] = rate(settings.warm_start_lr if phase.pooled else settings.lr, phase.start)
-        return self.optimizer.descend(batch.grads, rates, self._gradient_factor)
-
-    def _gradient_factor(self, group: str, norm: Tensor) -> Tensor | float:
-        """Return the factor that clips the gradient of a group."""
-        limit = self.settings.grad_clip_norm
-        if limit != "auto":
-            return clipped_at(limit, norm)
-        typical = TypicalNorm(*self.progress.norms.get(group, ())).after(float(norm))
-        self.progress.norms = {**self.progress.norms, group: typical}
-        return typical.factor(float(norm))
+        return self.optimizer.descend(batch.grads, rates, settings.grad_clip_norm)
 
     def _count(self, phase: Phase, batch: MetaBatch) -> None:
         progress, size = self.progress, self.settings.meta_batch
@@ -241,9 +230,8 @@ class Trainer:
             progress.halvings += 1
 
     def _begin_meta_training(self) -> None:
-        """Set the theta that the model begins with, fresh moments and norms."""
+        """Set the theta that the model begins with, and fresh moments."""
         self._hold(self.model.begin(self.theta, self._start))
-        self.progress.norms = {}
 
     def _first_tasks(self, count: int) -> tuple[list[Task], Noise]:
         """Return this rank's share of the next tasks, and the noise of its first one."""

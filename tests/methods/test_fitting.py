@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import metaprior as mp
+from metaprior.adaptation import Adaptation
 from metaprior.calibration import CalibrationByShots
 from metaprior.methods import fitting
 from metaprior.tasks import Task
@@ -176,3 +177,24 @@ def test_factors_of_a_forecast_of_classes_divide_logits() -> None:
     raw = learner.predict(x).logits  # type: ignore[attr-defined]
     learner.calibration_ = CalibrationByShots((0,), (2.0,))
     torch.testing.assert_close(learner.predict(x).logits, raw / 2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "adaptation", [mp.Descent(steps=2, learn_lr="per_tensor"), mp.ClosedForm(), mp.Context(size=4)]
+)
+@pytest.mark.parametrize("unit", [1e3, 1e-3])
+def test_training_is_the_same_in_any_units_of_the_targets(adaptation: Adaptation, unit: float) -> None:
+    """So a largest gradient norm of 1 fits targets of any size."""
+
+    def fit(unit: float) -> mp.MetaLearner:
+        torch.manual_seed(0)
+        learner = mp.MetaLearner(mp.MLP(1, [3], 1).double(), mp.Gaussian(), adaptation=adaptation)
+        tasks = [Task((s.x, unit * (3 + s.y)), (q.x, unit * (3 + q.y)), name) for s, q, name in lines(8)]
+        return learner.fit(tasks, epochs=1, tasks_per_epoch=40, warm_start=2, progress=False)
+
+    found, expected = fit(unit), fit(1.0)
+    for name, value in expected.theta_.named().items():
+        torch.testing.assert_close(found.theta_.named()[name], value, rtol=1e-8, atol=1e-10, msg=name)
+    losses = [(a.loss, b.loss) for a, b in zip(found.history_, expected.history_, strict=True)]
+    assert all(a == pytest.approx(b, rel=1e-9) for a, b in losses)
+    assert max(record.grad_norms["scales"] for record in expected.history_) > 0.01
