@@ -1,0 +1,170 @@
+"""The power of one plant on a regular grid of time: the value that readers, checks, simulator and forecaster share.
+
+Intervals are named by their begin, in UTC; the power of an interval is its mean. A value that was not recorded is NaN,
+and a recorded value that should not be used has a ``doubt`` other than zero (``metaprior.solar.sites.checks``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Times = NDArray[np.datetime64]
+Number = TypeVar("Number", np.float64, np.uint8)
+
+HOUR = 3600
+UNITS = ("W", "kW", "MW", "share")
+"""Units of power; "share" is the share of the capacity."""
+
+BASE = "base"
+"""Column of ``Plant.future`` with a base forecast of the power, in the plant's unit; the others have own units."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plant:
+    """The power of one plant on a regular grid of time, and what is known about it.
+
+    Args:
+        name: Name of the plant.
+        start: Begin of the first interval, in UTC.
+        step: Length of an interval in seconds, 60 to 3600 and a divisor of 3600.
+        power: Mean power of each interval in ``unit``, (T,); NaN where nothing was recorded. T may be 0.
+        doubt: 0 where the power is usable, else 1 + the index of the reason in ``checks.DOUBTS``, (T,).
+        unit: "W", "kW", "MW" or "share" (of the capacity).
+        capacity: Nameplate capacity in ``unit`` (AC limit or DC peak, as the owner states it).
+        capacity_estimated: Whether the capacity was estimated from the power.
+        latitude: Degrees north.
+        longitude: Degrees east.
+        tilt: Degrees from horizontal.
+        azimuth: Degrees clockwise from north.
+        zone_known: False if the stamps had no time zone and none was stated; ``start`` then counts the clock's time.
+        future: Columns that are known in advance, on the grid of the power and at least T long: a base forecast of
+            the power (``"base"``, in ``unit``) and weather.
+    """
+
+    name: str
+    start: np.datetime64
+    step: int
+    power: Floats
+    doubt: NDArray[np.uint8]
+    unit: str = "kW"
+    capacity: float | None = None
+    capacity_estimated: bool = False
+    latitude: float | None = None
+    longitude: float | None = None
+    tilt: float | None = None
+    azimuth: float | None = None
+    zone_known: bool = True
+    future: Mapping[str, Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", np.datetime64(self.start).astype("datetime64[s]"))
+        if self.unit not in UNITS:
+            raise ValueError(f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
+        if not 60 <= self.step <= HOUR or HOUR % self.step:
+            raise ValueError(f"step must be 60 to 3600 seconds and divide 3600, got {self.step}")
+        if self.power.ndim != 1 or self.power.shape != self.doubt.shape:
+            raise ValueError(f"power and doubt must be (T,), got {self.power.shape} and {self.doubt.shape}")
+        if self.capacity is not None and not (np.isfinite(self.capacity) and self.capacity > 0):
+            raise ValueError(f"capacity of {self.name} must be a positive number, got {self.capacity!r}")
+        for name, column in self.future.items():
+            if column.ndim != 1 or len(column) < len(self.power):
+                raise ValueError(f"future[{name!r}] must have at least {len(self)} values, got shape {column.shape}")
+
+    def __len__(self) -> int:
+        return len(self.power)
+
+    @property
+    def end(self) -> np.datetime64:
+        """The end of the last interval of power."""
+        return self.start + np.timedelta64(len(self) * self.step, "s")
+
+    @property
+    def times(self) -> Times:
+        """The begins of the intervals of power, (T,)."""
+        return self.times_until(len(self))
+
+    @property
+    def usable(self) -> Floats:
+        """The power with NaN where it is doubtful, (T,)."""
+        return np.where(self.doubt == 0, self.power, np.nan)
+
+    def times_until(self, count: int) -> Times:
+        """Return the begins of the first ``count`` intervals, which may reach beyond the power."""
+        return self.start + np.arange(count) * np.timedelta64(self.step, "s")
+
+    def between(self, start: np.datetime64 | None = None, end: np.datetime64 | None = None) -> Self:
+        """Return the plant with the intervals that begin in [start, end) alone.
+
+        Columns that are known in advance are kept to their last value, beyond ``end``.
+        """
+        first = 0 if start is None else self.index(start)
+        last = len(self) if end is None else self.index(end)
+        first = min(first, len(self))
+        last = min(max(last, first), len(self))
+        return replace(
+            self,
+            start=self.start + np.timedelta64(first * self.step, "s"),
+            power=self.power[first:last],
+            doubt=self.doubt[first:last],
+            future={name: column[first:] for name, column in self.future.items()},
+        )
+
+    def index(self, time: np.datetime64) -> int:
+        """Return the number of the first interval that begins at ``time`` or later; 0 for times before the start."""
+        seconds = int((np.datetime64(time).astype("datetime64[s]") - self.start) / np.timedelta64(1, "s"))
+        return max(0, -(-seconds // self.step))
+
+    def share(self) -> Self:
+        """Return the plant in shares of its capacity, the base forecast included.
+
+        Raises:
+            ValueError: The capacity is not known.
+        """
+        if self.unit == "share" and self.capacity in (None, 1.0):
+            return replace(self, capacity=1.0)
+        if self.capacity is None:
+            raise ValueError(
+                f"the capacity of {self.name} must be known to compute shares of it. Try read_power, which estimates "
+                "it from the power, or dataclasses.replace(plant, capacity=...)."
+            )
+        capacity = self.capacity
+        future = {name: column / capacity if name == BASE else column for name, column in self.future.items()}
+        return replace(self, power=self.power / capacity, unit="share", capacity=1.0, future=future)
+
+    def hourly(self) -> Self:
+        """Return the plant in full hours of UTC: the mean of the usable intervals of each hour.
+
+        An hour is NaN unless at least half of it is usable; it then has the largest doubt of its intervals. Columns
+        that are known in advance are averaged where they are not NaN.
+        """
+        per_hour = HOUR // self.step
+        hour = self.start.astype("datetime64[h]").astype("datetime64[s]")
+        before = int((self.start - hour) / np.timedelta64(self.step, "s"))
+        usable = _hours(self.usable, per_hour, before, np.nan)
+        enough = np.isfinite(usable).sum(axis=1) >= per_hour / 2
+        doubt = np.where(enough, 0, _hours(self.doubt, per_hour, before, 0).max(axis=1)).astype(np.uint8)
+        return replace(
+            self,
+            start=hour,
+            step=HOUR,
+            power=np.where(enough, _mean(usable), np.nan),
+            doubt=doubt,
+            future={name: _mean(_hours(column, per_hour, before, np.nan)) for name, column in self.future.items()},
+        )
+
+
+def _hours(values: NDArray[Number], per_hour: int, before: int, fill: float) -> NDArray[Number]:
+    """Return the values as (hours, intervals of an hour), the first hour with ``before`` intervals of ``fill``."""
+    after = -(before + len(values)) % per_hour
+    return np.pad(values, (before, after), constant_values=fill).reshape(-1, per_hour)
+
+
+def _mean(rows: Floats) -> Floats:
+    """Return the mean of the finite values of each row, NaN where there is none."""
+    finite = np.isfinite(rows)
+    count = finite.sum(axis=1)
+    return np.where(count > 0, np.where(finite, rows, 0.0).sum(axis=1) / np.maximum(count, 1), np.nan)
