@@ -60,6 +60,13 @@ def first_stage_with(module: nn.Module, names: Collection[str]) -> int:
     return next((index for index, own in enumerate(held) if own & wanted), 0)
 
 
+def structure_of(module: nn.Module) -> tuple[tuple[Any, ...], ...]:
+    """Return what a copy that shares a module's tensors depends on: parts, modes, and which tensors of which type."""
+    tensors = (*module.parameters(), *module.buffers())
+    parts = tuple((id(part), part.training) for part in module.modules())
+    return parts, tuple((id(value), value.dtype, value.device, value.requires_grad) for value in tensors)
+
+
 class Chain(nn.Module):
     """Stages ``start`` up to ``stop`` of a module, as a module whose parameters are called ``module.<name>``."""
 

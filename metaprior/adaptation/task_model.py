@@ -100,7 +100,7 @@ class Start:
 class TaskModel(ABC):
     """An adaptation bound to a network, a likelihood (in the network's units) and an objective.
 
-    Binding is cheap to repeat, and a task model holds nothing that is learned. To implement one, write ``initial``,
+    A task model holds nothing that is learned, and may be kept and used again. To implement one, write ``initial``,
     ``sums``, ``pooled_loss``, ``adapt`` and ``prior``; or, for losses that autograd can differentiate, inherit from
     ``AutogradModel`` (``autograd.py``) and write ``losses`` in place of ``sums``. Everything else has a default here
     that holds where all of theta is plain.

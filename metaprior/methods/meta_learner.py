@@ -28,7 +28,7 @@ from metaprior.methods.fitting import Epochs, make_trainer, warn_if_idle
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
 from metaprior.methods.validation import validation_tasks
-from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork
+from metaprior.network import DEFAULT_RELATIVE_SIGMA, BayesianNetwork, structure_of
 from metaprior.noise import Noise
 from metaprior.objectives import Terms
 from metaprior.posterior import DEFAULT_SAMPLES, Learned, Predictive
@@ -77,6 +77,7 @@ class MetaLearner(TaskMethod):
     calibration_: CalibrationByShots | None = None
     choice_: AdaptationChoice | None = None
     _scalar_targets = False
+    _bound: tuple[Any, TaskModel] | None = None
 
     def __init__(
         self,
@@ -126,19 +127,16 @@ class MetaLearner(TaskMethod):
         return self._task_model(self.likelihood.in_units_of(self.units.scale.scale), num_tasks)
 
     def _task_model(self, likelihood: Likelihood, num_tasks: int = 1) -> TaskModel:
-        if not 0 <= self.relative_sigma < float("inf"):
-            raise ValueError(f"relative_sigma must be at least 0, got {self.relative_sigma}")
-        bytes_of(self.memory)  # raises for what is no amount
-        binding = Binding(
-            self.network,
-            likelihood,
-            self.objective,
-            self.outer_samples,
-            self.hyperprior,
-            self.relative_sigma,
-            num_tasks,
-        )
-        return adaptations.bind(self.adaptation_, binding)
+        """Return the task model with a likelihood; the last one is kept until something that it is made of changes."""
+        settings = (self.objective, self.outer_samples, self.hyperprior, self.relative_sigma, num_tasks)
+        binding = Binding(self.network, likelihood, *settings)
+        made_of = (self.adaptation_, binding, self.memory, structure_of(self.module))
+        if self._bound is None or self._bound[0] != made_of:
+            if not 0 <= self.relative_sigma < float("inf"):
+                raise ValueError(f"relative_sigma must be at least 0, got {self.relative_sigma}")
+            bytes_of(self.memory)  # raises for what is no amount
+            self._bound = made_of, adaptations.bind(self.adaptation_, binding)
+        return self._bound[1]
 
     def problem(self, num_tasks: int = 1) -> Problem:
         """Return the problem that engines differentiate; raises TypeError for adaptations without an inner loop."""
@@ -196,15 +194,8 @@ class MetaLearner(TaskMethod):
         settings = replace(training, **changes)
         if self.adaptation == "auto":
             options = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
-            fit_chosen(
-                self,
-                as_tasks(tasks),
-                settings,
-                options,
-                share=auto_share,
-                validation=validation,
-                progress=progress,
-            )
+            common = (self, as_tasks(tasks), settings, options)
+            fit_chosen(*common, share=auto_share, validation=validation, progress=progress)
             return self
         lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
         before, trainer, tasks = dict(vars(self)), None, as_tasks(tasks)

@@ -62,9 +62,12 @@ FAST: dict[str, dict[str, Any]] = {
 ADAPTATIONS: dict[str, Any] = {
     "ClosedForm": mp.ClosedForm(),
     "Context": mp.Context(size=4),
+    "Context and ClosedForm": mp.Context(size=4) + mp.ClosedForm(),
     "Context and Descent": mp.Context(size=4) + mp.Descent(learn_lr="per_tensor"),
 }
 """Other ways of adapting, with which the meta-learner keeps the same contract."""
+NOT_SAMPLED = ("ClosedForm", "Context", "Context and ClosedForm")
+"""Those whose weights are not random; their forecasts need no samples."""
 NAMES = [*METHODS, *ADAPTATIONS]
 FAST |= dict.fromkeys(ADAPTATIONS, FAST["MetaLearner"])
 
@@ -82,7 +85,7 @@ def made(name: str, **settings: Any) -> Method:
 
 def random_weights(name: str) -> dict[str, Any]:
     """A choice of random weights, where there are any."""
-    return {} if name in ("ClosedForm", "Context") else {"stochastic": ".*weight"}
+    return {} if name in NOT_SAMPLED else {"stochastic": ".*weight"}
 
 
 def fitted(name: str, data: Data | None = None, **settings: Any) -> Any:
@@ -217,7 +220,7 @@ def test_seeds_decide_everything_and_the_module_is_left_as_it_is(name: str) -> N
     assert not torch.equal(first, other)
     method = fitted(name, module=module)
     assert torch.equal(method.predict(X_NEW, seed=3).mean, method.predict(X_NEW, seed=3).mean)
-    sampled = name not in ("ClosedForm", "Context")
+    sampled = name not in NOT_SAMPLED
     assert torch.equal(method.predict(X_NEW, seed=3).mean, method.predict(X_NEW, seed=4).mean) != sampled
     assert torch.equal(torch.get_rng_state(), state)
     assert all(map(torch.equal, before, module.parameters()))

@@ -24,6 +24,7 @@ Reading = Literal["auto", "inputs", "layers", "norms"]
 READINGS = ("auto", "inputs", "layers", "norms")
 VALUE, NOISE = "context.value", "context.noise"
 """Names of the parameters that hold c, and the weights with which a noise scale reads it."""
+LAYERS = nn.Linear | nn.modules.conv._ConvNd
 
 
 class ConditionedModule(nn.Module):
@@ -44,6 +45,7 @@ class ConditionedModule(nn.Module):
         self.reading, places = _places(inside, reading)
         self._sizes = [place.channels * (1 if self.reading == "inputs" else 2) for place in places]
         self._reads: tuple[Tensor, ...] = ()
+        self._has_read = False  # in this forward pass
         like, context = next(p for p in inside.parameters() if p.is_floating_point()), nn.Module()
         context.value = nn.Parameter(like.new_zeros(size))
         if noise:
@@ -56,21 +58,40 @@ class ConditionedModule(nn.Module):
         object.__setattr__(self, "_inside", inside)  # not as a child, which would prefix its names
         for number, place in enumerate(places):
             place.layer.register_forward_hook(partial(self._modulated, number, place.axis))
+        if self.reading == "inputs":
+            for name, other in inside.named_modules():
+                if isinstance(other, LAYERS) and other is not places[0].layer:
+                    other.register_forward_pre_hook(partial(self._refuse_first, name))
 
     def forward(self, x: Any) -> Any:
         """Return the module's outputs for inputs x and the present ``context.value``."""
         context: Any = self._modules["context"]
         inside: Any = self._inside
         inside.training = self.training
-        self._reads = F.linear(context.value, context.weight).split(self._sizes, -1)
+        self._reads, self._has_read = F.linear(context.value, context.weight).split(self._sizes, -1), False
         try:
-            return inside(x)
+            outputs = inside(x)
         finally:
             self._reads = ()
+        if not self._has_read:
+            raise ValueError(
+                f"forward must call a layer that reads the context (reading={self.reading!r}), got a "
+                f"{type(inside).__name__} that calls none of them. Try another reading, or remove unused layers."
+            )
+        return outputs
+
+    def _refuse_first(self, name: str, layer: nn.Module, inputs: Any) -> None:
+        """Raise for a layer that receives the inputs before the one that reads the context beside them."""
+        if not self._has_read:
+            raise ValueError(
+                "with reading='inputs' the network must register the layer that receives the inputs before others, "
+                f"got {name!r} called before the one registered first. Try to assign the layers in the order "
+                "of forward, or reading='layers'."
+            )
 
     def _modulated(self, number: int, axis: int, layer: nn.Module, inputs: Any, outputs: Tensor) -> Tensor:
         """Return a layer's outputs with scale and shift along the axis of its channels (1, or counted from the end)."""
-        read = self._reads[number]
+        read, self._has_read = self._reads[number], True
         behind = outputs.ndim - 1 - axis if axis > 0 else -1 - axis
         if read.ndim > 1:
             if len(read) != len(outputs):
@@ -111,7 +132,7 @@ class _Place(NamedTuple):
 def _places(module: nn.Module, reading: Reading) -> tuple[Reading, list[_Place]]:
     """Return how the context is read ("auto" decided by what there is), and the layers that read it."""
     found = [place for part in module.modules() if (place := _place(part))]
-    norms = [place for place in found if not isinstance(place.layer, nn.Linear | nn.modules.conv._ConvNd)]
+    norms = [place for place in found if not isinstance(place.layer, LAYERS)]
     layers = [place for place in found if place not in norms]
     reading = reading if reading != "auto" else "norms" if norms else "layers"
     places = {"norms": norms, "layers": layers[:-1] or layers, "inputs": layers[:1]}[reading]

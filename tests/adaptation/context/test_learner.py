@@ -176,3 +176,21 @@ def test_settings_are_checked() -> None:
     learner.objective = "abml"
     with pytest.raises(ValueError, match="objective must be one of query, got 'abml'"):
         learner.fit(tasks, SETTINGS, progress=False)
+
+
+def test_a_task_model_is_kept_until_something_that_it_is_made_of_changes() -> None:
+    learner, tasks = learner_of("context")
+    model = learner.start(tasks).task_model()
+    assert learner.task_model() is model is learner.with_theta(learner.theta_).task_model()
+    changes: list[Any] = [
+        learner.module.eval,
+        lambda: learner.module.get_submodule("layers").__setattr__("0", nn.Linear(1, 8)),
+        lambda: setattr(learner, "adaptation", mp.Context(8, "inputs")),
+        lambda: setattr(learner, "likelihood", mp.Gaussian(0.3)),
+        lambda: setattr(learner, "relative_sigma", 0.2),
+    ]
+    for change in changes:
+        change()
+        before, model = model, learner.task_model()
+        assert model is not before
+        assert model is learner.task_model()

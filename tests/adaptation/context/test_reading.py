@@ -146,6 +146,26 @@ class Folding(nn.Module):
         return outputs
 
 
+class Crossed(nn.Module):
+    """Registers its layers in another order than forward calls them in; one is not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused, self.last, self.entry = nn.LayerNorm(2), nn.Linear(2, 1), nn.Linear(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.entry(x))
+        return outputs
+
+
+def test_a_context_that_the_network_would_not_read_as_asked_raises() -> None:
+    with pytest.raises(ValueError, match=r"'entry' called before the one registered first\. .*reading='layers'"):
+        ConditionedModule(Crossed(), SIZE, "inputs")(torch.ones(3, 1))
+    with pytest.raises(ValueError, match="got a Crossed that calls none of them"):
+        ConditionedModule(Crossed(), SIZE, "norms")(torch.ones(3, 1))
+    ConditionedModule(Crossed(), SIZE, "layers")(torch.ones(3, 1))
+
+
 def test_what_cannot_read_a_context_raises() -> None:
     with pytest.raises(ValueError, match="'context' itself"):
         ConditionedModule(nn.ModuleDict({"context": nn.Linear(1, 1)}), SIZE)
