@@ -31,7 +31,8 @@ def finish(end: LearnedRun, source: TaskSource, events: EventFiles, step: int) -
 
     def write() -> list[Path]:
         end.run.write_json("evaluation.json", found.as_json())
-        end.say(_table(found, source))
+        end.run.write_notes(end.notes)
+        end.say(_summary(found, source, end.run))
         return draw(found, end.run, end.say)
 
     pictures = team.on_first(write) + source.finish(end)
@@ -50,8 +51,10 @@ def save_prior(learner: MetaLearner, run: RunFolder, step: int) -> None:
     run.note_saved("prior", step)
 
 
-def _table(found: Evaluation, source: TaskSource) -> str:
-    return "\n".join([*([source.heading] if source.heading else []), found.table()])
+def _summary(found: Evaluation, source: TaskSource, run: RunFolder) -> str:
+    """Return the table of an evaluation, below the source's heading and above the run's notes."""
+    heading = [source.heading] if source.heading else []
+    return "\n".join([*heading, found.table(), *(f"note: {note}" for note in run.notes)])
 
 
 def evaluate_run(
@@ -86,7 +89,7 @@ def evaluate_run(
     source, digests = team.attempt(opened, lambda source: task_digest(source.tasks("test", 1)[0]))
     team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
     found = evaluate_learner(config, learner, source, shots=shots, steps=steps, tasks=tasks, progress=True)
-    team.on_first(lambda: say(_table(found, source)))
+    team.on_first(lambda: say(_summary(found, source, run)))
     return found
 
 

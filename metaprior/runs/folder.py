@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -145,6 +145,16 @@ class RunFolder:
         """Return the step that ``note_saved`` recorded; None if it never did."""
         step: int | None = self._record().get("saved", {}).get(name)
         return step
+
+    def write_notes(self, notes: Sequence[str]) -> None:
+        """Record what the user should know about the training, in place of earlier notes."""
+        self.write_json("run.json", {**self._record(), "notes": list(notes)})
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes about the training."""
+        notes: list[str] = self._record().get("notes", [])
+        return notes
 
     def note_finished(self) -> None:
         """Record that everything is done and written."""

@@ -92,9 +92,9 @@ def train(request: Request, say: Say) -> None:
                 loop.take_steps()
                 loop.end_epoch()
             best = learner.with_theta(checkpoints.best_theta())
-            judge(best, validate, config, opened.source, say)
+            notes = judge(best, validate, config, opened.source, say)
             step = team.on_first(lambda: run.best_step(trainer.progress.step))
-            end = LearnedRun(config, best, run, step, interrupt.poll, say)
+            end = LearnedRun(config, best, run, step, interrupt.poll, say, notes)
             finish(end, opened.source, events, trainer.progress.step)
         except (KeyboardInterrupt, TrainingDiverged) as reason:
             if isinstance(reason, TrainingDiverged) or team.any(interrupt.between_steps):  # else in the middle of one
@@ -110,20 +110,21 @@ def train(request: Request, say: Say) -> None:
     say(f"done: {run.path}")
 
 
-def judge(best: MetaLearner, validate: Validator, config: Config, source: TaskSource, say: Say) -> None:
-    """Say if the adaptation of the learned prior changes nothing, and calibrate it where that is asked for."""
+def judge(best: MetaLearner, validate: Validator, config: Config, source: TaskSource, say: Say) -> list[str]:
+    """Calibrate the learned prior where that is asked for; return notes, one if its adaptation changes nothing."""
+    notes = []
     if config.meta.meta_steps >= JUDGED_FROM:
         idle = best.task_model().idle(best.theta_) or validate(best.theta_).idle
-        if idle:
-            say(f"note: {idle}. {WHAT_TO_TRY}")
+        notes += [f"{idle}. {WHAT_TO_TRY}."] if idle else []
     if config.evaluate.calibrate:
         samples, each = config.evaluate.samples, source.examples_per_shot
         try:
             best.calibrate(validate.tasks, samples=samples, examples_per_shot=each, progress=False)
         except FloatingPointError as error:
-            say(f"note: forecasts are not calibrated: {error}")
+            notes.append(f"forecasts are not calibrated: {error}")
         else:
             say(f"calibrated: {best.calibration_}")
+    return notes
 
 
 def record_start(request: Request, run: RunFolder, trainer: Trainer, source: TaskSource, say: Say) -> None:

@@ -5,7 +5,7 @@
 Generators of tasks, which have nothing to open, are settings and source in one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +36,8 @@ class LearnedRun:
     poll: Callable[[], None]
     """To be called now and then: raises KeyboardInterrupt after Ctrl-C."""
     say: Callable[[str], None]
+    notes: Sequence[str] = ()
+    """What the user should know about the training, beside its scores."""
 
 
 class TaskSource:

@@ -10,6 +10,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MLP
 from metaprior.runs import program
 from metaprior.runs.config import Evaluate
+from metaprior.runs.folder import RunFolder
 from metaprior.runs.validation import Validation, Validator, error_of_a_constant
 from metaprior.tasks import Examples, Sinusoids, Task
 from metaprior.tasks.task import FirstTasks
@@ -184,6 +185,9 @@ def test_the_prior_of_a_run_is_calibrated_on_validation_tasks_unless_told_otherw
 def test_a_run_says_if_its_adaptation_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "JUDGED_FROM", 1)
     said = run(tmp_path / "idle", "adaptation.lr=1e-18", "meta.scale_lr=1e-9")
-    (note,) = [line for line in said if line.startswith("note: adaptation changes nothing")]
+    (summary,) = [text for text in said if "note: adaptation changes nothing" in text]
+    table, note = summary.rsplit("\n", 1)
+    assert table.lstrip().startswith("shots")
     assert "the learned step sizes have vanished, the largest is 1e-18. If tasks are alike" in note
+    assert RunFolder(tmp_path / "idle").notes == [note.removeprefix("note: ")]
     assert not [line for line in run(tmp_path / "run") if "adaptation" in line]

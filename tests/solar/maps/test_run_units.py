@@ -124,3 +124,9 @@ def test_a_forecast_has_the_units_of_the_run(
         with read_forecast(out) as forecast:
             assert forecast["mean"].attrs["units"] == units
         assert any(f"quantiles in {words})" in line for line in said)
+
+
+def test_the_story_of_a_page_ends_with_the_notes_of_the_run(stated: FinishedRun, tmp_path: Path) -> None:
+    folder = shutil.copytree(stated.folder, tmp_path / "run")
+    RunFolder(folder).write_notes(["adaptation gains nothing."])
+    assert "Adaptation gains nothing." in report_run(folder).read_text(encoding="utf-8")

@@ -38,13 +38,14 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     patch, examples = config["tasks"]["patch"], folder / "examples.nc"
     what = f"{patch} x {patch} pixels" if patch else "whole frames"
     (first, last), (first_test, last_test) = (frames["days"][purpose] for purpose in ("train", "test"))
-    failed = f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."
+    failed = [f"{len(scores.failures)} tasks could not be forecast with finite numbers and are in no score."]
+    notes = [f"{note[0].upper()}{note[1:]}" for note in run.notes]
     facts = StoryFacts(
         trained_on=f"{frames['long_name']} of {first} to {last}, {what} at a time",
         tested_on=f"{what} of {first_test} to {last_test}, later days of the same map",
         shots=scores.shots,
         unadapted=PRIOR,
-        remarks=[failed] if scores.failures else [],
+        remarks=[*(failed if scores.failures else []), *notes],
     )
     content = page_content(
         title=f"{folder.resolve().name}: forecasts of {frames['long_name']}",
