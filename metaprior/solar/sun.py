@@ -37,7 +37,7 @@ def elevation(times: ArrayLike, latitude: ArrayLike, longitude: ArrayLike) -> Fl
     ``longitude`` in degrees east (X,), of any revolution.
     """
     phi, lambda_ = _radians(latitude, "latitude", limit=90.0), _radians(longitude, "longitude", limit=360.0)
-    x, y, z = _direction(times).T[:, :, None]  # each (T, 1)
+    x, y, z = direction(times).T[:, :, None]  # each (T, 1)
     meridional = x * np.cos(lambda_) + y * np.sin(lambda_)  # (T, X)
     sine = np.cos(phi)[:, None] * meridional[:, None, :] + (z * np.sin(phi))[:, :, None]
     # Rounding can carry the sine of a sun at the zenith past one.
@@ -89,7 +89,7 @@ _DIRECTIONS: dict[int, Floats] = {}
 """Directions by time: the algorithm takes milliseconds per call, and tasks need the same times repeatedly."""
 
 
-def _direction(times: ArrayLike) -> Floats:
+def direction(times: ArrayLike) -> Floats:
     """Return unit vectors (T, 3) to the sun; the axes go through (0 N, 0 E), (0 N, 90 E) and the north pole."""
     moments = np.atleast_1d(np.asarray(times)).astype("datetime64[ns]").astype(np.int64).tolist()
     new = [moment for moment in dict.fromkeys(moments) if moment not in _DIRECTIONS]
