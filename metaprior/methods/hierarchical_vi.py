@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -79,11 +80,16 @@ class HierarchicalVI(TaskMethod):
     """
 
     _by_local: ClassVar[dict[str, type["HierarchicalVI"]]] = {}
-    """Subclasses by the value of ``local`` that they implement; an object with this value is one of the subclass."""
+    """Subclasses by the value of ``local`` that they implement."""
 
     def __init_subclass__(cls, *, local: str, **others: Any) -> None:
         super().__init_subclass__(**others)
         HierarchicalVI._by_local[local] = cls
+
+    def __new__(cls, *others: Any, local: Any = EXPLICIT, **named: Any) -> Self:
+        """Return an object of the subclass that implements ``local``, as ``pathlib.Path`` does by system."""
+        other = HierarchicalVI._by_local.get(local) if cls is HierarchicalVI and isinstance(local, str) else None
+        return super().__new__(other or cls)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -99,12 +105,13 @@ class HierarchicalVI(TaskMethod):
         standardize: bool = True,
         seed: int = 0,
     ) -> None:
-        if isinstance(local, str) and type(self) is HierarchicalVI:  # not in __new__, whose signature help() would show
-            self.__class__ = self._by_local.get(local, HierarchicalVI)
         self.module, self.likelihood, self.local, self.theta = module, likelihood, local, theta
         self.hyperprior, self.store = hyperprior, store
         self.stochastic, self.relative_sigma = stochastic, relative_sigma
         self.standardize, self.seed = standardize, seed
+
+    __signature__ = signature(partial(__init__, None))
+    """Keeps ``help`` from showing the arguments of ``__new__``."""
 
     @cached_property
     def model(self) -> HierarchicalModel:
