@@ -98,19 +98,10 @@ def curve_recipes(inputs: int, components: int) -> Mapping[str, Recipe]:
         outer_samples=4,
         alike=True,
     )
-    maml = replace(
-        descent,
-        adaptation=replace(steps, kl_weight=0.0),
-        objective="query",
-        outer_samples=1,
-        relative_sigma=0.0,
-    )
     closed_form = Recipe(narrow, mp.Gaussian(), mp.ClosedForm(components=components), training)
     both = mp.Context() + mp.ClosedForm(components=components)
     return {
-        DESCENT: descent,
-        MAML: maml,
-        TUNED: pooled(maml),
+        **with_points(descent, steps),
         CLOSED_FORM: closed_form,
         CONTEXT: Recipe(wide(2), mp.HeteroscedasticGaussian(min_scale=0.01), mp.Context(), slower),
         CONTEXT_CLOSED_FORM: replace(closed_form, module=wide(1), adaptation=both, training=slower),
@@ -144,13 +135,6 @@ def blob_recipes(width: int) -> Mapping[str, Recipe]:
         warm_share=0.9,
         alike=True,
     )
-    maml = replace(
-        descent,
-        adaptation=replace(steps, kl_weight=0.0),
-        objective="query",
-        outer_samples=1,
-        relative_sigma=0.0,
-    )
     closed_form = Recipe(
         network(2),
         mp.Gaussian(),
@@ -161,9 +145,7 @@ def blob_recipes(width: int) -> Mapping[str, Recipe]:
     by_pixel = mp.HeteroscedasticGaussian(min_scale=0.003)
     context = Recipe(network(4), by_pixel, mp.Context(), replace(training, lr=3e-3, scales_first=0.0))
     return {
-        DESCENT: descent,
-        MAML: maml,
-        TUNED: pooled(maml),
+        **with_points(descent, steps),
         CLOSED_FORM: closed_form,
         CONTEXT: context,
         CONTEXT_CLOSED_FORM: replace(
@@ -175,10 +157,13 @@ def blob_recipes(width: int) -> Mapping[str, Recipe]:
     }
 
 
-def pooled(maml: Recipe) -> Recipe:
-    """Return the recipe of a network that is trained on pooled tasks alone; ``tuned`` adapts it."""
+def with_points(descent: Recipe, steps: mp.Descent) -> dict[str, Recipe]:
+    """Return descent by these steps, the same from a point, and a network trained on pooled tasks alone (``tuned``)."""
+    point = replace(steps, kl_weight=0.0)
+    maml = replace(descent, adaptation=point, objective="query", outer_samples=1, relative_sigma=0.0)
     training = replace(maml.training, warm_start_lr=3e-3)
-    return replace(maml, adaptation=mp.Descent(steps=0, kl_weight=0.0), training=training, warm_share=1.0)
+    pooled = replace(maml, adaptation=mp.Descent(steps=0, kl_weight=0.0), training=training, warm_share=1.0)
+    return {DESCENT: descent, MAML: maml, TUNED: pooled}
 
 
 def tuned(network: mp.MetaLearner, lr: float, steps: int) -> mp.MetaLearner:
