@@ -37,7 +37,7 @@ class _Rows(Protocol):
 class GroupedTasks:
     """Tasks from the groups of some data: task i draws ``k_shot + k_query`` different examples of one group.
 
-    ``from_table``, ``from_folder``, ``from_examples`` and ``from_dataset`` make one of data in other forms.
+    ``from_table``, ``from_folder`` and ``from_examples`` make one of data in other forms.
 
     Args:
         dataset: ``dataset[i]`` is a pair (x, y) of tensors, arrays or numbers; or ``Examples`` with all x and y.
@@ -95,21 +95,6 @@ class GroupedTasks:
                 f"{len(self.skipped)} of {count} groups have fewer than the {needed} examples that a task needs"
                 f"{condition} and make no task; the attribute 'skipped' has their sizes"
             )
-
-    @classmethod
-    def from_dataset(
-        cls,
-        dataset: PairDataset | Examples,
-        groups: Iterable[Hashable],
-        *,
-        k_shot: int | Sequence[int],
-        k_query: int,
-        time: Sequence[float] | Tensor | None = None,
-        seed: int = 0,
-        draws: int = 1,
-    ) -> Self:
-        """Return tasks from a map-style data set and the group of each of its examples, as the constructor does."""
-        return cls(dataset, groups, k_shot, k_query, seed, draws, time=time)
 
     @classmethod
     def from_table(

@@ -145,11 +145,11 @@ def test_a_split_keeps_groups_apart_and_their_tasks_as_they_are() -> None:
             source.split(share)
 
 
-def test_from_dataset_is_the_constructor_and_all_examples_may_be_given_at_once() -> None:
+def test_all_examples_may_be_given_at_once() -> None:
     whole = Examples(torch.stack([x for x, _ in PAIRS]), torch.tensor([y for _, y in PAIRS]))
     for data in (PAIRS, whole, Examples(whole.x.numpy(), whole.y.numpy())):  # type: ignore[arg-type]
         with pytest.warns(UserWarning, match="1 of 3 groups") as caught:
-            tasks = GroupedTasks.from_dataset(data, GROUPS, k_shot=2, k_query=2)
+            tasks = GroupedTasks(data, GROUPS, k_shot=2, k_query=2)
         assert caught[0].filename == __file__
         assert [rows(tasks, i) for i in range(2)] == [rows(quiet(), i) for i in range(2)]
         assert tasks[0].query.y.shape == (2, 1)
@@ -157,11 +157,11 @@ def test_from_dataset_is_the_constructor_and_all_examples_may_be_given_at_once()
 
 
 def test_a_data_set_with_times() -> None:
-    tasks = GroupedTasks.from_dataset(PAIRS, [0] * 10, k_shot=3, k_query=3, time=range(10, 0, -1), draws=9)
+    tasks = GroupedTasks(PAIRS, [0] * 10, k_shot=3, k_query=3, time=range(10, 0, -1), draws=9)
     assert all(rows(tasks, i) == sorted(rows(tasks, i), reverse=True) for i in range(9))
     for time in (range(9), [float("nan")] * 10):
         with pytest.raises(ValueError, match="time must be 10 finite numbers, one for each example"):
-            GroupedTasks.from_dataset(PAIRS, [0] * 10, k_shot=3, k_query=3, time=time)
+            GroupedTasks(PAIRS, [0] * 10, k_shot=3, k_query=3, time=time)
 
 
 def test_examples_by_name() -> None:
