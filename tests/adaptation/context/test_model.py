@@ -1,55 +1,26 @@
 """Context as a task model: losses by hand, gradients by finite differences."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
 
 import metaprior as mp
-from metaprior.adaptation import bind
-from metaprior.adaptation.context.model import ContextModel
 from metaprior.adaptation.context.reading import NOISE, VALUE
-from metaprior.adaptation.task_model import Binding
-from metaprior.likelihoods import NOISE_RHO, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import NOISE_RHO, HeteroscedasticGaussian
 from metaprior.models.small import MLP
-from metaprior.network import NOTHING_RANDOM, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from tests.adaptation.context.small import check_gradient, double_model, moved, some_tasks
 
 SIZE = 5
+CONTEXT = mp.Context(SIZE)
 PLAIN_NAMES = [name for name, _ in MLP(2, [4, 3], 1).named_parameters()]
-
-
-GAUSSIAN = Gaussian()
-
-
-def double_model(likelihood: Likelihood = GAUSSIAN, outputs: int = 1, **settings: Any) -> ContextModel:
-    torch.manual_seed(0)
-    network = BayesianNetwork(MLP(2, [4, 3], outputs, "tanh").double(), NOTHING_RANDOM)
-    model = bind(mp.Context(SIZE, **settings), Binding(network, likelihood))
-    assert isinstance(model, ContextModel)
-    return model
-
-
-def moved(model: ContextModel) -> WeightDistribution:
-    """Return a theta in which nothing is zero."""
-    theta = model.initial(torch.randn(20, 1, dtype=torch.float64))
-    return theta.map(lambda value: value + 0.2 * torch.randn_like(value))
-
-
-def some_tasks() -> list[Task]:
-    def examples(count: int) -> Examples:
-        return Examples(torch.randn(count, 2, dtype=torch.float64), torch.randn(count, 1, dtype=torch.float64))
-
-    return [Task(examples(k), examples(q), f"task {k}") for k, q in ((0, 3), (1, 4), (5, 2))]
 
 
 @pytest.mark.parametrize("reading", ["layers", "inputs"])
 def test_the_loss_of_tasks_of_any_size_is_that_of_each_alone_by_hand(reading: str) -> None:
-    model = double_model(reading=reading)
+    model = double_model(mp.Context(SIZE, reading))
     theta, tasks = moved(model), some_tasks()
     sums = model.sums(theta, tasks, Noise())
     expected = torch.zeros(())
@@ -61,30 +32,17 @@ def test_the_loss_of_tasks_of_any_size_is_that_of_each_alone_by_hand(reading: st
         expected = expected - torch.distributions.Normal(outputs, scale).log_prob(task.query.y).mean()
     assert sums.terms is not None
     torch.testing.assert_close(sums.terms.total, expected)
-    assert sums.names == ("task 0", "task 1", "task 5")
+    assert sums.names == ("task 0", "task 1", "task 2")
     assert sums.weight == 3
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
-    model = double_model()
-    theta, tasks = moved(model), some_tasks()
-    grads = model.sums(theta, tasks, Noise()).grads
-    assert grads is not None
-    assert grads.named().keys() == theta.named().keys()
-
-    def total(there: WeightDistribution) -> float:
-        terms = model.sums(there, tasks, Noise()).terms
-        assert terms is not None
-        return float(terms.total)
-
-    direction = theta.map(torch.randn_like)
-    slope = sum(float((g * d).sum()) for g, d in zip(grads.tensors(), direction.tensors(), strict=True))
-    ahead, behind = (theta.zip_map(lambda a, b, s=s: a + s * 1e-6 * b, direction) for s in (1, -1))
-    assert slope == pytest.approx((total(ahead) - total(behind)) / 2e-6, rel=1e-6)
+    model = double_model(CONTEXT)
+    check_gradient(model, moved(model), some_tasks())
 
 
 def test_missing_targets_are_as_if_they_were_not_there() -> None:
-    model = double_model(HeteroscedasticGaussian(), 4)
+    model = double_model(CONTEXT, HeteroscedasticGaussian(), 4)
     theta = moved(model)
     x, y = torch.randn(6, 2, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)
     y[1, 0] = y[4, 1] = torch.nan
@@ -99,7 +57,7 @@ def test_missing_targets_are_as_if_they_were_not_there() -> None:
 
 
 def test_a_damaged_task_is_left_out_and_named() -> None:
-    model = double_model()
+    model = double_model(CONTEXT)
     theta, tasks = moved(model), some_tasks()
     bad = tasks[1]._replace(support=Examples(tasks[1].support.x + torch.inf, tasks[1].support.y))
     sums = model.sums(theta, [tasks[0], bad, tasks[2]], Noise())
@@ -111,7 +69,7 @@ def test_a_damaged_task_is_left_out_and_named() -> None:
 
 
 def test_the_start_is_the_plain_network_and_no_examples_are_the_prior() -> None:
-    model = double_model()
+    model = double_model(CONTEXT)
     theta, x = model.initial(torch.ones(3, 1, dtype=torch.float64)), torch.randn(4, 2, dtype=torch.float64)
     support = some_tasks()[2].support
     plain = functional_call(MLP(2, [4, 3], 1, "tanh").double(), {n: theta.plain[n] for n in PLAIN_NAMES}, (x,))

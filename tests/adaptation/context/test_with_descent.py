@@ -6,46 +6,28 @@ import pytest
 import torch
 
 import metaprior as mp
-from metaprior.adaptation import bind
 from metaprior.adaptation.context.with_descent import ContextDescentModel
 from metaprior.adaptation.descent import DescentModel
-from metaprior.adaptation.task_model import Binding
-from metaprior.likelihoods import Gaussian
 from metaprior.metagrad import keeping, mixed, unrolled
 from metaprior.metagrad.problem import Engine
-from metaprior.models.small import MLP
-from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
-from metaprior.weights import WeightDistribution
+from tests.adaptation.context.small import check_gradient, double_model, moved, some_tasks
 
 SIZE = 4
 DESCENT = mp.Descent(steps=3, lr=0.05, learn_lr="per_tensor", samples=2, momentum=0.3)
 
 
-def double_model(stochastic: str = ".*", descent: mp.Descent = DESCENT, **binding: Any) -> ContextDescentModel:
-    torch.manual_seed(0)
-    network = BayesianNetwork(MLP(2, [4, 3], 1, "tanh").double(), stochastic)
-    model = bind(mp.Context(SIZE) + descent, Binding(network, Gaussian(), **binding))
-    assert isinstance(model, ContextDescentModel)
-    return model
+def descent_model(stochastic: str = ".*", **binding: Any) -> Any:
+    return double_model(mp.Context(SIZE) + DESCENT, stochastic=stochastic, **binding)
+
+
+def support_sizes(*sizes: int) -> list[Task]:
+    return some_tasks([(size, 3) for size in sizes])
 
 
 def with_engine(model: ContextDescentModel, engine: Engine, *, stacked: bool = False) -> ContextDescentModel:
     return ContextDescentModel(model._conditioning, DescentModel(model.problem, engine, stacked))
-
-
-def moved(model: ContextDescentModel) -> WeightDistribution:
-    """Return a theta in which nothing is zero."""
-    theta = model.initial(torch.randn(20, 1, dtype=torch.float64))
-    return theta.map(lambda value: value + 0.1 * torch.randn_like(value))
-
-
-def some_tasks(sizes: tuple[int, ...] = (1, 2, 4)) -> list[Task]:
-    def examples(count: int) -> Examples:
-        return Examples(torch.randn(count, 2, dtype=torch.float64), torch.randn(count, 1, dtype=torch.float64))
-
-    return [Task(examples(count), examples(3), f"task {index}") for index, count in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -53,28 +35,13 @@ def some_tasks(sizes: tuple[int, ...] = (1, 2, 4)) -> list[Task]:
     [(".*", {}), (r"layers\.4\..*", {}), (".*", {"objective": "abml", "num_tasks": 3})],
 )
 def test_the_gradient_is_that_of_finite_differences(stochastic: str, binding: dict[str, Any]) -> None:
-    model = double_model(stochastic, **binding)
-    theta, tasks = moved(model), some_tasks()
-
-    def total(there: WeightDistribution) -> float:
-        terms = model.sums(there, tasks, Noise(1)).terms
-        assert terms is not None
-        return float(terms.total)
-
-    grads = model.sums(theta, tasks, Noise(1)).grads
-    assert grads is not None
-    assert grads.named().keys() == theta.named().keys()
-    assert all(bool(grad.any()) for grad in grads.tensors())
-    for _ in range(3):
-        direction = theta.map(torch.randn_like)
-        slope = sum(float((g * d).sum()) for g, d in zip(grads.tensors(), direction.tensors(), strict=True))
-        ahead, behind = (theta.zip_map(lambda a, b, s=s: a + s * 1e-6 * b, direction) for s in (1, -1))
-        assert slope == pytest.approx((total(ahead) - total(behind)) / 2e-6, rel=1e-5)
+    model = descent_model(stochastic, **binding)
+    check_gradient(model, moved(model, 0.1), support_sizes(1, 2, 4), rel=1e-5)
 
 
 def test_engines_agree_stacked_or_not() -> None:
-    model = double_model()
-    theta, tasks = moved(model), some_tasks((3, 3, 3))
+    model = descent_model()
+    theta, tasks = moved(model, 0.1), support_sizes(3, 3, 3)
     ways = [
         with_engine(model, unrolled),
         with_engine(model, mixed),
@@ -94,8 +61,8 @@ def test_engines_agree_stacked_or_not() -> None:
 
 @pytest.mark.parametrize("stacked", [False, True])
 def test_a_damaged_task_is_left_out_and_named(stacked: bool) -> None:
-    model = with_engine(double_model(), keeping(10), stacked=stacked)
-    theta, tasks = moved(model), some_tasks((3, 3, 3))
+    model = with_engine(descent_model(), keeping(10), stacked=stacked)
+    theta, tasks = moved(model, 0.1), support_sizes(3, 3, 3)
     bad = tasks[2]._replace(support=Examples(tasks[2].support.x + torch.inf, tasks[2].support.y))
     sums, rest = (model.sums(theta, own, Noise()) for own in ([*tasks[:2], bad], tasks[:2]))
     assert [failure.task for failure in sums.failures] == ["task 2"]
@@ -106,8 +73,8 @@ def test_a_damaged_task_is_left_out_and_named(stacked: bool) -> None:
 
 
 def test_no_examples_are_the_prior_and_train() -> None:
-    model = double_model()
-    theta, tasks = moved(model), some_tasks((0, 2))
+    model = descent_model()
+    theta, tasks = moved(model, 0.1), support_sizes(0, 2)
     sums = model.sums(theta, tasks, Noise())
     assert sums.weight == 2
     assert not sums.failures
@@ -117,7 +84,7 @@ def test_no_examples_are_the_prior_and_train() -> None:
 
 
 def test_neither_the_context_nor_its_layers_move_in_the_inner_loop() -> None:
-    model = double_model(r"layers\.4\..*")
+    model = descent_model(r"layers\.4\..*")
     assert not [name for name in model.problem.adapted_names if name.startswith("context")]
     assert "layers.0.weight" in model.problem.adapted_names
     assert not [name for name in model.network.layout.names if name.startswith("context")]
