@@ -89,7 +89,7 @@ class HierarchicalVI(TaskMethod):
     def __new__(cls, *others: Any, local: Any = EXPLICIT, **named: Any) -> Self:
         """Return an object of the subclass that implements ``local``, as ``pathlib.Path`` does by system."""
         other = HierarchicalVI._by_local.get(local) if cls is HierarchicalVI and isinstance(local, str) else None
-        return super().__new__(other or cls)  # type: ignore[arg-type]
+        return super().__new__(other or cls)  # type: ignore[return-value]
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class HierarchicalVI(TaskMethod):
         self.stochastic, self.relative_sigma = stochastic, relative_sigma
         self.standardize, self.seed = standardize, seed
 
-    __signature__ = signature(partial(__init__, None))
+    __signature__ = signature(partial(__init__, None))  # type: ignore[arg-type]
     """Keeps ``help`` from showing the arguments of ``__new__``."""
 
     @cached_property
