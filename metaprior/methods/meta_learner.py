@@ -69,7 +69,8 @@ class MetaLearner(TaskMethod):
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
         seed: seed of task order and weight noise.
 
-    After ``fit``: ``theta_``, ``target_scale_``, ``history_`` (an ``EpochRecord`` of every epoch) and ``calibration_``.
+    After ``fit``: ``theta_``, ``target_scale_``, ``history_`` (an ``EpochRecord`` of every epoch), ``calibration_``
+    and, with "auto", ``choice_`` (what was tried, which adaptation was taken and why).
     """
 
     theta_: WeightDistribution
@@ -150,7 +151,7 @@ class MetaLearner(TaskMethod):
         validation: Tasks | Mapping[str, Task] | None = None,
         calibrate: bool = True,
         keep_best: bool = False,
-        auto_share: float = 0.1,
+        auto_share: float = 0.25,
         pooled: Tasks | None = None,
         progress: bool = True,
         shard: bool = False,
@@ -171,9 +172,9 @@ class MetaLearner(TaskMethod):
                 their forecasts are scored before and after adaptation (``history_``).
             calibrate: fit the spread of forecasts to the validation tasks at the end (``calibrate``).
             keep_best: keep theta of the epoch with the best validation (without: with the lowest loss), not the last.
-            auto_share: with ``adaptation="auto"``, the share of the meta-steps that each adaptation is tried for. They
-                are compared on the validation tasks; without any, on a fifth of the tasks, which the trials do not
-                learn from (of a source without an end: on later tasks).
+            auto_share: with ``adaptation="auto"``, the share of the meta-steps that the trials of all adaptations take
+                together; each has at least 40 of them. They are compared on the first 50 validation tasks; without any,
+                on a fifth of the tasks, which the trials do not learn from (of a source without an end: on later ones).
             pooled: tasks whose examples the warm start pools, where those of ``tasks`` are too much alike: examples
                 from everywhere make better batches than all examples of a few tasks.
             progress: show a progress bar.
@@ -220,11 +221,6 @@ class MetaLearner(TaskMethod):
         if epochs.validation is not None and calibrate:
             self.calibrate(epochs.validation, progress=progress)
         return self
-
-    def adopt(self, fitted: "MetaLearner", choice: AdaptationChoice) -> None:
-        """Take over what another learner, of the chosen adaptation, has learned."""
-        learned = {name: value for name, value in vars(fitted).items() if name.endswith("_")}
-        vars(self).update(learned, network=fitted.network, _scalar_targets=fitted._scalar_targets, choice_=choice)
 
     def _keep(self, trainer: Trainer, epochs: Epochs) -> None:
         self.theta_ = epochs.best or trainer.theta.detached()
@@ -380,8 +376,9 @@ class MetaLearner(TaskMethod):
         return loaded
 
     def __repr__(self) -> str:
-        """Return the arguments that matter most, and how forecasts are calibrated by number of examples."""
+        """Return the arguments that matter most, how forecasts are calibrated, and how the adaptation was chosen."""
         state = "not fitted" if not hasattr(self, "theta_") else str(self.calibration_ or "not calibrated")
+        state += f"; {self.choice_.sentence}" if self.choice_ else ""
         given = f"{type(self.module).__name__}, {self.likelihood!r}, adaptation={self.adaptation!r}"
         return f"{type(self).__name__}({given}; {state})"
 

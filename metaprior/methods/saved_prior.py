@@ -13,6 +13,7 @@ from metaprior.adaptation import Adaptation
 from metaprior.adaptation.task_model import Binding
 from metaprior.calibration import CalibrationByShots
 from metaprior.likelihoods import Likelihood
+from metaprior.methods.choice import AdaptationChoice
 from metaprior.network import BayesianNetwork
 from metaprior.posterior import Learned, rebuild, saved_content
 from metaprior.priors import NormalGammaHyperprior
@@ -33,6 +34,7 @@ def write(learner: "MetaLearner", learned: Learned, folder: str | os.PathLike[st
     description["hyperprior"] = None if learner.hyperprior is None else asdict(learner.hyperprior)
     description["settings"] = {name: getattr(learner, name) for name in SETTINGS}
     description["calibration"] = learner.calibration_ and learner.calibration_.as_json()
+    description["choice"] = learner.choice_ and learner.choice_.as_json()
     description["history"] = history.described(getattr(learner, "history_", []))
     checkpoint.write(folder, KIND, tensors, description)
 
@@ -66,6 +68,8 @@ def read(
         loaded.history_ = history.restored(description.get("history", []))
         if saved := description.get("calibration"):
             loaded.calibration_ = CalibrationByShots.from_json(saved)
+        if saved := description.get("choice"):
+            loaded.choice_ = AdaptationChoice.from_json(saved)
     return loaded, learned
 
 

@@ -66,6 +66,14 @@ class ValidationScores:
             f"{self.after:.4g} after it (a gain of {gain:.2g} with a standard error of {error:.2g})"
         )
 
+    @property
+    def by_task(self) -> dict[int, float]:
+        """Mean NLL of each task over all numbers of shots, by the task's index."""
+        found = dict[int, list[float]]()
+        for row in self.evaluation.per_task:
+            found.setdefault(row["index"], []).append(row["nll"])
+        return {index: math.fsum(nll) / len(nll) for index, nll in found.items()}
+
     def _by_task(self, shots: int | None) -> dict[int, float]:
         return {row["index"]: row["nll"] for row in self.evaluation.per_task if row["shots"] == shots}
 
