@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import compress
 
 import torch
+from torch import Tensor
 
 from metaprior.adaptation.task_model import MEANS, SCALES, TaskModel
 from metaprior.metagrad.inner_loop import damage, first_non_finite
@@ -20,42 +21,33 @@ class AutogradModel(TaskModel):
     """A task model that gives its losses; the gradient is autograd's, of all tasks together."""
 
     @abstractmethod
-    def losses(self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise]) -> OuterTerms:
-        """Return the terms of every task's outer loss, four tensors of shape (T,) whose sum is minimised.
-
-        ``theta`` requires gradients, and everything must be differentiable by autograd. What an objective does not have
-        is zeros: ``OuterTerms(zero, query, zero, zero)``.
+    def losses(self, theta: WeightDistribution, tasks: Sequence[Task]) -> Tensor:
+        """Return every task's outer loss, shape (T,), differentiable by autograd.
 
         Args:
-            theta: where.
-            tasks: T checked tasks with finite data; support sets of any size, also empty ones.
-            noises: the noise of each task.
+            theta: where; it requires gradients.
+            tasks: T checked tasks with finite data and inputs of one shape; support sets of any size, also empty ones.
         """
 
     def sums(
         self, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, means_move: bool = True
     ) -> BatchSums:
         """Return the sums of losses and gradients; tasks whose data, loss or gradient is not finite are failures."""
-        noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
         damages = [damage(task) for task in tasks]
-        whole = [found is None for found in damages]
         groups = self.groups(theta)
         moving = [*groups[SCALES], *(groups[MEANS] if means_move else ())]
-        sums = self._sums(theta, list(compress(tasks, whole)), list(compress(noises, whole)), moving)
+        sums = self._sums(theta, [task for task, found in zip(tasks, damages, strict=True) if found is None], moving)
         return replace(sums, failures=(*filter(None, damages), *sums.failures))
 
-    def _sums(
-        self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise], moving: Sequence[str]
-    ) -> BatchSums:
+    def _sums(self, theta: WeightDistribution, tasks: Sequence[Task], moving: Sequence[str]) -> BatchSums:
         """Return the sums; gradients by what is not ``moving`` are zero, and are not computed."""
         if not tasks:
             return BatchSums()
         leaves = theta.map(lambda value: value.detach())
         moved = {name: leaf.requires_grad_() for name, leaf in leaves.named().items() if name in moving}
         with torch.enable_grad():
-            terms = self.losses(leaves, tasks, noises)
-            total_loss = terms.total.sum()
-            found = torch.autograd.grad(total_loss, list(moved.values()), allow_unused=True) if moved else ()
+            loss = sum((self.losses(leaves, own).sum() for own in _of_one_shape(tasks)), theta.mu.new_zeros(()))
+            found = torch.autograd.grad(loss, list(moved.values()), allow_unused=True) if moved else ()
         named = dict(zip(moved, found, strict=True))
         grads = Parameters.from_named(
             {
@@ -63,16 +55,26 @@ class AutogradModel(TaskModel):
                 for name, leaf in leaves.named().items()
             }
         )
-        total = OuterTerms(*(term.detach().sum() for term in terms))
-        numbers = {**total._asdict(), **{f"gradient by {name}": value for name, value in grads.named().items()}}
+        loss = loss.detach()
+        zero = torch.zeros_like(loss)
+        numbers = {"nll_query": loss, **{f"gradient by {name}": value for name, value in grads.named().items()}}
         failure = first_non_finite(numbers, tasks[0].name, "outer")
         if failure is None:
-            return BatchSums(tuple(task.name for task in tasks), len(tasks), grads, total)
+            names = tuple(task.name for task in tasks)
+            return BatchSums(names, len(tasks), grads, OuterTerms(zero, loss, zero, zero))
         if len(tasks) == 1:
             return BatchSums(failures=(failure,))
-        alone = [self._sums(theta, [task], [own], moving) for task, own in zip(tasks, noises, strict=True)]
+        alone = [self._sums(theta, [task], moving) for task in tasks]
         good = [not one.failures for one in alone]
         if all(good):  # a sum that overflows
             return BatchSums(failures=tuple(replace(failure, task=task.name) for task in tasks))
-        rest = self._sums(theta, list(compress(tasks, good)), list(compress(noises, good)), moving)
+        rest = self._sums(theta, list(compress(tasks, good)), moving)
         return replace(rest, failures=(*(bad for one in alone for bad in one.failures), *rest.failures))
+
+
+def _of_one_shape(tasks: Sequence[Task]) -> list[list[Task]]:
+    """Return the tasks in groups whose inputs have the same shape, which share one pass of the network."""
+    groups: dict[torch.Size, list[Task]] = {}
+    for task in tasks:
+        groups.setdefault(task.query.x.shape[1:], []).append(task)
+    return list(groups.values())

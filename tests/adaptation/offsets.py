@@ -12,7 +12,7 @@ from metaprior.adaptation import Binding, Way
 from metaprior.adaptation.autograd import AutogradModel
 from metaprior.forecasts import Forecast
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.metagrad.problem import NonFinite
 from metaprior.noise import Noise
 from metaprior.posterior import Predictive
 from metaprior.scaling import TargetScale
@@ -51,10 +51,8 @@ class OffsetModel(AutogradModel):
         own = {STRENGTH: weights.mu.new_full((1,), 0.5), **self.likelihood.initial_parameters(targets.to(weights.mu))}
         return weights.replace(plain={**weights.plain, **own})
 
-    def losses(self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise]) -> OuterTerms:
-        query = torch.stack([self._query_loss(theta, task) for task in tasks])
-        zero = torch.zeros_like(query)
-        return OuterTerms(zero, query, zero, zero)
+    def losses(self, theta: WeightDistribution, tasks: Sequence[Task]) -> Tensor:
+        return torch.stack([self._query_loss(theta, task) for task in tasks])
 
     def _query_loss(self, theta: WeightDistribution, task: Task) -> Tensor:
         outputs = self.network(theta.mu, theta.plain, task.query.x) + self._offset(theta, task.support)

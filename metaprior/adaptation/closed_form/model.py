@@ -27,7 +27,7 @@ from metaprior.adaptation.task_model import MEANS, SCALES, Binding, Start
 from metaprior.forecasts import Forecast, concatenated
 from metaprior.likelihoods import CRPSGaussian, Likelihood
 from metaprior.metagrad.inner_loop import damage, first_non_finite
-from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.metagrad.problem import NonFinite
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.posterior import NUMBERS_AT_ONCE, Predictive
@@ -64,6 +64,11 @@ class ClosedFormModel(AutogradModel):
         self._images, numbers = isinstance(self.head.layer, torch.nn.Conv2d), isinstance(self.targets, Numbers)
         self._components = settings.components_of(numbers=numbers, images=self._images)
         self._log_temperature = settings.log_temperature(images=self._images and objective == "predictive")
+        if settings.component_noise and not numbers:
+            raise ValueError(
+                "component_noise must be False with labels, which have no noise scale of their own, got True with "
+                f"{type(likelihood).__name__}"
+            )
         if objective == "evidence":
             self._check_evidence()
 
@@ -145,18 +150,8 @@ class ClosedFormModel(AutogradModel):
         """
         return theta.plain
 
-    def losses(self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise]) -> OuterTerms:
-        """Return the loss of every task; tasks whose inputs have the same shape share one pass of the trunk."""
-        shapes = [task.query.x.shape[1:] for task in tasks]
-        found: dict[int, Tensor] = {}
-        for shape in dict.fromkeys(shapes):
-            index = [number for number, own in enumerate(shapes) if own == shape]
-            found |= zip(index, self._losses(theta, [tasks[number] for number in index]), strict=True)
-        loss = torch.stack([found[number] for number in range(len(tasks))])
-        zero = torch.zeros_like(loss)
-        return OuterTerms(zero, loss, zero, zero)
-
-    def _losses(self, theta: WeightDistribution, tasks: Sequence[Task]) -> Tensor:
+    def losses(self, theta: WeightDistribution, tasks: Sequence[Task]) -> Tensor:
+        """Return the objective of every task, with one pass of the trunk over all rows."""
         supports = [task.support for task in tasks]
         sizes = [size for task in tasks for size in (task.support.size, task.query.size)]
         plain = self.given(theta, supports, [task.support.size + task.query.size for task in tasks])
@@ -251,9 +246,7 @@ class ClosedFormPosterior(Predictive):
 
     def _affordable(self, inputs: Tensor) -> int:
         """Return how many observations are computed together: trunk, and whitened features of all components."""
-        trunk = self.network.numbers_per_observation(
-            self.network.initial(), inputs
-        )  # raises for inputs that do not fit
+        trunk = self.network.numbers_per_observation(self.network.initial(), inputs)  # raises for unfitting inputs
         with torch.no_grad(), evaluation_mode(self.network.module):
             positions = self.model.head.split(self.plain, inputs[:1]).features.shape[1]
         return max(1, NUMBERS_AT_ONCE // (trunk + positions * self.adapted.head.prior.factor[..., 0, :].numel()))

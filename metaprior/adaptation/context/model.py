@@ -19,7 +19,7 @@ from metaprior.adaptation.context.settings import Context
 from metaprior.adaptation.task_model import Binding
 from metaprior.forecasts import Forecast
 from metaprior.metagrad.inner_loop import first_non_finite
-from metaprior.metagrad.problem import NonFinite, OuterTerms
+from metaprior.metagrad.problem import NonFinite
 from metaprior.network import NOTHING_RANDOM
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
@@ -46,14 +46,13 @@ class ContextModel(AutogradModel):
         theta = self._conditioning.initial(self.network.initial())
         return theta.replace(plain={**theta.plain, **self.likelihood.initial_parameters(targets.to(theta.mu))})
 
-    def losses(self, theta: WeightDistribution, tasks: Sequence[Task], noises: Sequence[Noise]) -> OuterTerms:
+    def losses(self, theta: WeightDistribution, tasks: Sequence[Task]) -> Tensor:
         """Return the mean negative log-likelihood of every task's query set."""
         contexts = self._conditioning.contexts(theta, [task.support for task in tasks])
         sizes = [task.query.size for task in tasks]
         x, y = (torch.cat(parts) for parts in zip(*(task.query for task in tasks), strict=True))
         rows = contexts.repeat_interleave(torch.tensor(sizes, device=contexts.device), 0)
-        nll = torch.stack([own.mean() for own in self._nll(theta, rows, x, y).split(sizes)])
-        return OuterTerms(*(nll if name == "nll_query" else torch.zeros_like(nll) for name in OuterTerms._fields))
+        return torch.stack([own.mean() for own in self._nll(theta, rows, x, y).split(sizes)])
 
     def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood with the context of no examples."""

@@ -6,9 +6,13 @@ from torch import nn
 from torch.func import functional_call
 
 import metaprior as mp
+from metaprior.adaptation import bind
 from metaprior.adaptation.context.reading import NOISE, VALUE
-from metaprior.likelihoods import NOISE_RHO, HeteroscedasticGaussian
+from metaprior.adaptation.task_model import Binding
+from metaprior.likelihoods import NOISE_RHO, Gaussian, HeteroscedasticGaussian
 from metaprior.models.small import MLP
+from metaprior.models.unet import UNet
+from metaprior.network import NOTHING_RANDOM, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from tests.adaptation.context.small import check_gradient, double_model, moved, some_tasks
@@ -84,3 +88,19 @@ def test_the_start_is_the_plain_network_and_no_examples_are_the_prior() -> None:
     assert not torch.allclose(adapted.std, prior.std)
     assert prior.samples.shape == (1, 4, 1)
     assert not prior.epistemic.any()
+
+
+def test_images_of_several_sizes_share_a_meta_batch() -> None:
+    torch.manual_seed(0)
+    network = BayesianNetwork(UNet(1, 1, 4, 1), NOTHING_RANDOM)
+    model = bind(CONTEXT, Binding(network, Gaussian()))
+    theta = model.initial(torch.randn(20, 1))
+    tasks = []
+    for size in (8, 12, 8):
+        x, y = torch.randn(3, 1, size, size), torch.randn(3, 1, size, size)
+        tasks.append(Task(Examples(x[:1], y[:1]), Examples(x[1:], y[1:]), f"{size} pixels"))
+    together, alone = model.sums(theta, tasks, Noise()), [model.sums(theta, [task], Noise()) for task in tasks]
+    assert together.weight == 3
+    assert together.terms is not None
+    total = sum(float(one.terms.total) for one in alone if one.terms is not None)
+    assert float(together.terms.total) == pytest.approx(total, rel=1e-5)
