@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from metaprior import metagrad
 from metaprior.adaptation.closed_form.settings import ClosedForm
+from metaprior.adaptation.context.encoder import SupportEncoder
 from metaprior.adaptation.context.settings import Combination, Context
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
@@ -11,7 +12,15 @@ from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.theta_inference import HMC, Anchored, Variational
 from metaprior.hierarchy.whitened import CollapsedHyperprior
 from metaprior.history import EpochRecord
-from metaprior.likelihoods import Bernoulli, Categorical, CRPSGaussian, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import (
+    Bernoulli,
+    Categorical,
+    CRPSGaussian,
+    Gaussian,
+    GaussianMixture,
+    HeteroscedasticGaussian,
+    Likelihood,
+)
 from metaprior.metagrad.problem import AmortizedELBO, Descent, NonFinite, Problem, QueryLoss
 from metaprior.methods import BayesByBackprop, HierarchicalVI, MetaLearner, load
 from metaprior.methods.own_loop import meta_evaluate, meta_train_one_epoch
@@ -50,6 +59,7 @@ __all__ = [
     "Examples",
     "Gaussian",
     "GaussianHyperprior",
+    "GaussianMixture",
     "GroupedTasks",
     "HeteroscedasticGaussian",
     "HierarchicalPosterior",
@@ -69,6 +79,7 @@ __all__ = [
     "Problem",
     "QueryLoss",
     "ScaleMixturePrior",
+    "SupportEncoder",
     "Task",
     "Team",
     "TrainingDiverged",

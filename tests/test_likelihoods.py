@@ -214,6 +214,7 @@ MISSING = [
     (mp.Gaussian(noise=(0.3, 1.0, 2.0)), (N, C, 2), doubles(N, C, 2)),
     (mp.HeteroscedasticGaussian(), (N, 2 * C), doubles(N, C)),
     (mp.CRPSGaussian(), (N, 2 * C, 2), doubles(N, C, 2)),
+    (mp.GaussianMixture(), (N, 9), doubles(N, 1)),
     (mp.Categorical(), (N, C, 2), torch.arange(2 * N).reshape(N, 2) % C),
     (mp.Bernoulli(), (N, C), (doubles(N, C) > 0).double()),
 ]
@@ -243,3 +244,28 @@ def test_first_noise_scale_is_that_of_the_targets_that_are_there() -> None:
     rho = mp.Gaussian(per_channel=True).initial_parameters(holes)[NOISE_RHO]
     columns = [column[~column.isnan()].square().mean().sqrt() for column in holes.T]
     torch.testing.assert_close(torch.nn.functional.softplus(rho), torch.stack(columns))
+
+
+def test_a_mixture_has_the_density_of_torchs_own() -> None:
+    outputs, targets = doubles(N, 6), doubles(N, 1, seed=1)
+    likelihood = mp.GaussianMixture(components=2, min_scale=0.1)
+    logits, means, raw = outputs.split(2, -1)
+    weights = torch.distributions.Categorical(logits=logits)
+    parts = torch.distributions.Normal(means, torch.nn.functional.softplus(raw) + 0.1)
+    expected = torch.distributions.MixtureSameFamily(weights, parts)
+    torch.testing.assert_close(
+        likelihood.elementwise_nll(outputs, targets, {})[:, 0], -expected.log_prob(targets[:, 0])
+    )
+    forecast = likelihood.forecast(torch.stack([outputs, outputs]), {})
+    torch.testing.assert_close(forecast.log_prob(targets), expected.log_prob(targets[:, 0]))
+    torch.testing.assert_close(forecast.mean[:, 0], expected.mean)
+    torch.testing.assert_close(forecast.std[:, 0] ** 2, expected.variance)
+
+
+def test_a_mixture_needs_three_outputs_a_component_and_one_target() -> None:
+    with pytest.raises(ValueError, match="must have 9 outputs"):
+        mp.GaussianMixture().check_targets(doubles(N, 1), torch.Size((N, 6)))
+    with pytest.raises(ValueError, match="targets of shape"):
+        mp.GaussianMixture().check_targets(doubles(N, 2), torch.Size((N, 9)))
+    with pytest.raises(ValueError, match="components"):
+        mp.GaussianMixture(components=0)

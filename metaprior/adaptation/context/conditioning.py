@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from metaprior.adaptation.context.encoder import SetEncoder
-from metaprior.adaptation.context.reading import VALUE, ConditionedModule, ContextNoise
+from metaprior.adaptation.context.encoder import SetEncoder, SupportEncoder
+from metaprior.adaptation.context.reading import VALUE, ConditionedModule, ContextNoise, reads_argument
 from metaprior.adaptation.context.settings import Context
 from metaprior.adaptation.task_model import Binding
 from metaprior.likelihoods import Gaussian, Likelihood
@@ -30,11 +30,11 @@ class Conditioning:
     def __init__(self, context: Context, binding: Binding, stochastic: str, *, noise: bool) -> None:
         given, likelihood = binding.network, binding.likelihood
         noise = noise and type(likelihood) is Gaussian and likelihood.noise is None
-        module = ConditionedModule(given.module, context.size, context.reading, noise=noise)
+        self.encoder = encoder_of(given.module, likelihood, context)
+        module = ConditionedModule(given.module, self.encoder.size, context.reading, noise=noise)
         self.network = BayesianNetwork(module, stochastic)
         self.network.constants = given.constants
         self.likelihood: Likelihood = ContextNoise(**vars(likelihood)) if noise else likelihood
-        self.encoder = SetEncoder(given.module, likelihood, context.size, context.encoder)
 
     def initial(self, theta: WeightDistribution) -> WeightDistribution:
         """Return a first theta from that of the conditioned network: with an encoder in place of a context."""
@@ -59,3 +59,16 @@ class Conditioning:
     @staticmethod
     def _encoder_values(theta: WeightDistribution) -> dict[str, Tensor]:
         return {name.removeprefix(ENCODER): v for name, v in theta.plain.items() if name.startswith(ENCODER)}
+
+
+def encoder_of(module: nn.Module, likelihood: Likelihood, context: Context) -> SupportEncoder:
+    """Return the encoder of support sets: the module's own, or one with the settings of ``context``."""
+    if not reads_argument(module):
+        return SetEncoder(module, likelihood, context.size, context.encoder)
+    own = module.support_encoder()  # type: ignore[operator]
+    if not isinstance(own, SupportEncoder) or context.encoder is not None:
+        raise TypeError(
+            f"{type(module).__name__}.support_encoder() must return a SupportEncoder, which takes the place of "
+            f"Context(encoder=...), got {type(own).__name__} and encoder={context.encoder}"
+        )
+    return own

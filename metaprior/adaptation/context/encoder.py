@@ -8,6 +8,7 @@ error on sine waves by three. The examples of many support sets are embedded in 
 """
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -25,7 +26,35 @@ CHANNELS = (32, 64, 64)
 """Channels of the convolutions that embed images, each at half the resolution of the one before."""
 
 
-class SetEncoder(nn.Module):
+class SupportEncoder(nn.Module, ABC):
+    """Support sets -> contexts of length ``size``; the base class of encoders of your own.
+
+    A network whose method ``support_encoder()`` returns one takes the context as its second argument,
+    ``forward(x, context)``: of shape (size,), or (N, size) with a context for every row of x. Whatever is learned are
+    parameters of the encoder. Without parameters it is a fixed summary.
+    """
+
+    size: int
+
+    @abstractmethod
+    def forward(self, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+        """Return (tasks, size) from the examples of all tasks, one after the other, and each task's number.
+
+        Without any example x and y have length 0 (and maybe no other axis); missing targets y are NaN.
+        """
+
+    def initial(self) -> dict[str, Tensor]:
+        """Return first values of what is learned, by name."""
+        return {name: p.detach().clone() for name, p in self.named_parameters() if p.requires_grad}
+
+    def contexts(self, parameters: Mapping[str, Tensor], supports: Sequence[Examples]) -> Tensor:
+        """Return the contexts of support sets, shape (tasks, size), with these values of what is learned."""
+        sizes = torch.tensor([support.size for support in supports])
+        x, y = (torch.cat(parts) for parts in zip(*supports, strict=True)) if len(supports) else (None, None)
+        return functional_call(self, dict(parameters), (x, y, sizes))  # type: ignore[no-any-return]
+
+
+class SetEncoder(SupportEncoder):
     """Support sets -> contexts of length ``size``.
 
     Args:
@@ -48,16 +77,6 @@ class SetEncoder(nn.Module):
         refuse_hidden_noise(self.embed)
         self.size, self._own = size, encoder is not None
         self.to(like)
-
-    def initial(self) -> dict[str, Tensor]:
-        """Return first values of what is learned, by name."""
-        return {name: p.detach().clone() for name, p in self.named_parameters() if p.requires_grad}
-
-    def contexts(self, parameters: Mapping[str, Tensor], supports: Sequence[Examples]) -> Tensor:
-        """Return the contexts of support sets, shape (tasks, size), with these values of what is learned."""
-        sizes = torch.tensor([support.size for support in supports])
-        x, y = (torch.cat(parts) for parts in zip(*supports, strict=True)) if len(supports) else (None, None)
-        return functional_call(self, dict(parameters), (x, y, sizes))  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
         """Return (tasks, size) from the examples of all tasks, one after the other, and each task's number."""

@@ -87,11 +87,12 @@ class ContextModel(AutogradModel):
 
 @dataclass(frozen=True, repr=False)
 class PointPosterior(Posterior):
-    """A network without random weights: its forecast has one component, whatever number of samples is asked for."""
+    """A network without random weights: its forecast has the components of one sample, whatever number is asked for."""
 
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast of the one network."""
         two = super().network_forecast(inputs, 2, seed, batch_size)  # the same twice
+        half = len(two.samples) // 2
         given = {one.name: getattr(two, one.name) for one in fields(two)}
-        first = {name: value[:1] for name, value in given.items() if isinstance(value, Tensor)}
-        return replace(two, **first, weights=torch.ones(1, device=inputs.device))
+        first = {name: value[:half] for name, value in given.items() if isinstance(value, Tensor)}
+        return replace(two, **({"weights": torch.ones(1, device=inputs.device)} | first))

@@ -6,7 +6,8 @@ $$h' = (1 + S c) \odot h + B c$$
 
 ("layers": linear and convolutional layers except the last; "norms": normalisation layers; FiLM, Perez et al. 2018), or
 $h' = h + B c$ for the first linear or convolutional layer alone ("inputs": exactly what c as further inputs of that
-layer would do). All S and B are parts of one matrix, which starts at zero: the module then is what it was.
+layer would do). All S and B are parts of one matrix, which starts at zero: the module then is what it was. A module
+with a method ``support_encoder`` says itself what c is, and takes it as its second argument ("argument").
 """
 
 import copy
@@ -22,6 +23,8 @@ from metaprior.likelihoods import NOISE_RHO, Gaussian
 
 Reading = Literal["auto", "inputs", "layers", "norms"]
 READINGS = ("auto", "inputs", "layers", "norms")
+ARGUMENT = "argument"
+"""How a module with ``support_encoder`` reads a context, whatever reading is asked for."""
 VALUE, NOISE = "context.value", "context.noise"
 """Names of the parameters that hold c, and the weights with which a noise scale reads it."""
 LAYERS = nn.Linear | nn.modules.conv._ConvNd
@@ -42,6 +45,7 @@ class ConditionedModule(nn.Module):
                 "a network that reads a context must have no part called 'context' itself. Try renaming it."
             )
         inside = copy.deepcopy(module, {id(p): p for p in (*module.parameters(), *module.buffers())})  # same tensors
+        self.reading: str
         self.reading, places = _places(inside, reading)
         self._sizes = [place.channels * (1 if self.reading == "inputs" else 2) for place in places]
         self._reads: tuple[Tensor, ...] = ()
@@ -50,7 +54,8 @@ class ConditionedModule(nn.Module):
         context.value = nn.Parameter(like.new_zeros(size))
         if noise:
             context.noise = nn.Parameter(like.new_zeros(size))
-        context.weight = nn.Parameter(like.new_zeros(sum(self._sizes), size))
+        if places:
+            context.weight = nn.Parameter(like.new_zeros(sum(self._sizes), size))
         # What is inside is held here under its own names, its parameters in the same dictionary, whose
         # entries functional_call replaces.
         self._parameters, self._buffers = inside._parameters, inside._buffers
@@ -68,6 +73,8 @@ class ConditionedModule(nn.Module):
         context: Any = self._modules["context"]
         inside: Any = self._inside
         inside.training = self.training
+        if self.reading == ARGUMENT:
+            return inside(x, context.value)
         self._reads, self._has_read = F.linear(context.value, context.weight).split(self._sizes, -1), False
         try:
             outputs = inside(x)
@@ -129,8 +136,15 @@ class _Place(NamedTuple):
     axis: int
 
 
-def _places(module: nn.Module, reading: Reading) -> tuple[Reading, list[_Place]]:
+def reads_argument(module: nn.Module) -> bool:
+    """Return whether a module encodes support sets itself, and takes their contexts as its second argument."""
+    return callable(getattr(type(module), "support_encoder", None))
+
+
+def _places(module: nn.Module, reading: Reading) -> tuple[str, list[_Place]]:
     """Return how the context is read ("auto" decided by what there is), and the layers that read it."""
+    if reads_argument(module):
+        return ARGUMENT, []
     found = [place for part in module.modules() if (place := _place(part))]
     norms = [place for place in found if not isinstance(place.layer, LAYERS)]
     layers = [place for place in found if place not in norms]

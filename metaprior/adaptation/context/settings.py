@@ -22,6 +22,8 @@ class Context:
         encoder: a module ``encoder(x, y) -> (N, size)`` that embeds each example; mean and maximum over the examples,
             and their number, make the summary. The default suits vectors and images, real-valued targets and labels.
 
+    A network with a method ``support_encoder()``, which returns a ``SupportEncoder``, summarises support sets itself,
+    and takes the summary as its second argument; the three settings then have no meaning.
     ``Context() + Descent()`` and ``Context() + ClosedForm()`` adapt the network that reads the summary further.
     """
 

@@ -1,0 +1,162 @@
+"""Gaussians around the output: with one noise scale, with scales from the network, and judged by the CRPS."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from metaprior.checks import keep_positive
+from metaprior.forecasts import GaussianForecast
+from metaprior.likelihoods.likelihood import Likelihood, match_continuous, refuse_broadcast, shape
+from metaprior.missing import mean_of_present
+from metaprior.weights import inverse_softplus
+
+NOISE_RHO = "likelihood.rho"  # plain parameter: noise scale = softplus(rho)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def _gaussian_nll(mean: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
+    r"""Return $\frac12 (y_c - f_c)^2/s_c^2 + \log s_c + \frac12\log 2\pi$ for each target."""
+    refuse_broadcast(targets, mean)
+    return 0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    r"""$p(y|f) = \prod_c N(y_c; f_c, s_c^2)$, where the network gives the mean f.
+
+    ``noise`` is a fixed standard deviation $s$ in the targets' own units, one number or one for each output channel. By
+    default s is learned, one for all outputs or (``per_channel=True``) one for each channel (axis 1). Mean squared
+    error is this likelihood with a fixed noise: see ``docs/conventions.md``.
+    """
+
+    noise: float | tuple[float, ...] | None = None
+    per_channel: bool = False
+
+    continuous: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "per_channel", bool(self.per_channel))
+        if self.noise is None:
+            return
+        if self.per_channel:
+            raise ValueError(
+                "per_channel=True asks for learned noise scales; for fixed ones give noise=(s_1, s_2, ...)"
+            )
+        several = hasattr(self.noise, "__len__")
+        values = tuple(map(float, self.noise)) if several else (float(self.noise),)  # type: ignore[arg-type]
+        if not values or not all(math.isfinite(value) and value > 0 for value in values):
+            raise ValueError(f"noise, a standard deviation, must be positive, got {self.noise}")
+        object.__setattr__(self, "noise", values if several else values[0])
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The name of the noise scale, unless it is fixed."""
+        return (NOISE_RHO,) if self.noise is None else ()
+
+    def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the noise scale, to broadcast against targets of ``ndim`` axes."""
+        fixed = None if self.noise is None else torch.tensor(self.noise, dtype=torch.float64)
+        values = F.softplus(parameters[NOISE_RHO]) if fixed is None else fixed
+        return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values  # (C,) -> (C, 1, ...)
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log density with the learned or the fixed noise."""
+        return _gaussian_nll(outputs, self.scale(targets.ndim, parameters).to(outputs), targets)
+
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
+        """Return the mixture over weight samples with the same noise around each."""
+        scale = self.scale(outputs.ndim - 1, parameters).to(outputs)
+        return GaussianForecast(outputs, scale.reshape(*[1] * (outputs.ndim - scale.ndim), *scale.shape))
+
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
+        """Return targets in the outputs' shape, or raise."""
+        targets = match_continuous(targets, tuple(output_shape[1:]), "")
+        channels = targets.shape[1] if targets.ndim > 1 else 1
+        if isinstance(self.noise, tuple) and len(self.noise) != channels:
+            raise ValueError(f"noise has {len(self.noise)} entries, but the targets have {channels} channels")
+        return targets
+
+    def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return the targets' root mean square as the first noise scale, as if nothing were explained yet."""
+        if self.noise is not None:
+            return {}
+        axes = [axis for axis in range(targets.ndim) if axis != 1 or not self.per_channel]
+        scale = mean_of_present(targets.square(), axes).sqrt()
+        return {NOISE_RHO: inverse_softplus(torch.where(scale > 0, scale, 1.0))}
+
+    def in_units_of(self, scale: Tensor) -> "Gaussian":
+        """Return the likelihood with a fixed noise divided by the targets' scale (one number, or one per channel)."""
+        if self.noise is None:
+            return self
+        noise = (torch.tensor(self.noise, dtype=torch.float64) / scale.double().cpu().flatten()).tolist()
+        return replace(self, noise=noise[0] if len(noise) == 1 else tuple(noise))
+
+
+@dataclass(frozen=True)
+class HeteroscedasticGaussian(Likelihood):
+    r"""$p(y|f) = \prod_c N(y_c; f_c, s_c^2)$, where the network gives the mean f and the scale s.
+
+    It has 2C output channels for C target channels (axis 1), means first, and $s = \mathrm{softplus}(\text{raw}) +
+    s_{\min}$. ``min_scale``, in the units the network is trained in (standard deviations of the targets, if they are
+    standardised), keeps a perfect fit from an infinite density.
+    """
+
+    min_scale: float = 1e-3
+
+    continuous: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        keep_positive(self)
+
+    def mean_and_scale(self, outputs: Tensor, channel_axis: int) -> tuple[Tensor, Tensor]:
+        """Return the two halves of the outputs' channels, the second as scales."""
+        mean, raw = outputs.chunk(2, channel_axis)
+        return mean, F.softplus(raw) + self.min_scale
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log density with the network's own scale."""
+        return _gaussian_nll(*self.mean_and_scale(outputs, 1), targets)
+
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
+        """Return the mixture over weight samples, each with its own mean and noise."""
+        return GaussianForecast(*self.mean_and_scale(outputs, 2))
+
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
+        """Return targets with half the outputs' channels, or raise."""
+        if len(output_shape) < 2 or output_shape[1] % 2:
+            raise ValueError(
+                f"{type(self).__name__} takes means and scales from the network, so its outputs must have an even "
+                f"number of channels on axis 1, got shape {shape(output_shape)}"
+            )
+        expected = (output_shape[1] // 2, *output_shape[2:])
+        return match_continuous(targets, expected, " (half of its outputs are scales)")
+
+
+@dataclass(frozen=True)
+class CRPSGaussian(HeteroscedasticGaussian):
+    r"""A Gaussian whose mean and scale the network gives, with the CRPS as its loss in place of $-\log p$:
+
+    $$w\sum_c s_c\Big[z_c\,(2\Phi(z_c) - 1) + 2\varphi(z_c) - \frac{1}{\sqrt\pi}\Big],\qquad
+      z_c = (y_c - f_c)/s_c$$
+
+    A loss in place of a log-likelihood gives a generalised posterior (Bissiri, Holmes & Walker 2016). The CRPS of a
+    Gaussian is proper, with the closed form of Gneiting & Raftery (2007), and its derivatives are bounded: the gradient
+    of the likelihood grows with $1/s^2$, so few steps on few examples diverge where the network was too certain.
+    ``weight`` is $w$, the nats that a unit of CRPS counts; the forecast is the same Gaussian (mixture).
+    """
+
+    weight: float = 10.0
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the weighted CRPS of each target."""
+        mean, scale = self.mean_and_scale(outputs, 1)
+        refuse_broadcast(targets, mean)
+        z = (targets - mean) / scale
+        density = torch.exp(-0.5 * z**2 - HALF_LOG_2PI)
+        crps = scale * (z * torch.erf(z / math.sqrt(2)) + 2 * density - 1 / math.sqrt(math.pi))
+        return self.weight * crps

@@ -1,0 +1,141 @@
+"""What every likelihood offers, and the one that leaves missing targets out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from metaprior.forecasts import Forecast
+from metaprior.missing import present_numbers
+
+
+def per_observation(elementwise: Tensor) -> Tensor:
+    """Return the sum over all axes but the first: (N, ...) -> (N,)."""
+    return elementwise.reshape(len(elementwise), -1).sum(-1)
+
+
+class Likelihood(ABC):
+    """p(y | network output); the module's docstring has the conventions."""
+
+    continuous: ClassVar[bool]
+    """Whether targets are real numbers, which may be standardised, and not labels."""
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the plain parameters that the likelihood learns."""
+        return ()
+
+    @abstractmethod
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log-likelihood of each target, in the targets' shape."""
+
+    def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log-likelihood of each observation, shape (N,): the sum over its targets."""
+        return per_observation(self.elementwise_nll(outputs, targets, parameters))
+
+    def present(self, targets: Tensor) -> Tensor:
+        """Return where targets are not missing, a Boolean tensor of their shape."""
+        return present_numbers(targets)
+
+    def masking(self, *targets: Tensor) -> "Likelihood":
+        """Return the likelihood itself, or, if some of the targets are missing, ``Masked`` with it."""
+        return self if all(bool(self.present(own).all()) for own in targets) else Masked(self)
+
+    @abstractmethod
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> Forecast:
+        """Return the predictive distribution from the outputs of S weight samples, shape (S, N, ...)."""
+
+    @abstractmethod
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
+        """Return targets in the type and shape that ``nll`` trusts, or raise; ``output_shape`` is of any batch.
+
+        Missing targets pass, as they are.
+        """
+
+    def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return first values of the learned plain parameters, for (standardised) targets of this shape."""
+        return {}
+
+    def in_units_of(self, scale: Tensor) -> "Likelihood":
+        """Return the same likelihood for targets divided by ``scale``."""
+        return self
+
+
+def shape(shape: Sequence[int]) -> str:
+    """Return text such as ``(N, 3, 4)`` for a shape whose first axis is the observations."""
+    return f"({', '.join(['N', *map(str, shape[1:])])}{',' if len(shape) == 1 else ''})"
+
+
+def match_continuous(targets: Tensor, expected: tuple[int, ...], what: str) -> Tensor:
+    """Return targets of shape (N, *expected); a missing axis of length one is added."""
+    if targets.ndim == 1 and expected == (1,):
+        return targets.unsqueeze(-1)
+    if tuple(targets.shape[1:]) != expected:
+        raise ValueError(
+            f"the network predicts targets of shape {shape((0, *expected))}{what}, "
+            f"but the targets have shape {tuple(targets.shape)}"
+        )
+    return targets
+
+
+def refuse_broadcast(targets: Tensor, outputs: Tensor) -> None:
+    """Raise if targets have another shape: broadcasting would repeat them silently."""
+    if targets.shape != outputs.shape:
+        raise ValueError(
+            f"targets must have the predictions' shape {tuple(outputs.shape)}, got {tuple(targets.shape)}. Try "
+            "check_targets (for a task: problem.check), which converts them or raises with the reason."
+        )
+
+
+@dataclass(frozen=True)
+class Masked(Likelihood):
+    r"""A likelihood that leaves missing targets out: $-\log p(y_n|f_n) = -\sum_{c\ \text{present}} \log p(y_{nc}|f_n)$.
+
+    Nothing is rescaled: an observation of which half the targets are missing informs half as much.
+    """
+
+    likelihood: Likelihood
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        """Whether targets are real numbers."""
+        return self.likelihood.continuous
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the plain parameters that the likelihood learns."""
+        return self.likelihood.parameter_names
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the negative log-likelihood of each target, zero for missing ones."""
+        present = self.present(targets)
+        filled = torch.where(present, targets, torch.zeros_like(targets))  # any number: NaN would reach the gradient
+        losses = self.likelihood.elementwise_nll(outputs, filled, parameters)
+        return torch.where(present, losses, torch.zeros_like(losses))
+
+    def present(self, targets: Tensor) -> Tensor:
+        """Return where targets are not missing."""
+        return self.likelihood.present(targets)
+
+    def masking(self, *targets: Tensor) -> "Masked":
+        """Return the likelihood itself."""
+        return self
+
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> Forecast:
+        """Return the forecast of all targets."""
+        return self.likelihood.forecast(outputs, parameters)
+
+    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
+        """Return targets in the type and shape that ``nll`` trusts, or raise."""
+        return self.likelihood.check_targets(targets, output_shape)
+
+    def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
+        """Return first values of the learned plain parameters."""
+        return self.likelihood.initial_parameters(targets)
+
+    def in_units_of(self, scale: Tensor) -> "Masked":
+        """Return the same likelihood for targets divided by ``scale``."""
+        return Masked(self.likelihood.in_units_of(scale))
