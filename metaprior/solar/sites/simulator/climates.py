@@ -39,6 +39,8 @@ class Climate:
     regime_spread: float  # standard deviation of cloudiness between successive regimes of the same weather
     overcast: float  # share of clear-sky irradiance under a closed cover of average thickness
     cumulus_hours: float  # after which single clouds are forgotten
+    contrast: float  # how sharp the edges of clouds are in the sun's light
+    thickness_spread: float  # standard deviation of the logarithm of the clouds' transmission
     enhancement: float  # gain beside bright cloud edges
     thin: float  # share that thin cloud takes away
     warmth: float  # mean temperature, degrees Celsius, above that of the latitude
@@ -73,6 +75,8 @@ ANYWHERE: Ranges = {
     "regime_spread": (0.4, 0.9),
     "overcast": (0.25, 0.5),
     "cumulus_hours": (0.2, 1.0),
+    "contrast": (1.5, 5.0),
+    "thickness_spread": (0.2, 0.55),
     "enhancement": (0.02, 0.15),
     "thin": (0.05, 0.3),
     "warmth": (-4, 4),
@@ -204,6 +208,12 @@ CLIMATES: dict[str, Ranges] = {
 }
 
 SOUTHERN_LIMIT = -60.0
+
+
+def climates_at(latitude: float) -> list[str]:
+    """Return the names of the climates that occur at a latitude."""
+    ranges = {name: (ANYWHERE | given)[LATITUDES] for name, given in CLIMATES.items()}
+    return [name for name, (low, high) in ranges.items() if low <= abs(latitude) <= high] or ["anywhere"]
 
 
 def draw_climate(name: str, random: np.random.Generator) -> tuple[Climate, float]:

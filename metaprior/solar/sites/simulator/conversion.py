@@ -91,7 +91,7 @@ def metered(plants: list[PlantParameters], power: Singles, *, seed: int) -> Sing
     numbers = [plant.number for plant in plants]
     noise = normals(seed, numbers, Purpose.METER, power.shape[1])
     recorded = power * (1 + of.meter_noise * noise)
-    recorded = np.where(power > 0, recorded, -of.standby)
+    recorded = np.where(power <= 0, -of.standby, recorded)
     with np.errstate(divide="ignore", invalid="ignore"):
         rounded = np.rint(recorded / of.meter_resolution) * of.meter_resolution
     return np.asarray(np.where(of.meter_resolution > 0, rounded, recorded), np.float32)

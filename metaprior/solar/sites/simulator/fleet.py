@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from metaprior.checks import check_integer
 from metaprior.solar.sites.plant import HOUR, Plant
-from metaprior.solar.sites.simulator.climates import CLIMATES
+from metaprior.solar.sites.simulator.climates import CLIMATES, climates_at
 from metaprior.solar.sites.simulator.conversion import ac_power, curtail, dc_power, metered, panel_condition
 from metaprior.solar.sites.simulator.light import Daylight, daylight_of, light_on_panels, sun_of
 from metaprior.solar.sites.simulator.parameters import PlantParameters, draw_parameters
@@ -23,6 +23,9 @@ FINE_STEP = 900
 
 STEPS_AT_ONCE = 500_000
 """Steps (of all plants) that are computed together, in about 200 MB."""
+
+DIM = 4.0
+"""Degrees of elevation below which missing irradiance counts as none."""
 
 YEAR = np.datetime64("2023-01-01", "D")
 """Records begin on random days of this year unless a start is given."""
@@ -116,6 +119,62 @@ def simulate_fleet(
     return _joined(blocks)
 
 
+def plants_under(
+    ghi: ArrayLike,
+    times: ArrayLike,
+    latitude: ArrayLike,
+    longitude: ArrayLike,
+    *,
+    count: int,
+    seed: int = 0,
+    step: int = HOUR,
+    clear_power: bool = False,
+) -> Fleet:
+    """Return simulated plants under measured irradiance.
+
+    Plant number n stands at place n modulo the number of places. Its clock is right; temperature, rain and snow are
+    those of a climate of that latitude. Power is NaN in intervals in which irradiance is missing by day.
+
+    Args:
+        ghi: Global horizontal irradiance in W/m2, (T,) or (places, T), NaN where it is missing.
+        times: Begins of the intervals of ``ghi``, UTC, ascending, (T,). Intervals are as long as the smallest
+            difference; times may be left out (nights).
+        latitude: Degrees north, a number or (places,).
+        longitude: Degrees east, a number or (places,).
+        count: Number of plants.
+        seed: Seed of the plants.
+        step: Seconds of an interval of power, a multiple of the length of intervals of ``ghi``.
+        clear_power: Whether to compute the power under a cloudless sky too.
+
+    Raises:
+        ValueError: Shapes differ, times are not ascending, or the length of intervals does not divide ``step``.
+    """
+    series = np.atleast_2d(np.asarray(ghi, np.float32))
+    stamps = np.asarray(times).astype("datetime64[s]")
+    spacings = np.diff(stamps).astype(np.int64)
+    if stamps.shape != series.shape[1:] or len(stamps) < 2 or spacings.min() <= 0:
+        raise ValueError(
+            f"times must be ascending, one for each value of ghi, got {stamps.shape} times for ghi of {series.shape}"
+        )
+    fine = int(spacings.min())
+    if step % fine or not 60 <= step <= HOUR or HOUR % step or (spacings % fine).any():
+        raise ValueError(f"step must be a multiple of the intervals of ghi ({fine} s) that divides 3600, got {step}")
+    places = np.broadcast_to(np.stack(np.broadcast_arrays(latitude, longitude), -1), (len(series), 2))
+    start = stamps[0].astype("datetime64[D]").astype("datetime64[s]")
+    position = (stamps - start).astype(np.int64) // fine
+    days = -(-(int(position[-1]) + 1) * fine // (24 * HOUR))
+    given = np.full((len(series), days * 24 * HOUR // fine), np.nan, np.float32)
+    given[:, position] = series
+    blocks = []
+    for number in range(count):
+        place = (float(places[number % len(series), 0]), float(places[number % len(series), 1]))
+        random = random_of(seed, number, Purpose.PARAMETERS)
+        plant = replace(draw_parameters(number, climates_at(place[0]), random, place), clock_error=0.0)
+        measured = given[number % len(series)][None]
+        blocks.append(_block([plant], start[None], step, days * 24 * HOUR // step, seed, clear_power, measured))
+    return _joined(blocks)
+
+
 def _block(
     plants: list[PlantParameters],
     start: NDArray[np.datetime64],
@@ -123,9 +182,10 @@ def _block(
     intervals: int,
     seed: int,
     clear_power: bool,
+    measured: Singles | None = None,
 ) -> Fleet:
-    """Return the fleet of a few plants."""
-    finer = math.ceil(step / FINE_STEP)
+    """Return the fleet of a few plants, under measured irradiance (plants, steps) if given."""
+    finer = math.ceil(step / FINE_STEP) if measured is None else measured.shape[1] // intervals
     fine, count = step / finer, intervals * finer
     latitude = np.array([plant.latitude for plant in plants])
     longitude = np.array([plant.longitude for plant in plants])
@@ -137,17 +197,20 @@ def _block(
     sun = sun_of(start, fine, count, latitude, true_longitude)
     day = daylight_of(sun, weather.turbidity, np.array([climate.altitude for climate in climates]))
     crossing = np.array([plant.extent_minutes for plant in plants]) * 60 / fine
-    index = smoothed(weather.clear_sky_index, crossing)[day.lit]
+    if measured is None:
+        ghi = day.clear * smoothed(weather.clear_sky_index, crossing)[day.lit]
+    else:  # sources leave out the times around sunrise and sunset
+        ghi = np.where((day.zenith > 90 - DIM) & np.isnan(measured[day.lit]), 0, measured[day.lit])
     condition = panel_condition(plants, weather, clock, seed=seed)[day.lit]
     air = weather.temperature[day.lit]
     nameplate = np.array([plant.nameplate / plant.kilowatts for plant in plants], np.float32)[:, None]
 
-    def produced(ghi: Singles) -> Singles:
-        light, heating = light_on_panels(plants, day, ghi, _leaves(clock)[day.lit])
+    def produced(irradiance: Singles) -> Singles:
+        light, heating = light_on_panels(plants, day, irradiance, _leaves(clock)[day.lit])
         ac = ac_power(plants, day.plant, dc_power(plants, day.plant, light * condition, heating, air))
         return _spread(ac, day)
 
-    power = produced(day.clear * index)
+    power = produced(ghi)
     curtail(plants, power, clock, seed=seed)
     mean_power = metered(plants, _means(power, finer), seed=seed) / nameplate
     clear = _means(produced(day.clear), finer) / nameplate if clear_power else mean_power[:, :0]
@@ -157,7 +220,7 @@ def _block(
         step=step,
         power=mean_power,
         clear_power=clear,
-        ghi=_means(_spread(day.clear * index, day), finer),
+        ghi=_means(_spread(ghi, day), finer),
         clear_ghi=_means(_spread(day.clear, day), finer),
         temperature=_means(weather.temperature, finer),
         elevation=sun_of(start, step, intervals, latitude, longitude).elevation,

@@ -55,22 +55,36 @@ class PlantParameters:
     nameplate: float  # capacity as reported
 
 
-def draw_parameters(number: int, climates: list[str], random: np.random.Generator) -> PlantParameters:
-    """Return a plant of a climate chosen among those named, with everything else drawn from wide distributions."""
+def draw_parameters(
+    number: int,
+    climates: list[str],
+    random: np.random.Generator,
+    place: tuple[float, float] | None = None,
+) -> PlantParameters:
+    """Return a plant of a climate chosen among those named, with everything else drawn from wide distributions.
+
+    A ``place`` (degrees north, degrees east) that is given replaces the one that is drawn.
+    """
     climate, latitude = draw_climate(climates[random.integers(len(climates))], random)
+    longitude = random.uniform(-180, 180)
+    if place is not None:
+        latitude, longitude = place
     kind = str(random.choice(list(KINDS), p=list(KINDS.values())))
     share, tilt, azimuth = _strings(kind, latitude, random)
     utility = kind in ("ground", "tracking")
     ac_limit = 1 / random.uniform(0.85, 1.55)
     kilowatts = 10 ** (random.uniform(2.5, 5.3) if utility else random.uniform(0.4, 3.0))
-    stated = ac_limit if random.random() < 0.5 else 1.0
+    system_losses = random.uniform(0.03, 0.2)
+    # Owners state the limit of the inverters, the DC peak, or about the highest power that was ever recorded.
+    highest = min(ac_limit, 0.95 * (1 - system_losses))
+    stated = (ac_limit, 1.0, highest)[random.choice(3, p=[0.4, 0.25, 0.35])]
     error = 1.4 ** random.uniform(-1, 1) if random.random() < 0.3 else random.normal(1, 0.01)
     return PlantParameters(
         number=number,
         kind=kind,
         climate=climate,
         latitude=latitude,
-        longitude=random.uniform(-180, 180),
+        longitude=longitude,
         share=share,
         tilt=tilt,
         azimuth=azimuth,
@@ -88,7 +102,7 @@ def draw_parameters(number: int, climates: list[str], random: np.random.Generato
         inverter_efficiency=random.uniform(0.94, 0.985),
         temperature_coefficient=random.uniform(-0.005, -0.0025),
         heat=random.uniform(0.018, 0.045),
-        system_losses=random.uniform(0.03, 0.2),
+        system_losses=system_losses,
         age=random.uniform(0, 15),
         degradation=random.uniform(0.002, 0.012),
         soiling=_sometimes(random, 0.6, 0.0, 0.004),

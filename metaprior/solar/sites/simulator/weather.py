@@ -48,7 +48,6 @@ THIN = np.array([0.03, 1.0, 0.15, 0.4, 0.0, 0.0], np.float32)
 """Amount of thin cloud in each regime."""
 
 RAIN = 5
-EDGE_SHARPNESS = 2.5
 TRANSITION_HOURS = 0.35
 THICKNESS_HOURS = 2.5
 YEAR_DAYS = 365.25
@@ -190,11 +189,11 @@ def _cloudy(of: Columns, clock: Clock, regime: NDArray[np.int8], *, seed: int, p
     transition = np.full(len(plants), TRANSITION_HOURS / clock.step_hours)
     threshold = smoothed(ndtri(1 - COVER).astype(np.float32)[regime], transition)
     clouds = ornstein_uhlenbeck(normals(seed, plants, Purpose.CLOUDS, count), of.cumulus_hours[:, 0] / clock.step_hours)
-    hidden = 1 / (1 + np.exp(-EDGE_SHARPNESS * (clouds - threshold)))
+    hidden = 1 / (1 + np.exp(-of.contrast * (clouds - threshold)))
     thickness = ornstein_uhlenbeck(
         normals(seed, plants, Purpose.THICKNESS, count), np.full(len(plants), THICKNESS_HOURS / clock.step_hours)
     )
-    through = np.log(of.overcast) + smoothed(THICKNESS[regime], transition) + 0.35 * thickness
+    through = np.log(of.overcast) + smoothed(THICKNESS[regime], transition) + of.thickness_spread * thickness
     through = np.minimum(np.exp(through), 0.9)
     thin = smoothed(THIN[regime], transition) * of.thin * np.exp(0.5 * thickness)
     veiled = np.maximum(1 - thin, 0.4)

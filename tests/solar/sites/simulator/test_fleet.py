@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metaprior.solar.sites.simulator import CLIMATES, Fleet, simulate_fleet
+from metaprior.solar.sites.simulator import CLIMATES, Fleet, plants_under, simulate_fleet
 
 ARRAYS = ("power", "ghi", "clear_ghi", "temperature", "elevation")
 
@@ -74,3 +74,29 @@ def test_invalid_arguments_raise() -> None:
         simulate_fleet(1, 1, step=7000)
     with pytest.raises(ValueError, match=r"climate must be one of arid, .* got 'martian'"):
         simulate_fleet(1, 1, climates=["martian"])
+
+
+def test_plants_stand_under_measured_irradiance() -> None:
+    times = np.arange("2021-06-01", "2021-06-06", np.timedelta64(900, "s"), dtype="datetime64[s]")
+    clear = simulate_fleet(1, 5, start="2021-06-01", step=900)
+    latitude, longitude = clear.parameters[0].latitude, 10.0
+    sun = plants_under(np.zeros(len(times)), times, latitude, longitude, count=1).elevation[0]
+    ghi = np.repeat(np.maximum(900 * np.sin(np.radians(sun)), 0), 4)
+    ghi[40:44] = np.nan  # 10 to 11 o'clock of the first day
+    fleet = plants_under(ghi, times, latitude, longitude, count=3, seed=1)
+    assert fleet.power.shape == (3, 120)
+    assert np.isnan(fleet.power[:, 10]).all() == (sun[10] > 6)
+    day = np.isfinite(fleet.power[0]) & (sun > 20)
+    np.testing.assert_allclose(fleet.ghi[0][day], ghi.reshape(-1, 4).mean(1)[day], rtol=1e-4)
+    assert (fleet.power[:, day].max(axis=1) > 0.1).all()
+    left_out = ~np.isnan(ghi) & (np.repeat(sun, 4) > 0)
+    nights = plants_under(ghi[left_out], times[left_out], latitude, longitude, count=3, seed=1)
+    np.testing.assert_allclose(nights.power[:, day], fleet.power[:, : nights.power.shape[1]][:, day], rtol=1e-5)
+
+
+def test_irradiance_in_an_unknown_rhythm_raises() -> None:
+    times = np.array(["2021-06-01T00:00", "2021-06-01T00:07", "2021-06-01T00:14"], "datetime64[s]")
+    with pytest.raises(ValueError, match=r"step must be a multiple of the intervals of ghi \(420 s\)"):
+        plants_under(np.zeros(3), times, 0, 0, count=1)
+    with pytest.raises(ValueError, match="times must be ascending"):
+        plants_under(np.zeros(3), times[::-1], 0, 0, count=1)
