@@ -26,7 +26,15 @@ from torch import Tensor
 
 from metaprior import mixture
 from metaprior.checks import check_integer
-from metaprior.evaluation import Adapt, check_task, finite_forecast, for_each_task, shaped_targets, with_targets
+from metaprior.evaluation import (
+    Adapt,
+    check_task,
+    finite_forecast,
+    for_each_task,
+    shaped_targets,
+    usual_shots,
+    with_targets,
+)
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.missing import present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES
@@ -38,8 +46,6 @@ LOG_FACTORS = torch.linspace(-math.log(32), math.log(32), 129, dtype=torch.float
 """The values that a log factor can have: steps of 5 %."""
 TARGETS_USED = 512
 """Targets of a task that are looked at; those of one task have much in common, so more of them would say little."""
-EXAMPLES = (0, 1, 2, 5)
-"""Numbers of examples at which factors are fitted, and these times 10, 100, ..., as far as support sets go."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +170,7 @@ def fit_calibration(
 def _examples(shots: Sequence[int] | None, each: int, largest: int) -> list[int]:
     """Return the numbers of examples to adapt a task to that has ``largest``."""
     if shots is None:
-        scales = [10**power for power in range(len(str(largest)))]
-        shots = sorted({n * scale for scale in scales for n in EXAMPLES} | {largest // each})
+        shots = sorted({*usual_shots(largest // each), largest // each})
     return [n * each for n in shots if n * each <= largest]
 
 

@@ -134,7 +134,7 @@ def evaluate(
     adapt: Adapt,
     tasks: Iterable[Task] | Tasks | Mapping[str, Task],
     *,
-    shots: Sequence[int | None] = (None,),
+    shots: Sequence[int | None] | None = (None,),
     steps: Sequence[int] = (10,),
     samples: int = DEFAULT_SAMPLES,
     examples_per_shot: int = 1,
@@ -149,8 +149,8 @@ def evaluate(
     Args:
         adapt: returns a task's posterior from its support examples (None for zero shots) and a number of steps.
         tasks: the tasks, with an end, or tasks by name.
-        shots: n takes the first ``n * examples_per_shot`` support examples, None takes all; 0 is the prior, which is
-            scored once, with 0 steps.
+        shots: n takes the first ``n * examples_per_shot`` support examples, None takes all; 0 is the prior, scored with
+            0 steps. ``shots=None`` takes 0, 1, 2, 5, 10, ... as far as each task's support examples go, and all.
         steps: numbers of adaptation steps.
         samples: weight samples of a forecast, drawn with the task's position as seed: the same in all cells, so that
             cells differ only by their adaptation.
@@ -162,12 +162,13 @@ def evaluate(
         FloatingPointError: if no task could be scored. A single task whose adaptation or forecast leaves the finite
             numbers, or that has no target to be scored on, is left out of that cell and listed in ``failures``.
     """
-    cells = _cells(shots, steps)
     check_integer("samples", samples, 2)
     check_integer("examples_per_shot", examples_per_shot, 1)
+    asked = [] if shots is None else _cells(shots, steps)
 
     def scored(index: int, given: Task) -> list[_Scored | Failure]:
         task, count = with_targets(check_task(given), present)
+        cells = asked or _cells([*usual_shots((task.support.size - 1) // examples_per_shot), None], steps)
         if not task.query.size:
             message = f"its query set has no target to be scored on: all {count.targets} are missing"
             return [Failure(task.name, index, cell, message) for cell in cells]
@@ -187,6 +188,7 @@ def evaluate(
     if not any(one.row["missing"] for one in found):
         for one in found:
             del one.row["missing"]
+    cells = asked or sorted({one.cell for one in results}, key=lambda c: (c.shots is None, c.shots or 0, c.steps))
     by_cell = {cell: [one for one in found if one.cell == cell] for cell in cells}
     reliability = {cell: _merged(own) for cell, own in by_cell.items() if own}
     return Evaluation(
@@ -352,6 +354,11 @@ def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:
             "ask for fewer shots, or for None (all there are)"
         )
     return task.support.first(count) if count else None
+
+
+def usual_shots(largest: int) -> list[int]:
+    """Return 0, 1, 2, 5, 10, 20, 50, ... up to the ``largest``."""
+    return [0, *(n * 10**k for k in range(len(str(largest))) for n in (1, 2, 5) if n * 10**k <= largest)]
 
 
 def _cells(shots: Sequence[int | None], steps: Sequence[int]) -> list[Cell]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metaprior.evaluation import Adapt, Cell, Evaluation, evaluate
+from metaprior.evaluation import Adapt, Cell, Evaluation, evaluate, usual_shots
 from metaprior.forecasts import CategoricalForecast
 from metaprior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from metaprior.network import BayesianNetwork
@@ -119,6 +119,24 @@ def test_shots_take_the_first_examples() -> None:
     result = run(tasks=[task], shots=[1, 2], steps=[60], examples_per_shot=2)
     assert result.row(shots=1)["mse"] == pytest.approx((5 - 2) ** 2)
     assert result.row(shots=2)["mse"] == pytest.approx(0, abs=1e-12)
+
+
+def test_usual_shots_go_as_far_as_each_support_set() -> None:
+    tasks = [line_task(2.0), line_task(1.0, support=13)]
+    result = run(tasks=tasks, shots=None, steps=[3])
+    found = {row["shots"]: (row["tasks"], row["support"]) for row in result.rows}
+    assert found == {0: (2, 0), 1: (2, 1), 2: (2, 2), 5: (1, 5), 10: (1, 10), None: (2, 8.5)}
+    assert [*found] == [0, 1, 2, 5, 10, None]
+    by_twos = run(tasks=tasks, shots=None, steps=[3], examples_per_shot=2)
+    assert [(row["shots"], row["tasks"], row["support"]) for row in by_twos.rows] == [
+        (0, 2, 0),
+        (1, 2, 2),
+        (2, 1, 4),
+        (5, 1, 10),
+        (None, 2, 8.5),
+    ]
+    assert usual_shots(20) == [0, 1, 2, 5, 10, 20]
+    assert usual_shots(-1) == usual_shots(0) == [0]
 
 
 def test_too_many_shots() -> None:

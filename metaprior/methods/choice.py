@@ -247,7 +247,7 @@ def choose(
         tasks_per_epoch=longest * settings.meta_batch,
         warm_start=round(settings.warm_start * longest / settings.meta_steps),
     )
-    common = _Trials(training, short, pooled, judges, _shots(judges))
+    common = _Trials(training, short, pooled, judges, _shots(judges, learner.examples_per_shot))
     tried = [_Candidate(learner, adaptation) for adaptation in candidates]
     left = tried
     with tqdm(total=sum(own.candidates for own in rounds), desc="Trials", disable=not progress, delay=1) as bar:
@@ -322,6 +322,7 @@ def learner_with(learner: "MetaLearner", adaptation: Adaptation) -> "MetaLearner
         standardize=learner.standardize,
         memory=learner.memory,
         engine=learner.engine if random else None,
+        examples_per_shot=learner.examples_per_shot,
         seed=learner.seed,
     )
 
@@ -347,9 +348,9 @@ def _separated(
     return _Part(tasks, rest), _Part(tasks, held_out[:MOST_TASKS])
 
 
-def _shots(tasks: _Part) -> list[int | None]:
+def _shots(tasks: _Part, each: int) -> list[int | None]:
     """Return 0, 1, half of the shots that all tasks have, and None for all."""
-    least = min(len(as_task(tasks[index]).support.x) for index in range(len(tasks)))
+    least = min(len(as_task(tasks[index]).support.x) for index in range(len(tasks))) // each
     return [0, *sorted({count for count in (1, least // 2) if 0 < count <= least}), None]
 
 

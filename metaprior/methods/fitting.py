@@ -48,7 +48,8 @@ def make_trainer(
         _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
         memory = min(budgets)
 
-    def drawn(sizes: tuple[int, ...]) -> Tasks:
+    def drawn(shots: tuple[int, ...]) -> Tasks:
+        sizes = [count * learner.examples_per_shot for count in shots]
         return VariedSupport(tasks, sizes, settings.meta_batch, learner.seed) if sizes else tasks
 
     def begin() -> tuple[WeightDistribution, TaskModel, Task]:

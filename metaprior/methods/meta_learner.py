@@ -66,6 +66,8 @@ class MetaLearner(TaskMethod):
             targets. Tasks, predictions and a fixed noise are in the targets' own units.
         memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients are
             computed, never their values.
+        examples_per_shot: support examples that make one shot, in ``fit``, ``calibrate`` and ``evaluate`` (for C
+            classes that take turns: C).
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
         seed: seed of task order and weight noise.
 
@@ -94,12 +96,13 @@ class MetaLearner(TaskMethod):
         standardize: bool = True,
         memory: Memory = 0.5,
         engine: Engine | None = None,
+        examples_per_shot: int = 1,
         seed: int = 0,
     ) -> None:
         self.module, self.likelihood, self.adaptation, self.objective = module, likelihood, adaptation, objective
         self.outer_samples, self.hyperprior, self.stochastic = outer_samples, hyperprior, stochastic
         self.relative_sigma, self.standardize = relative_sigma, standardize
-        self.memory, self.engine, self.seed = memory, engine, seed
+        self.memory, self.engine, self.examples_per_shot, self.seed = memory, engine, examples_per_shot, seed
 
     @property
     def adaptation_(self) -> Adaptation:
@@ -232,7 +235,7 @@ class MetaLearner(TaskMethod):
         shots: Sequence[int] | None = None,
         *,
         samples: int = DEFAULT_SAMPLES,
-        examples_per_shot: int = 1,
+        examples_per_shot: int | None = None,
         progress: bool = True,
     ) -> Self:
         """Fit a factor for the spread of forecasts, smooth in the number of examples (``metaprior.calibration``).
@@ -244,7 +247,7 @@ class MetaLearner(TaskMethod):
             tasks: validation tasks, which the prior was not learned from; about 100, or more.
             shots: numbers of shots to fit factors for; None takes 0, 1, 2, 5, 10, ... as far as support sets go.
             samples: weight samples of a forecast.
-            examples_per_shot: support examples that make one shot (for C classes: C).
+            examples_per_shot: support examples that make one shot; None takes the learner's.
             progress: show a progress bar.
         """
         self.calibration_ = fit_calibration(
@@ -253,7 +256,7 @@ class MetaLearner(TaskMethod):
             shots=shots,
             steps=self._usual_steps,
             samples=samples,
-            examples_per_shot=examples_per_shot,
+            examples_per_shot=self._shot_size(examples_per_shot),
             present=self.likelihood.present,
             progress=progress,
         )

@@ -92,6 +92,8 @@ class Method(ABC):
 class TaskMethod(Method):
     """A method that learns a prior from many tasks, and adapts it to a new one."""
 
+    examples_per_shot: int = 1
+
     @abstractmethod
     def prior_predictive(self) -> Predictive:
         """Return the prior as something that predicts: the forecast for a new task before its first observation."""
@@ -112,10 +114,10 @@ class TaskMethod(Method):
         self,
         tasks: Iterable[Task] | Tasks | Mapping[str, Task],
         *,
-        shots: Sequence[int | None] = (0, None),
+        shots: Sequence[int | None] | None = (0, None),
         steps: Sequence[int] | None = None,
         samples: int = DEFAULT_SAMPLES,
-        examples_per_shot: int = 1,
+        examples_per_shot: int | None = None,
         progress: bool = True,
         **adaptation: Any,
     ) -> Evaluation:
@@ -126,10 +128,12 @@ class TaskMethod(Method):
 
         Args:
             tasks: new tasks, a collection or a source with a length, or tasks by name.
-            shots: numbers of support examples to adapt to; None takes all, 0 scores the prior.
+            shots: numbers of shots to adapt to, the first examples of each support set; 0 scores the prior, None takes
+                all. ``shots=None`` takes 0, 1, 2, 5, 10, ... as far as support sets go, and all.
             steps: numbers of adaptation steps; None takes the default of ``adapt``.
             samples: weight samples of a forecast.
-            examples_per_shot: support examples that make one shot (for C classes: C).
+            examples_per_shot: support examples that make one shot (for C classes that take turns: C); None takes that
+                of the learner.
             progress: show a progress bar.
             adaptation: other arguments of ``adapt``.
         """
@@ -140,10 +144,13 @@ class TaskMethod(Method):
             shots=shots,
             steps=[self._usual_steps] if steps is None else steps,
             samples=samples,
-            examples_per_shot=examples_per_shot,
+            examples_per_shot=self._shot_size(examples_per_shot),
             present=self.likelihood.present,
             progress=progress,
         )
+
+    def _shot_size(self, examples_per_shot: int | None) -> int:
+        return self.examples_per_shot if examples_per_shot is None else examples_per_shot
 
     def _refuse_unknown(self, adaptation: Mapping[str, Any]) -> None:
         """Raise TypeError for an argument of ``evaluate`` that neither it nor ``adapt`` knows."""

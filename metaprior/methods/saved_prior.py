@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from metaprior.methods.meta_learner import MetaLearner
 
 KIND = "MetaLearner"
-SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "seed")
+SETTINGS = ("objective", "outer_samples", "relative_sigma", "standardize", "memory", "examples_per_shot", "seed")
 L = TypeVar("L", bound="MetaLearner")
 
 

@@ -84,7 +84,6 @@ def validation_scores(
     shots: Sequence[int | None] = (0, None),
     *,
     samples: int = SAMPLES,
-    examples_per_shot: int = 1,
 ) -> ValidationScores:
     """Score forecasts of validation tasks before and after adaptation, as the learner makes them now.
 
@@ -95,15 +94,11 @@ def validation_scores(
         tasks: tasks that it was not learned from.
         shots: numbers of shots, ascending, None (all) last; 0 is among them.
         samples: weight samples of a forecast.
-        examples_per_shot: support examples that make one shot.
 
     Raises:
         FloatingPointError: if no task could be scored at all.
     """
-    found = learner.evaluate(
-        validation_tasks(tasks), shots=shots, samples=samples, examples_per_shot=examples_per_shot, progress=False
-    )
-    return ValidationScores(found)
+    return ValidationScores(learner.evaluate(validation_tasks(tasks), shots=shots, samples=samples, progress=False))
 
 
 def validation_tasks(tasks: Tasks | Mapping[str, Task]) -> Tasks:

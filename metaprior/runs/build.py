@@ -44,8 +44,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     )
 
 
-def learner_of(config: Config) -> MetaLearner:
-    """The learner, before any training."""
+def learner_of(config: Config, examples_per_shot: int = 1) -> MetaLearner:
+    """The learner, before any training; ``examples_per_shot`` is that of its tasks."""
     adaptation, engine = config.adaptation_settings
     return MetaLearner(
         network_of(config).to(own_device(config.run.device)),
@@ -58,6 +58,7 @@ def learner_of(config: Config) -> MetaLearner:
         relative_sigma=config.meta.relative_sigma,
         memory=config.run.memory,
         engine=engine,
+        examples_per_shot=examples_per_shot,
         seed=config.run.seed,
         standardize=False,
     )

@@ -61,7 +61,7 @@ def open_run(config: Config, options: Mapping[str, object], *, progress: bool) -
 
     def open_all() -> OpenedRun:
         source = open_tasks(config.task_settings, progress=progress)
-        learner, training = learner_of(config), source.tasks("train")
+        learner, training = learner_of(config, source.examples_per_shot), source.tasks("train")
         pooled = source.pooled(config.meta.meta_batch) if config.meta.warm_start else None
         validation = FirstTasks(source.tasks("val", config.evaluate.tasks), config.evaluate.tasks)
         first = {"training": task_at(training, 0, config.run.seed), "test": check_task(source.tasks("test", 1)[0])}

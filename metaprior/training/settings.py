@@ -22,9 +22,9 @@ class MetaTraining:
         epochs: epochs of meta-training, after the warm start.
         tasks_per_epoch: tasks drawn in an epoch.
         meta_batch: tasks whose gradients are averaged in a step.
-        shots: sizes of support sets: every meta-batch draws one of them, and splits the examples of its tasks anew
-            (``VariedSupport``). With several, 0 among them, a prior knows how sure to be after any number of examples.
-            Empty takes the support sets as they are.
+        shots: sizes of support sets, times the learner's ``examples_per_shot``: every meta-batch draws one of them, and
+            splits the examples of its tasks anew (``VariedSupport``). With several, 0 among them, a prior knows how
+            sure to be after any number of examples. Empty takes the support sets as they are.
         lr: AdamW's learning rate for the means and the plain network parameters.
         scale_lr: its learning rate for everything that is a scale: sigma, step sizes, noise.
         weight_decay: weight decay of the means and plain network parameters; scales are never decayed.

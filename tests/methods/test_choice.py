@@ -158,7 +158,8 @@ def test_trials_hold_tasks_out_unless_there_are_validation_tasks() -> None:
     assert choice._separated(tasks, mp.MetaTraining(), lines(2))[0] is tasks
     _, later = choice._separated(EndlessLines(), mp.MetaTraining(epochs=1, tasks_per_epoch=8), None)
     assert later[0].name == "line 8"
-    assert choice._shots(choice._Part([line(0, support=9), line(1, support=0)], range(2))) == [0, None]
+    assert choice._shots(choice._Part([line(0, support=9), line(1, support=0)], range(2)), 1) == [0, None]
+    assert choice._shots(choice._Part([line(0, support=9)], range(1)), 2) == [0, 1, 2, None]
 
 
 def test_several_ranks_choose_the_same() -> None:

@@ -198,3 +198,21 @@ def test_training_is_the_same_in_any_units_of_the_targets(adaptation: Adaptation
     losses = [(a.loss, b.loss) for a, b in zip(found.history_, expected.history_, strict=True)]
     assert all(a == pytest.approx(b, rel=1e-9) for a, b in losses)
     assert max(record.grad_norms["scales"] for record in expected.history_) > 0.01
+
+
+def test_the_number_of_examples_that_make_a_shot_is_said_once(tmp_path: Path) -> None:
+    learner = small_learner(adaptation=mp.ClosedForm(components=1), examples_per_shot=2)
+    learner.fit(lines(8), **QUICK, shots=(0, 2), validation=UNSEEN[:4])
+    sizes = {
+        task.support.size
+        for task in map(learner.trainer(lines(8), mp.MetaTraining(shots=(0, 2))).tasks.__getitem__, range(40))
+    }
+    assert sizes == {0, 4}
+    assert learner.calibration_ is not None
+    assert learner.calibration_.examples == (0, 2, 4)
+    learner.save(tmp_path)
+    loaded = mp.MetaLearner.load(tmp_path)
+    found = loaded.evaluate(UNSEEN[:4], shots=None, progress=False)
+    assert [(row["shots"], row["support"]) for row in found.rows] == [(0, 0), (1, 2), (None, 4)]
+    other = loaded.evaluate(UNSEEN[:4], shots=(1,), examples_per_shot=3, progress=False)
+    assert [row["support"] for row in other.rows] == [3]
