@@ -1,7 +1,23 @@
 """Simulated plants under simulated weather, with their true parameters (docs/solar/sites/simulator.md)."""
 
+from metaprior.solar.sites.simulator.base import BaseQuality, base_forecast, base_of
 from metaprior.solar.sites.simulator.climates import CLIMATES, Climate
+from metaprior.solar.sites.simulator.defects import with_defects
 from metaprior.solar.sites.simulator.fleet import Fleet, plants_under, simulate_fleet
 from metaprior.solar.sites.simulator.parameters import PlantParameters
+from metaprior.solar.sites.simulator.realism import realism_table, statistics
 
-__all__ = ["CLIMATES", "Climate", "Fleet", "PlantParameters", "plants_under", "simulate_fleet"]
+__all__ = [
+    "CLIMATES",
+    "BaseQuality",
+    "Climate",
+    "Fleet",
+    "PlantParameters",
+    "base_forecast",
+    "base_of",
+    "plants_under",
+    "realism_table",
+    "simulate_fleet",
+    "statistics",
+    "with_defects",
+]

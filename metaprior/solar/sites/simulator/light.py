@@ -170,7 +170,7 @@ def _row_light(
     """Return the share of the beam that rows of fixed panels leave to each other; trackers turn out of the shade."""
     lit = np.ones(len(mine), np.float32)
     cover = np.array([0 if plant.kind == "tracking" else plant.ground_cover for plant in plants], np.float32)
-    low = np.flatnonzero((cover[day.plant[mine]] > 0) & (day.up[mine] < 0.5) & (tilt > 1))
+    low = np.flatnonzero((cover[day.plant[mine]] > 0) & (day.up[mine] < 0.65) & (tilt > 1))
     if low.size:
         at = mine[low]
         # Rows that face azimuth a are trackers with the axis at a - 90 that stay at the rotation of their tilt.

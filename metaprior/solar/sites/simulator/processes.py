@@ -25,6 +25,8 @@ class Purpose(IntEnum):
     START = 9
     DEFECTS = 10
     BASE = 11
+    BASE_DAYS = 12
+    BASE_QUALITY = 13
 
 
 def random_of(seed: int, plant: int, purpose: Purpose) -> np.random.Generator:
