@@ -141,7 +141,7 @@ def test_usual_shots_go_as_far_as_each_support_set() -> None:
 
 def test_too_many_shots() -> None:
     with pytest.raises(
-        ValueError, match=r"task 'line' has 4 support examples, too few for 3 shots of 2 examples each; ask for fewer"
+        ValueError, match=r"task 'line' has 4 support examples, too few for 3 shots of 2 examples each\. Try"
     ):
         run(shots=[3], examples_per_shot=2)
 

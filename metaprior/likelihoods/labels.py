@@ -47,8 +47,8 @@ class Categorical(Likelihood):
         low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
         if low < 0 or high >= output_shape[1]:
             raise ValueError(
-                f"labels must be 0..{output_shape[1] - 1}, one for each logit, got {low} to {high}. Try "
-                f"{MISSING_LABEL} for a label that is missing."
+                f"labels must be 0..{output_shape[1] - 1}, one for each logit, got {low} to {high}. Try a "
+                f"network with as many outputs as classes, and {MISSING_LABEL} for a label that is missing."
             )
         return targets.long()
 

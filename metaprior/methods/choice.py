@@ -13,7 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -299,6 +299,8 @@ def in_words(adaptation: Any) -> str:
     """Return an adaptation as it would be written, without the settings that are defaults."""
     if isinstance(adaptation, Combined):
         return " + ".join(map(in_words, adaptation.parts))
+    if not is_dataclass(adaptation):  # "auto", or what a mistake has put there
+        return repr(adaptation)
     changed = [entry for entry in fields(adaptation) if getattr(adaptation, entry.name) != entry.default]
     given = ", ".join(f"{entry.name}={getattr(adaptation, entry.name)!r}" for entry in changed)
     return f"{type(adaptation).__name__}({given})"

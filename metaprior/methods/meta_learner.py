@@ -23,7 +23,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Memory, bytes_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
 from metaprior.methods import saved_prior
-from metaprior.methods.choice import AdaptationChoice, fit_chosen
+from metaprior.methods.choice import AdaptationChoice, fit_chosen, in_words
 from metaprior.methods.fitting import Epochs, make_trainer, warn_if_idle
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits, first_look, pooled_targets
@@ -382,7 +382,7 @@ class MetaLearner(TaskMethod):
         """Return the arguments that matter most, how forecasts are calibrated, and how the adaptation was chosen."""
         state = "not fitted" if not hasattr(self, "theta_") else str(self.calibration_ or "not calibrated")
         state += f"; {self.choice_.sentence}" if self.choice_ else ""
-        given = f"{type(self.module).__name__}, {self.likelihood!r}, adaptation={self.adaptation!r}"
+        given = f"{type(self.module).__name__}, {self.likelihood!r}, adaptation={in_words(self.adaptation)}"
         return f"{type(self).__name__}({given}; {state})"
 
     def _learned(self) -> WeightDistribution:

@@ -53,12 +53,13 @@ class GroupedTasks:
             it, both in the order of time. Examples of the same time are never on both sides.
 
     Groups with too few examples make no task: a warning counts them and ``skipped`` has their sizes; ``groups`` are the
-    others in the order of their tasks. Floating-point values become float32 and integers int64; a floating-point scalar
-    gives shape (k, 1), an integer scalar is a class label and gives (k,).
+    others in the order of their tasks. ``past`` says whether there is a time. Floating-point values become float32 and
+    integers int64; a floating-point scalar gives shape (k, 1), an integer scalar is a class label and gives (k,).
     """
 
     skipped: dict[Hashable, int]
     groups: list[Hashable]
+    past: bool
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class GroupedTasks:
         self.sizes = _sizes(k_shot)
         check_counts(k_query=k_query, draws=draws)
         self.dataset, self.k_shot, self.k_query, self.seed, self.draws = dataset, k_shot, k_query, seed, draws
-        self._data = _rows_of(dataset)
+        self._data, self.past = _rows_of(dataset), time is not None
         members, times = _members(groups, self._data.size), _times(time, self._data.size)
         formed = {label: _Group.of(rows, times) for label, rows in members.items()}
         fits = {label: group for label, group in formed.items() if group.fits(max(self.sizes), k_query)}

@@ -187,7 +187,8 @@ class VariedSupport:
         together: consecutive positions that have the same size of support set, so that they can be stacked.
         seed: seed of the splits.
         past: keep the order of the task's examples (support set first, then query set), which must be their order in
-            time: every support example lies before every query example.
+            time: every support example lies before every query example. Tasks with a true attribute ``past`` (those of
+            ``GroupedTasks`` with a time) are split like this in any case.
     """
 
     tasks: Tasks
@@ -223,6 +224,6 @@ class VariedSupport:
         parts = zip(task.support, task.query, ("x", "y"), strict=True)
         x, y = (torch.cat([as_plain_tensor(values, name) for values in pair]) for *pair, name in parts)
         rows = torch.randperm(len(x), generator=noise.at(task=position).generator())[: size + task.query.size]
-        rows = rows.sort().values if self.past else rows
+        rows = rows.sort().values if self.past or getattr(self.tasks, "past", False) else rows
         examples = Examples(x, y)
         return Task(examples.rows(rows[:size]), examples.rows(rows[size:]), task.name)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from metaprior.tasks import Examples, GroupedTasks
+from metaprior.tasks import Examples, GroupedTasks, VariedSupport
 
 GROUPS = ["lima", "oslo", "lima", "kyiv", "oslo", "lima", "oslo", "lima", "oslo", "lima"]
 PAIRS = [(torch.tensor([float(i), 0.0]), float(i)) for i in range(10)]
@@ -162,6 +162,15 @@ def test_a_data_set_with_times() -> None:
     for time in (range(9), [float("nan")] * 10):
         with pytest.raises(ValueError, match="time must be 10 finite numbers, one for each example"):
             GroupedTasks(PAIRS, [0] * 10, k_shot=3, k_query=3, time=time)
+
+
+def test_new_splits_of_tasks_with_a_time_keep_support_before_query() -> None:
+    tasks = GroupedTasks(PAIRS, [0] * 10, k_shot=4, k_query=3, time=range(10), draws=5)
+    varied = VariedSupport(tasks, sizes=(0, 2, 4))
+    for i in range(20):
+        support, query, _ = varied[i]
+        assert support.size == 0 or float(support.y.max()) < float(query.y.min())
+    assert not GroupedTasks(PAIRS, [0] * 10, k_shot=4, k_query=3).past
 
 
 def test_examples_by_name() -> None:

@@ -24,6 +24,7 @@ from metaprior.tasks.task import Examples
 
 CHANNELS = (32, 64, 64)
 """Channels of the convolutions that embed images, each at half the resolution of the one before."""
+ADVICE = "Try to assign the layers in the order of forward, or Context(encoder=...) with a module of your own."
 
 
 class SupportEncoder(nn.Module, ABC):
@@ -120,7 +121,7 @@ class PairEmbedding(nn.Module):
         self.inputs = first.in_channels if isinstance(first, nn.Conv2d) else first.in_features
         self.outputs = last.out_channels if isinstance(last, nn.Conv2d) else last.out_features
         half = isinstance(likelihood, HeteroscedasticGaussian)  # half of the outputs are scales
-        codes = self.outputs if self.labels or half else 2 * self.outputs
+        self.codes = codes = self.outputs if self.labels or half else 2 * self.outputs
         known = self.inputs + codes
         self.convolutions = nn.Sequential()
         if self.images:
@@ -137,15 +138,19 @@ class PairEmbedding(nn.Module):
         if x.ndim != (4 if self.images else 2) or x.shape[1] != self.inputs or not x.is_floating_point():
             what = f"images (N, {self.inputs}, H, W)" if self.images else f"{self.inputs} numbers an example"
             raise ValueError(
-                f"the default encoder takes real-valued x of {what}, as the network's first layer does, got "
-                f"{x.dtype} of shape {tuple(x.shape)}. Try Context(encoder=...), with a module of your own."
+                f"the default encoder takes real-valued x of {what}, as the layer does that the network registers "
+                f"first, got {x.dtype} of shape {tuple(x.shape)}. {ADVICE}"
             )
         codes = self._codes(y).to(x)
-        if not self.images:
-            return self.layers(torch.cat([x, codes.flatten(1)], 1))  # type: ignore[no-any-return]
+        codes = codes if self.image_targets else codes.flatten(1)
+        if codes.shape[1] != self.codes:
+            raise ValueError(
+                f"the default encoder takes targets for {self.outputs} outputs, which the layer has that the network "
+                f"registers last, got shape {tuple(y.shape)}. {ADVICE}"
+            )
         if not self.image_targets:
-            features = self.convolutions(x).mean((2, 3))
-            return self.layers(torch.cat([features, codes.flatten(1)], 1))  # type: ignore[no-any-return]
+            features = self.convolutions(x).mean((2, 3)) if self.images else x
+            return self.layers(torch.cat([features, codes], 1))  # type: ignore[no-any-return]
         codes = codes if codes.shape[2:] == x.shape[2:] else F.adaptive_avg_pool2d(codes, (x.shape[2], x.shape[3]))
         return self.layers(self.convolutions(torch.cat([x, codes], 1)).mean((2, 3)))  # type: ignore[no-any-return]
 

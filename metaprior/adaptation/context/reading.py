@@ -151,12 +151,12 @@ def _places(module: nn.Module, reading: Reading) -> tuple[str, list[_Place]]:
     reading = reading if reading != "auto" else "norms" if norms else "layers"
     places = {"norms": norms, "layers": layers[:-1] or layers, "inputs": layers[:1]}[reading]
     if not places:
-        what = (
-            "normalisation layer (GroupNorm, LayerNorm, ...)" if reading == "norms" else "Linear or convolutional layer"
-        )
+        what, other = "Linear or convolutional layer", "another adaptation, such as Descent()"
+        if reading == "norms":
+            what, other = "normalisation layer (GroupNorm, LayerNorm, ...)", "reading='layers'"
         raise ValueError(
             f"reading={reading!r} must find a {what} that reads the context, got a {type(module).__name__} without. "
-            "Try reading='layers', or write the network with one."
+            f"Try {other}, or a network with one."
         )
     return reading, places
 

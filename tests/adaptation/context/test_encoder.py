@@ -132,3 +132,5 @@ def test_what_an_encoder_cannot_take_raises() -> None:
     for x in (torch.ones(10, 3), torch.ones(10, 2, dtype=torch.long)):
         with pytest.raises(ValueError, match="default encoder takes real-valued x of 2 numbers"):
             encoder.contexts(encoder.initial(), [Examples(x, examples.y)])
+    with pytest.raises(ValueError, match=r"takes targets for 1 outputs, .* got shape \(10, 2\)\. Try to assign"):
+        encoder.contexts(encoder.initial(), [Examples(examples.x, examples.y.repeat(1, 2))])
