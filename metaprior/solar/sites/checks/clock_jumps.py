@@ -1,0 +1,74 @@
+"""Days on which a plant's clock was set: the whole profile of the day moves by about an hour."""
+
+import numpy as np
+
+from metaprior.solar.sites.checks.record import Bools, Record, usual_largest
+from metaprior.solar.sites.plant import Floats
+
+SIDE = 10
+"""Days before and after a jump that are compared."""
+LEAST_DAYS = 5
+"""Days of them that must have power."""
+LEAST, MEDIAN, MOST = 0.55, 0.75, 2.5
+"""Hours: least and most movement of noon, first and last light, and least of their median."""
+
+
+def clock_jumps(record: Record) -> Floats:
+    """Return the hours by which the profile of the day moves between each day and the one before, (D,); mostly 0.
+
+    The envelopes of the ten days before and after are compared at three points: the centre of the power, and where
+    it exceeds a tenth of its largest value first and last. All three must move in the same direction by about an hour:
+    seasons move first and last light apart, and weather does not move all of them.
+    """
+    moves = _features(usual_largest(record.coarse, 0, SIDE - 1)) - _features(usual_largest(record.coarse, SIDE, -1))
+    moves *= 24 / record.coarse.shape[1]
+    together = np.where((np.sign(moves) == np.sign(moves[:1])).all(axis=0), np.abs(moves).min(axis=0), 0.0)
+    median = np.median(moves, axis=0)
+    enough = _days_with_power(record)
+    jumps = enough & (together >= LEAST) & (np.abs(median) >= MEDIAN) & (np.abs(median) <= MOST)
+    found = np.zeros(record.days)
+    strength = np.where(jumps, together, 0.0)
+    while strength.any():
+        day = int(strength.argmax())
+        found[day] = np.round(median[day])
+        strength[max(0, day - SIDE) : day + SIDE] = 0
+    return found
+
+
+def clock_offsets(record: Record) -> Floats:
+    """Return the hours by which the clock of each day differs from that of the last day, (D,)."""
+    after = np.cumsum(clock_jumps(record))
+    return after - after[-1] if len(after) else after
+
+
+def _features(profile: Floats) -> Floats:
+    """Return centre, first and last light of profiles (D, C) in times of day, (3, D); NaN without power."""
+    positive = np.clip(profile, 0, None)
+    number = np.arange(profile.shape[1]) + 0.5
+    total = positive.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        centre = positive @ number / total
+        share = positive / positive.max(axis=1, keepdims=True)
+    first, last = _first_crossing(share), profile.shape[1] - _first_crossing(share[:, ::-1])
+    return np.stack([centre, first, last])
+
+
+def _first_crossing(share: Floats) -> Floats:
+    """Return where rows first reach 0.1, between the times of day by linear interpolation, (D,)."""
+    above = share >= 0.1
+    at = above.argmax(axis=1)
+    rows = np.arange(len(share))
+    here, before = share[rows, at], share[rows, np.maximum(at - 1, 0)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.clip((here - 0.1) / (here - before), 0, 1)
+    return np.where(above.any(axis=1), at - np.nan_to_num(part), np.nan)
+
+
+def _days_with_power(record: Record) -> Bools:
+    """Return the days with enough days of power on both sides, (D,)."""
+    power = (record.coarse > 0.1 * record.scale).any(axis=1)
+    total = np.concatenate([[0], power.cumsum()])
+    day = np.arange(record.days)
+    before = total[day] - total[np.maximum(day - SIDE, 0)]
+    after = total[np.minimum(day + SIDE, record.days)] - total[day]
+    return np.asarray((before >= LEAST_DAYS) & (after >= LEAST_DAYS))

@@ -1,0 +1,225 @@
+"""The table of defects: what each one is, what a user is told, and the function that finds it.
+
+A function takes a ``Record`` and returns the cells (D, N) that have the defect. Functions are run in the order of the
+table; an interval with several defects has the first of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.ndimage import maximum_filter1d, minimum_filter1d  # type: ignore[import-untyped]
+
+from metaprior.solar.sites.checks.clock_jumps import clock_offsets
+from metaprior.solar.sites.checks.record import STANDBY, Bools, Record
+from metaprior.solar.sites.plant import HOUR, Floats
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A reason not to use power.
+
+    Args:
+        name: One or two words.
+        meaning: What it is, for the documentation.
+        told: What the user is told, after the number of intervals.
+        find: Returns the cells of a record that have it; None for what is found when a table is read.
+        color: Its colour in figures.
+    """
+
+    name: str
+    meaning: str
+    told: str
+    find: Callable[[Record], Bools] | None
+    color: str
+
+
+def negative(record: Record) -> Bools:
+    """Return power below what a plant consumes at night."""
+    return np.asarray(record.power < -STANDBY * record.scale)
+
+
+def spike(record: Record) -> Bools:
+    """Return power above what is possible, and single values far above their neighbours and the days around."""
+    values = record.power
+    lone = values > 1.6 * np.maximum(record.envelope, 0) + 0.2 * record.scale
+    flat = values.reshape(-1)
+    beside = np.fmax(np.append(flat[1:], np.nan), np.append(np.nan, flat[:-1])).reshape(values.shape)
+    return np.asarray((values > record.limit) | (lone & ~(beside > 0.4 * values)))
+
+
+def night(record: Record) -> Bools:
+    """Return power of more than 3 % of the scale at times of day that are dark in the days around."""
+    return np.asarray((record.plausible > 0.03 * record.scale) & ~record.lit)
+
+
+def curtailment(record: Record) -> Bools:
+    """Return flat power well below the limit and below the days around, for at least two hours and four intervals.
+
+    Where it is flat to the last digit, no power in the two hours before and after may be higher: else a meter is stuck.
+    """
+    values = record.plausible.reshape(-1)
+    size = max(4, 2 * HOUR // record.step)
+    high = _filtered(maximum_filter1d, values, np.inf, size)
+    low = _filtered(minimum_filter1d, values, -np.inf, size)
+    usual = _filtered(minimum_filter1d, record.envelope.reshape(-1), -1.0, size)
+    beside = _filtered(maximum_filter1d, values, -np.inf, 3 * size)
+    flat = (high - low <= 0.01 * low) & (low > 0.1 * record.scale) & (high < 0.92 * record.top) & (usual > 1.25 * high)
+    flat &= (high > low) | (beside <= 1.02 * high)
+    cells = maximum_filter1d(flat, size, origin=-1 + size % 2, mode="constant", cval=False)
+    return np.asarray(cells.reshape(record.power.shape) & np.isfinite(record.plausible))
+
+
+def stuck(record: Record) -> Bools:
+    r"""Return runs of equal power by day that are too long for chance, below the limit of the plant.
+
+    A run has at least three intervals and an hour. Where a meter is coarse, runs occur by chance: with the chance p
+    that a value equals the one before, estimated from runs of one and two, N values have about N p^(n-1) runs of n,
+    and a run is stuck where that is below 0.1, and where the sun alone changes the power by three steps of the meter.
+    """
+    values = record.plausible.reshape(-1)
+    counts = record.lit.reshape(-1) & (values > 0.02 * record.scale) & (values < 0.97 * record.top)
+    run = np.cumsum(np.append(True, values[1:] != values[:-1])) - 1
+    length = np.bincount(run)
+    first = np.append(0, np.cumsum(length)[:-1])
+    singles, pairs = ((length == n) & counts[first] for n in (1, 2))
+    chance = (pairs.sum() + 0.5) / (singles.sum() + pairs.sum() + 50.0)
+    least = 1 + np.log(max(counts.sum(), 1) / 0.1) / np.log(1 / chance)
+    usual = np.maximum(record.envelope.reshape(-1), 0.01 * record.scale)
+    high, low = np.maximum.reduceat(usual, first), np.minimum.reduceat(usual, first)
+    moves = values[first] * (1 - low / high) >= 3 * _resolution(values[counts], record.scale)
+    found = moves & (length >= max(3, HOUR / record.step, least))
+    return np.asarray((found[run] & counts).reshape(record.power.shape))
+
+
+def _resolution(values: Floats, scale: float) -> float:
+    """Return the step of a meter: the distance of neighbouring values, less than that of nine in ten of them."""
+    different = np.unique(np.round(values / scale, 6))
+    return float(np.quantile(np.diff(different), 0.1)) * scale if len(different) > 1 else 0.0
+
+
+def outage(record: Record) -> Bools:
+    """Return zero power at bright times of days that have power at other times."""
+    produces = record.whole_days(_largest(record.plausible) > 0.05 * record.scale)
+    return np.asarray((record.plausible <= 0.005 * record.scale) & record.bright & produces)
+
+
+def dead_day(record: Record) -> Bools:
+    """Return days without power between days or months with power."""
+    return record.whole_days(_dark_days(record) & ~_snowed(record))
+
+
+def snow(record: Record) -> Bools:
+    """Return winter days with a little power all day long, as snow on modules lets through."""
+    return record.whole_days(_dark_days(record) & _snowed(record))
+
+
+def clock(record: Record) -> Bools:
+    """Return the days on which the clock differs from that of the last days."""
+    return record.whole_days(clock_offsets(record) != 0)
+
+
+def _filtered(function: Callable[..., Floats], values: Floats, missing: float, size: int) -> Floats:
+    return np.asarray(function(np.where(np.isnan(values), missing, values), size, mode="constant", cval=missing))
+
+
+def _largest(cells: Floats) -> Floats:
+    """Return the largest value of each day, -1 without any, (D,)."""
+    return np.where(np.isnan(cells), -1.0, cells).max(axis=1, initial=-1.0)
+
+
+def _dark_days(record: Record) -> Bools:
+    """Return days with less than 4 % of the energy that is usual, or in months without any power, (D,)."""
+    here = np.isfinite(record.plausible)
+    seen = here & record.bright
+    energy = np.where(seen, record.plausible, 0).sum(axis=1)
+    usual = np.where(seen, record.envelope, 0).sum(axis=1)
+    dark = (seen.sum(axis=1) * record.step >= HOUR) & (energy < 0.04 * usual)
+    peaks = record.envelope.max(axis=1, initial=0.0)
+    measured = here.sum(axis=1) * record.step >= 18 * HOUR
+    without = measured & (peaks < 0.01 * record.scale) & (_largest(record.plausible) < 0.005 * record.scale)
+    polar = abs(record.plant.latitude or 0.0) > 62
+    return np.asarray(dark | (without & (not polar)))
+
+
+def _snowed(record: Record) -> Bools:
+    """Return days with some power in a season whose days around have less than 60 % of the record's best, (D,)."""
+    some = _largest(record.plausible) > 0.005 * record.scale
+    energy = np.clip(record.envelope, 0, None).sum(axis=1)
+    winter = energy < 0.6 * energy.max(initial=0.0)
+    return np.asarray(some & winter & (abs(record.plant.latitude or 45.0) > 25))
+
+
+DEFECTS = (
+    Defect(
+        "conflict",
+        "a stamp occurs several times with different power",
+        "with stamps that occur several times with different power",
+        None,
+        "#6c5ce7",
+    ),
+    Defect(
+        "negative",
+        "power below -2 % of the capacity; smaller consumption at night is left",
+        "with negative power, beyond what a plant consumes at night",
+        negative,
+        "#00bcd4",
+    ),
+    Defect(
+        "spike",
+        "power above 1.3 times the capacity (1.5 times the usual largest power where it is unknown), or a single "
+        "value far above its neighbours and the days around",
+        "with power that is too high to be true",
+        spike,
+        "#e91e63",
+    ),
+    Defect("night", "power of more than 3 % of the capacity in the dark", "with power at night", night, "#b0508f"),
+    Defect(
+        "curtailment",
+        "flat power below the plant's limit and below the days around, for two hours or more",
+        "of curtailment, with flat power below the plant's limit",
+        curtailment,
+        "#1f6fb4",
+    ),
+    Defect(
+        "stuck",
+        "the same value by day, for at least three intervals and an hour, too long for chance",
+        "with values that repeat the one before, as of a stuck meter",
+        stuck,
+        "#2e7d32",
+    ),
+    Defect(
+        "outage",
+        "zero at a bright time of a day that has power at other times",
+        "of outages, with zero power in the middle of the day",
+        outage,
+        "#c0392b",
+    ),
+    Defect(
+        "dead day",
+        "a day without power between days or months with power",
+        "on days without power",
+        dead_day,
+        "#7a4b2a",
+    ),
+    Defect(
+        "snow",
+        "a winter day with a little power all day long, as snow on modules lets through",
+        "on days with hardly any power in winter, as under snow",
+        snow,
+        "#90a4ae",
+    ),
+    Defect(
+        "clock",
+        "the clock differs from that of the last days: the profile moves by an hour from one day to the next",
+        "before the clock was set: the profile of the day moves, as with daylight-saving time. Try zone=",
+        clock,
+        "#8bc34a",
+    ),
+)
+"""All reasons to doubt power, in order of precedence."""
+
+DOUBTS = tuple(defect.name for defect in DEFECTS)
+"""Names of the reasons; ``Plant.doubt`` is 1 + the index here."""
+
+CONFLICT = 1 + DOUBTS.index("conflict")

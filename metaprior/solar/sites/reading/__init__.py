@@ -1,0 +1,1 @@
+"""Tables of power as they are found: long or wide, files or frames, any unit, cadence and clock."""

@@ -1,0 +1,303 @@
+"""Read a table of power: columns, stamps, units and plants, with everything that was detected, changed or left out."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metaprior.solar.sites.checks import check, tell_defects
+from metaprior.solar.sites.checks.defects import CONFLICT
+from metaprior.solar.sites.findings import NO_ROWS, Finding, Findings, Rows
+from metaprior.solar.sites.plant import BASE, HOUR, Plant
+from metaprior.solar.sites.reading.columns import stated_stamps, stated_zone
+from metaprior.solar.sites.reading.gridding import Entries, Gridded, on_grid
+from metaprior.solar.sites.reading.long_table import LongTable, long_table
+from metaprior.solar.sites.reading.site_facts import SiteFacts, facts_of_columns, facts_of_table, merged
+from metaprior.solar.sites.reading.source import open_source
+from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, to_utc
+from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, largest, scale_of
+
+CAPACITY_QUANTILE = 0.999
+"""Quantile of the positive usable power that stands for an unknown capacity."""
+
+
+@dataclass(frozen=True)
+class PowerTable:
+    """Plants of a table, and what was found in it.
+
+    Args:
+        plants: The plants, in the order of the table.
+        findings: What was detected, changed, left out or is doubtful.
+        rows: Row of the table of each interval of a plant's power, -1 without any, by name.
+    """
+
+    plants: list[Plant]
+    findings: Findings
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Plant]:
+        return iter(self.plants)
+
+    def __len__(self) -> int:
+        return len(self.plants)
+
+    def __getitem__(self, name: str) -> Plant:
+        for plant in self.plants:
+            if plant.name == name:
+                return plant
+        raise KeyError(f"there is no plant {name!r}; plants are {', '.join(plant.name for plant in self.plants)}")
+
+
+def read_power(
+    table: Any,
+    *,
+    unit: str | None = None,
+    zone: str | None = None,
+    stamps: Literal["auto", "begin", "end"] = "auto",
+    sites: Any = None,
+    columns: Mapping[str, str] | None = None,
+    checked: bool = True,
+) -> PowerTable:
+    """Return the plants of a table of power, long or wide, on regular grids of UTC.
+
+    Args:
+        table: Path of a CSV (also .gz) or Parquet file, or a data frame of pandas or polars.
+        unit: W, kW, MW, Wh, kWh or MWh per interval, "share" of the capacity or "%" of it. Without it, the unit is that
+            of the column's name (``power_kw``), else a share if values do not exceed 1.2, else the one that fits the
+            capacity, else it is called kW.
+        zone: Time zone of stamps that state no offset: a name such as "Australia/Sydney", or an offset such as
+            "+08:00". Without it, such stamps are taken as they are, and plants have ``zone_known=False``.
+        stamps: Whether stamps are at the "begin" or at the "end" of their intervals. "auto": as the name of the column
+            says (``period_end``); else ends if the record goes from one step after midnight to a midnight, as it does
+            in whole days of such stamps; else begins.
+        sites: A second table with a row for each plant, or a mapping from names to mappings: capacity, latitude,
+            longitude, tilt, azimuth, unit and zone.
+        columns: Names of columns by what they are ("site", "time", "power", ...), where they are not recognised.
+        checked: Whether to look for defects (``metaprior.solar.sites.checks``); doubtful power is masked by reason.
+
+    Raises:
+        ValueError: The table cannot be understood; the message says what to try.
+    """
+    if stamps not in ("auto", "begin", "end"):
+        raise ValueError(f'stamps must be "auto", "begin" or "end", got {stamps!r}')
+    unit = None if unit is None else check_unit(unit)
+    if zone is not None:
+        check_zone(zone)
+    source = open_source(table)
+    findings = Findings(first_row=source.first_row, row_word=source.row_word)
+    for kind, message, rows in source.remarks:
+        findings.add(kind, message, None, rows)
+    long = long_table(source, columns or {}, findings)
+    facts = facts_of_columns(long, findings)
+    stated = {} if sites is None else facts_of_table(sites)
+    facts = {name: merged(facts.get(name, SiteFacts()), stated.get(name, SiteFacts())) for name in [*facts, *stated]}
+    utc, known_zones = _placed(long, facts, zone, findings)
+    stamps_kind = stated_stamps(long.time_name) if stamps == "auto" else stamps
+    said = _Said()
+    plants: list[Plant] = []
+    rows_of: dict[str, Rows] = {}
+    for number, entries in _by_plant(long, utc):
+        name = long.names[number]
+        tell = said.teller(name)
+        try:
+            grid = on_grid(entries, stamps_kind or "auto", tell)
+            plant = _plant(name, grid, long, replace(facts[name], unit=unit or facts[name].unit), tell)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        plant = replace(plant, zone_known=known_zones[number])
+        plants.append(plant)
+        rows_of[name] = grid.row
+    if not plants:
+        raise ValueError(f"the table must have rows with valid stamps, got none. {' '.join(findings.lines())}")
+    said.move_to(findings, len(plants))
+    for name in facts:
+        if name not in rows_of:
+            plants.append(_without_power(name, facts[name], plants[0]))
+            rows_of[name] = NO_ROWS
+            findings.add("no power", "no rows; a plant without power", name)
+    if checked:
+        plants = [_checked(plant, rows_of[plant.name], findings) for plant in plants]
+    return PowerTable(plants, findings, rows_of)
+
+
+def _placed(
+    long: LongTable, facts: Mapping[str, SiteFacts], zone: str | None, findings: Findings
+) -> tuple[Seconds, list[bool]]:
+    """Return each entry's seconds of UTC, ``MISSING`` where it is left out, and whether each plant's zone is known."""
+    invalid = (long.clock == MISSING) & (long.plant >= 0)
+    _list_rows(
+        findings, "no time", "have no valid time stamp and were left out", long.row[invalid], except_of="bad lines"
+    )
+    utc = np.where(long.plant >= 0, long.utc, MISSING)
+    aware = long.utc != MISSING
+    naive = ~aware & ~invalid & (long.plant >= 0)
+    zones = [zone or facts[name].zone or stated_zone(long.time_name) for name in long.names]
+    if aware.any():
+        findings.add("zone", "stamps state their offset from UTC" + " and zone= is not needed" * (zone is not None))
+    for wanted in dict.fromkeys(zones):
+        of_plants = np.array([own == wanted for own in zones])
+        own = naive & of_plants[long.plant]
+        if not own.any():
+            continue
+        if wanted is not None:
+            placed = to_utc(long.clock[own], long.plant[own], wanted)
+            utc[own] = placed.seconds
+            findings.add("zone", f"stamps are read as those of a clock in {wanted}")
+            _tell_clock_changes(wanted, long.row[own], placed.skipped, placed.repeated, findings)
+        elif aware.any():
+            _list_rows(
+                findings, "no offset", "state no offset from UTC, as others do, and were left out", long.row[own]
+            )
+        else:
+            utc[own] = long.clock[own]
+            findings.add(
+                "zone unknown", "the time zone of the stamps is not stated: they are taken as they are. Try zone="
+            )
+    known = [own is not None or bool(aware.any()) for own in zones]
+    return utc, known
+
+
+def _list_rows(findings: Findings, kind: str, told: str, rows: Rows, *, except_of: str = "") -> None:
+    """Tell of rows that are left out, once for each."""
+    listed = [finding.rows for finding in findings.of(except_of)]
+    rows = np.setdiff1d(rows, np.concatenate([NO_ROWS, *listed]))
+    if len(rows):
+        findings.add(kind, f"{len(rows)} rows {told}", None, rows)
+
+
+def _tell_clock_changes(
+    zone: str, rows: Rows, skipped: NDArray[np.bool_], repeated: NDArray[np.bool_], findings: Findings
+) -> None:
+    if repeated.any():
+        told = f"{repeated.sum()} rows are in hours that occur twice in {zone}: the first pass, then the second"
+        findings.add("repeated hour", told, None, np.unique(rows[repeated]))
+    if skipped.any():
+        told = f"{skipped.sum()} rows are in hours that {zone} skips when the clock is set forward, and were left out"
+        hint = ". If the clock is never set forward, try an offset, as in zone='+01:00'"
+        findings.add("skipped hour", told + hint, None, np.unique(rows[skipped]))
+
+
+def _by_plant(long: LongTable, utc: Seconds) -> Iterator[tuple[int, Entries]]:
+    """Iterate over the plants that have entries with a place in time, sorted by time."""
+    use = np.flatnonzero(utc != MISSING)
+    order = use[np.lexsort((utc[use], long.plant[use]))]
+    plants, starts = np.unique(long.plant[order], return_index=True)
+    for plant, own in zip(plants, np.split(order, starts[1:]), strict=True):
+        known = {name: values[own] for name, values in long.known.items()}
+        yield int(plant), Entries(long.row[own], utc[own], long.clock[own], long.power[own], known)
+
+
+def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: "_Teller") -> Plant:
+    """Return a plant in a unit of power, with its capacity if it is stated."""
+    _refuse_counter(grid)
+    stated, source = (facts.unit, "as stated") if facts.unit else (long.units[name], "by the name of its column")
+    full = None if facts.capacity is None or facts.capacity_unit is None else (facts.capacity, facts.capacity_unit)
+    scale = scale_of(stated, source, grid.power, grid.step, full)
+    tell("unit" if scale.certain else "unit unknown", scale.told)
+    power = grid.power * scale.factor
+    capacity = 1.0 if scale.unit == "share" and facts.capacity is None else None
+    if facts.capacity is not None:
+        capacity, told = capacity_in(scale.unit, facts.capacity, facts.capacity_unit, largest(power))
+        if told:
+            tell("capacity", told)
+    known = {**grid.known}
+    if BASE in known:
+        known[BASE] = known[BASE] * _base_factor(long.units.get("base"), scale, grid.step, capacity)
+    return Plant(
+        name,
+        np.datetime64(grid.start, "s"),
+        grid.step,
+        power,
+        np.where(grid.conflict, CONFLICT, 0).astype(np.uint8),
+        scale.unit,
+        capacity,
+        latitude=facts.latitude,
+        longitude=facts.longitude,
+        tilt=facts.tilt,
+        azimuth=facts.azimuth,
+        future=known,
+    )
+
+
+def _base_factor(unit: str | None, scale: Scale, step: int, capacity: float | None) -> float:
+    """Return what a base forecast is multiplied by: to the plant's unit, from its own or from that of the power."""
+    if unit is None:
+        return scale.factor
+    if unit in ("share", "%"):
+        return (0.01 if unit == "%" else 1.0) * (1.0 if scale.unit == "share" else capacity or 1.0)
+    per_hour = HOUR / step if unit in ENERGY else 1.0
+    return per_hour if scale.unit == "share" else per_hour * WATTS[ENERGY.get(unit, unit)] / WATTS[scale.unit]
+
+
+def _refuse_counter(grid: Gridded) -> None:
+    """Raise ValueError if power never decreases over two days or more, as the counter of a meter does."""
+    values = grid.power[np.isfinite(grid.power)]
+    if len(values) * grid.step >= 2 * DAY and values[-1] > values[0] and (np.diff(values) >= 0).all():
+        raise ValueError(
+            "power must rise and fall, got a column that never decreases, a meter's counter. Try its .diff()."
+        )
+
+
+def _without_power(name: str, facts: SiteFacts, other: Plant) -> Plant:
+    """Return a plant without any power, which starts where the record of another one ends."""
+    unit = "kW" if facts.unit is None else ENERGY.get(facts.unit, "share" if facts.unit == "%" else facts.unit)
+    capacity = None if facts.capacity is None else capacity_in(unit, facts.capacity, facts.capacity_unit, 0.0)[0]
+    place = {role: getattr(facts, role) for role in ("latitude", "longitude", "tilt", "azimuth")}
+    nothing = np.zeros(0)
+    return Plant(
+        name,
+        other.end,
+        other.step,
+        nothing,
+        nothing.astype(np.uint8),
+        unit,
+        capacity,
+        zone_known=other.zone_known,
+        **place,
+    )
+
+
+def _checked(plant: Plant, rows: Rows, findings: Findings) -> Plant:
+    """Return the plant with doubtful power masked and its capacity estimated if it is unknown."""
+    plant = check(plant)
+    tell_defects(plant, rows, findings)
+    usable = plant.usable[plant.usable > 0]
+    if plant.capacity is None and len(usable):
+        capacity = float(np.quantile(usable, CAPACITY_QUANTILE))
+        told = f"the capacity is not stated and was estimated from the largest power as {capacity:.4g} {plant.unit}"
+        findings.add("capacity estimated", told, plant.name)
+        plant = replace(plant, capacity=capacity, capacity_estimated=True)
+    return plant
+
+
+class _Said:
+    """Collects findings about single plants; what is the same for several plants is said once."""
+
+    def __init__(self) -> None:
+        self._entries: list[Finding] = []
+
+    def teller(self, plant: str) -> "_Teller":
+        return _Teller(self._entries, plant)
+
+    def move_to(self, findings: Findings, plants: int) -> None:
+        groups: dict[tuple[str, str], list[Finding]] = {}
+        for entry in self._entries:
+            groups.setdefault((entry.kind, entry.message), []).append(entry)
+        for (kind, message), group in groups.items():
+            if len(group) == plants and not any(len(entry.rows) for entry in group):
+                findings.add(kind, message, None, NO_ROWS, sum(entry.count for entry in group))
+            else:
+                for entry in group:
+                    findings.add(kind, message, entry.plant, entry.rows, entry.count)
+
+
+class _Teller:
+    """Tells something about one plant."""
+
+    def __init__(self, entries: list[Finding], plant: str) -> None:
+        self._entries, self._plant = entries, plant
+
+    def __call__(self, kind: str, message: str, rows: Rows = NO_ROWS, count: int = 0) -> None:
+        self._entries.append(Finding(kind, message, self._plant, rows, count or len(rows)))

@@ -1,0 +1,192 @@
+"""Open what a user hands in as a table: a CSV or Parquet file, or a data frame.
+
+Text files are read as they are found in the wild: separated by commas, semicolons or tabs, with or without a byte order
+mark, compressed or not. Lines that have a wrong number of fields are left out and listed; they are kept as empty rows,
+so that the number of a row is the number of its line.
+"""
+
+import csv
+import gzip
+import io
+import warnings
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+
+from metaprior.solar.sites.findings import Rows
+from metaprior.solar.sites.reading.columns import role_of
+
+PARQUET = (".parquet", ".pq")
+TEXT_ROLES = ("site", "time", "date")
+EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "-")
+"""Texts that stand for a missing number, in lower case."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table and how its rows are counted.
+
+    Args:
+        frame: The table.
+        name: Name of the file without endings; names a plant where the table does not.
+        first_row: Number of the first row as the user counts.
+        row_word: "line" of a file or "row" of a frame.
+        decimal_comma: Whether "1,5" may be a number.
+        remarks: What was noticed while opening, with the rows concerned.
+    """
+
+    frame: pd.DataFrame
+    name: str = "plant"
+    first_row: int = 0
+    row_word: str = "row"
+    decimal_comma: bool = True
+    remarks: list[tuple[str, str, Rows]] = field(default_factory=list)
+
+
+def open_source(table: Any) -> Source:
+    """Return a path, a pandas or polars data frame, an Arrow table or a mapping of columns as a ``Source``.
+
+    Raises:
+        TypeError: It is none of these.
+        FileNotFoundError: There is no such file.
+        ValueError: The file cannot be read as a table.
+    """
+    if isinstance(table, str | Path):
+        return _open_file(Path(table))
+    if isinstance(table, pd.DataFrame):
+        frame = table
+    elif isinstance(table, pd.Series):
+        frame = table.to_frame(table.name if table.name is not None else "power")
+    elif hasattr(table, "collect"):  # a lazy frame of polars
+        return open_source(table.collect())
+    elif hasattr(table, "get_columns"):  # polars: column by column, because its to_pandas needs pyarrow
+        frame = pd.DataFrame({column.name: column.to_numpy() for column in table.get_columns()})
+    elif hasattr(table, "to_pandas"):
+        frame = table.to_pandas()
+    elif isinstance(table, Mapping):
+        frame = pd.DataFrame(dict(table))
+    else:
+        raise TypeError(
+            "power must be a path of a CSV or Parquet file or a data frame of pandas or polars, got "
+            f"{type(table).__name__}. Try pandas.DataFrame(...)."
+        )
+    return Source(_without_index(frame))
+
+
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose named or dated index levels are columns."""
+    levels = [
+        frame.index.get_level_values(i)
+        for i, name in enumerate(frame.index.names)
+        if name is not None or isinstance(frame.index.get_level_values(i), pd.DatetimeIndex)
+    ]
+    columns = {
+        name: level for level in levels if (name := level.name if level.name is not None else "time") not in frame
+    }
+    frame = frame.reset_index(drop=True)
+    frame.columns = [str(name) for name in frame.columns]
+    return pd.concat([pd.DataFrame(columns), frame], axis=1) if columns else frame
+
+
+def _open_file(path: Path) -> Source:
+    name = path.name.split(".")[0] or "plant"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} must be a CSV or Parquet file, and there is no such file")
+    if path.suffix.lower() in PARQUET:
+        return Source(_without_index(_read_parquet(path)), name, 1, "row")
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{path} must be a complete gzip file, and it is damaged ({error})") from error
+    data = data.rstrip(b"\r\n \t")
+    if not data:
+        raise ValueError(f"{path} must be a table with a header, and it is empty")
+    return _read_text(data, path, name)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"Parquet files need pyarrow ({path}). Try: pip install 'metaprior[parquet]'", name="pyarrow"
+        ) from error
+    except Exception as error:  # pyarrow has errors of its own, which cannot be named without it
+        raise ValueError(f"{path} must be a Parquet file, and it cannot be read ({error})") from error
+
+
+def _read_text(data: bytes, path: Path, name: str) -> Source:
+    remarks: list[tuple[str, str, Rows]] = []
+    encoding = "utf-8-sig"
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        encoding = "latin-1"
+        remarks.append(("encoding", "the file is not UTF-8 and was read as Latin-1", np.zeros(0, np.int64)))
+    first = data.split(b"\n", 1)[0].decode(encoding)
+    separator = max(",;\t", key=first.count)
+    header = [entry.strip() for entry in next(csv.reader([first], delimiter=separator))]
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path} must have different names in its header, got {', '.join(header)}")
+    lines = data.count(b"\n")
+    options: dict[str, Any] = {"sep": separator, "encoding": encoding, "header": None, "names": header, "skiprows": 1}
+    texts = {column: "category" for column in header if role_of(column) in TEXT_ROLES}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                io.BytesIO(data), dtype=texts, index_col=False, skip_blank_lines=False, low_memory=False, **options
+            )
+    except pd.errors.EmptyDataError:
+        frame = pd.DataFrame(columns=header)
+    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError):
+        frame = None
+    if frame is None or len(frame) != lines:
+        frame, bad = _line_by_line(data.decode(encoding), header, separator)
+        remarks.append(
+            ("bad lines", f"{len(bad)} lines do not have {len(header)} fields and were left out", np.asarray(bad))
+        )
+    return Source(frame, name, 2, "line", separator != ",", remarks)
+
+
+def _line_by_line(text: str, header: list[str], separator: str) -> tuple[pd.DataFrame, list[int]]:
+    """Return a frame of text with an empty row for each line that has a wrong number of fields, and these rows."""
+    rows: list[list[str]] = []
+    bad: list[int] = []
+    for number, line in enumerate(text.split("\n")[1:]):
+        try:
+            fields = next(csv.reader([line.rstrip("\r")], delimiter=separator, strict=True), [])
+        except csv.Error:
+            fields = []
+        if len(fields) != len(header):
+            fields = [""] * len(header)
+            bad.append(number)
+        rows.append(fields)
+    return pd.DataFrame(rows, columns=header, dtype=object), bad
+
+
+def numbers(column: pd.Series, *, decimal_comma: bool) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Rows, int]:
+    """Return a column as floats, the rows whose entry is neither a number nor empty, and the count of decimal commas.
+
+    Entries that are no finite number become NaN.
+    """
+    commas = 0
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        values = column.to_numpy(np.float64, na_value=np.nan)
+        bad = np.isinf(values)
+    else:
+        text = column.astype(object).where(column.notna(), "").astype(str).str.strip()
+        values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, copy=True)
+        empty = text.str.lower().isin(EMPTY).to_numpy()
+        bad = ~np.isfinite(values) & ~empty
+        if decimal_comma and bad.any():
+            with_comma = bad & text.str.fullmatch(r"[+-]?\d+,\d+").to_numpy()
+            values[with_comma] = text[with_comma].str.replace(",", ".").astype(float)
+            commas = int(with_comma.sum())
+            bad &= ~with_comma
+    return np.where(np.isfinite(values), values, np.nan), np.flatnonzero(bad), commas
