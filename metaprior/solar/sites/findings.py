@@ -71,13 +71,16 @@ class Findings:
         return f"{self.row_word}{'s' * (len(rows) > 1)} {' and '.join([', '.join(named), *ends])}"
 
     def lines(self) -> list[str]:
-        """Return one line for each finding: the plant, what is said, and the rows."""
-        return [
-            (f"{entry.plant}: " if entry.plant is not None else "")
-            + entry.message
-            + (f" ({self.places(entry.rows)})" if len(entry.rows) else "")
-            for entry in self
-        ]
+        """Return what is said with its plants and rows; what is the same for several plants is one line."""
+        plants: dict[str, list[str]] = {}
+        for entry in self:
+            told = entry.message + (f" ({self.places(entry.rows)})" if len(entry.rows) else "")
+            plants.setdefault(told, []).extend([] if entry.plant is None else [entry.plant])
+        return [f"{_several(names)}: {told}" if names else told for told, names in plants.items()]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def _several(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= NAMED_AT_MOST else f"{names[0]} and {len(names) - 1} other plants"

@@ -125,7 +125,7 @@ def _filtered(function: Callable[..., Floats], values: Floats, missing: float, s
 
 def _largest(cells: Floats) -> Floats:
     """Return the largest value of each day, -1 without any, (D,)."""
-    return np.where(np.isnan(cells), -1.0, cells).max(axis=1, initial=-1.0)
+    return np.asarray(np.where(np.isnan(cells), -1.0, cells).max(axis=1, initial=-1.0))
 
 
 def _dark_days(record: Record) -> Bools:
@@ -143,10 +143,10 @@ def _dark_days(record: Record) -> Bools:
 
 
 def _snowed(record: Record) -> Bools:
-    """Return days with some power in a season whose days around have less than 60 % of the record's best, (D,)."""
+    """Return days with some power in a season whose days around have less than half of the record's best, (D,)."""
     some = _largest(record.plausible) > 0.005 * record.scale
     energy = np.clip(record.envelope, 0, None).sum(axis=1)
-    winter = energy < 0.6 * energy.max(initial=0.0)
+    winter = energy < 0.5 * energy.max(initial=0.0)
     return np.asarray(some & winter & (abs(record.plant.latitude or 45.0) > 25))
 
 

@@ -145,7 +145,7 @@ def _looks_like_ends(clock: Seconds, step: int, tell: Tell) -> bool:
     if ends:
         tell("stamps", "stamps are ends of intervals, as the first is one step after midnight and the last at midnight")
     else:
-        tell("stamps", "stamps are taken as the begins of intervals")
+        tell("stamps assumed", "stamps are taken as the begins of intervals")
     return ends
 
 

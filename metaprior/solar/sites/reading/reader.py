@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 
 from metaprior.solar.sites.checks import check, tell_defects
 from metaprior.solar.sites.checks.defects import CONFLICT
-from metaprior.solar.sites.findings import NO_ROWS, Finding, Findings, Rows
+from metaprior.solar.sites.findings import NO_ROWS, Findings, Rows
 from metaprior.solar.sites.plant import BASE, HOUR, Plant
 from metaprior.solar.sites.reading.columns import stated_stamps, stated_zone
-from metaprior.solar.sites.reading.gridding import Entries, Gridded, on_grid
+from metaprior.solar.sites.reading.gridding import Entries, Gridded, Tell, on_grid
 from metaprior.solar.sites.reading.long_table import LongTable, long_table
 from metaprior.solar.sites.reading.site_facts import SiteFacts, facts_of_columns, facts_of_table, merged
 from metaprior.solar.sites.reading.source import open_source
 from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, to_utc
+from metaprior.solar.sites.reading.sunlight import compare_with_sun
 from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, largest, scale_of
 
 CAPACITY_QUANTILE = 0.999
@@ -71,7 +72,8 @@ def read_power(
             "+08:00". Without it, such stamps are taken as they are, and plants have ``zone_known=False``.
         stamps: Whether stamps are at the "begin" or at the "end" of their intervals. "auto": as the name of the column
             says (``period_end``); else ends if the record goes from one step after midnight to a midnight, as it does
-            in whole days of such stamps; else begins.
+            in whole days of such stamps; else, where zone and longitude are known and intervals have half an hour or
+            more, as noon fits the sun; else begins.
         sites: A second table with a row for each plant, or a mapping from names to mappings: capacity, latitude,
             longitude, tilt, azimuth, unit and zone.
         columns: Names of columns by what they are ("site", "time", "power", ...), where they are not recognised.
@@ -95,12 +97,11 @@ def read_power(
     facts = {name: merged(facts.get(name, SiteFacts()), stated.get(name, SiteFacts())) for name in [*facts, *stated]}
     utc, known_zones = _placed(long, facts, zone, findings)
     stamps_kind = stated_stamps(long.time_name) if stamps == "auto" else stamps
-    said = _Said()
     plants: list[Plant] = []
     rows_of: dict[str, Rows] = {}
     for number, entries in _by_plant(long, utc):
         name = long.names[number]
-        tell = said.teller(name)
+        tell = _teller(findings, name)
         try:
             grid = on_grid(entries, stamps_kind or "auto", tell)
             plant = _plant(name, grid, long, replace(facts[name], unit=unit or facts[name].unit), tell)
@@ -111,14 +112,14 @@ def read_power(
         rows_of[name] = grid.row
     if not plants:
         raise ValueError(f"the table must have rows with valid stamps, got none. {' '.join(findings.lines())}")
-    said.move_to(findings, len(plants))
     for name in facts:
         if name not in rows_of:
             plants.append(_without_power(name, facts[name], plants[0]))
             rows_of[name] = NO_ROWS
             findings.add("no power", "no rows; a plant without power", name)
     if checked:
-        plants = [_checked(plant, rows_of[plant.name], findings) for plant in plants]
+        assumed = {finding.plant for finding in findings.of("stamps assumed")}
+        plants = [_checked(plant, rows_of[plant.name], plant.name in assumed, findings) for plant in plants]
     return PowerTable(plants, findings, rows_of)
 
 
@@ -153,7 +154,7 @@ def _placed(
         else:
             utc[own] = long.clock[own]
             findings.add(
-                "zone unknown", "the time zone of the stamps is not stated: they are taken as they are. Try zone="
+                "zone unknown", "the time zone of the stamps is not stated, and they are taken as they are. Try zone="
             )
     known = [own is not None or bool(aware.any()) for own in zones]
     return utc, known
@@ -189,7 +190,7 @@ def _by_plant(long: LongTable, utc: Seconds) -> Iterator[tuple[int, Entries]]:
         yield int(plant), Entries(long.row[own], utc[own], long.clock[own], long.power[own], known)
 
 
-def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: "_Teller") -> Plant:
+def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: Tell) -> Plant:
     """Return a plant in a unit of power, with its capacity if it is stated."""
     _refuse_counter(grid)
     stated, source = (facts.unit, "as stated") if facts.unit else (long.units[name], "by the name of its column")
@@ -259,9 +260,10 @@ def _without_power(name: str, facts: SiteFacts, other: Plant) -> Plant:
     )
 
 
-def _checked(plant: Plant, rows: Rows, findings: Findings) -> Plant:
+def _checked(plant: Plant, rows: Rows, begins_assumed: bool, findings: Findings) -> Plant:
     """Return the plant with doubtful power masked and its capacity estimated if it is unknown."""
     plant = check(plant)
+    plant = compare_with_sun(plant, _teller(findings, plant.name), begins_assumed=begins_assumed)
     tell_defects(plant, rows, findings)
     usable = plant.usable[plant.usable > 0]
     if plant.capacity is None and len(usable):
@@ -272,32 +274,8 @@ def _checked(plant: Plant, rows: Rows, findings: Findings) -> Plant:
     return plant
 
 
-class _Said:
-    """Collects findings about single plants; what is the same for several plants is said once."""
+def _teller(findings: Findings, plant: str) -> Tell:
+    def tell(kind: str, message: str, rows: Rows = NO_ROWS, count: int = 0) -> None:
+        findings.add(kind, message, plant, rows, count)
 
-    def __init__(self) -> None:
-        self._entries: list[Finding] = []
-
-    def teller(self, plant: str) -> "_Teller":
-        return _Teller(self._entries, plant)
-
-    def move_to(self, findings: Findings, plants: int) -> None:
-        groups: dict[tuple[str, str], list[Finding]] = {}
-        for entry in self._entries:
-            groups.setdefault((entry.kind, entry.message), []).append(entry)
-        for (kind, message), group in groups.items():
-            if len(group) == plants and not any(len(entry.rows) for entry in group):
-                findings.add(kind, message, None, NO_ROWS, sum(entry.count for entry in group))
-            else:
-                for entry in group:
-                    findings.add(kind, message, entry.plant, entry.rows, entry.count)
-
-
-class _Teller:
-    """Tells something about one plant."""
-
-    def __init__(self, entries: list[Finding], plant: str) -> None:
-        self._entries, self._plant = entries, plant
-
-    def __call__(self, kind: str, message: str, rows: Rows = NO_ROWS, count: int = 0) -> None:
-        self._entries.append(Finding(kind, message, self._plant, rows, count or len(rows)))
+    return tell

@@ -1,0 +1,51 @@
+"""What the sun says about the clock of a plant: the zone of naive stamps, ends of intervals, a wrong zone."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from metaprior.solar.sites.clock import suggest_offset
+from metaprior.solar.sites.plant import HOUR, Plant
+from metaprior.solar.sites.reading.gridding import Tell
+from metaprior.solar.sites.sun_path import estimate_sun_path
+
+LEAST_DAYS = 5
+"""Days with light from which the noon of a plant is trusted."""
+WRONG = 0.75
+"""Hours between the sun's noon and the plant's from which a zone or longitude is called wrong."""
+
+
+def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant:
+    """Return the plant, with intervals that begin one step earlier if the sun says that stamps are their ends.
+
+    Args:
+        plant: A checked plant.
+        tell: Called with what the sun says.
+        begins_assumed: Whether stamps were taken as begins of intervals without evidence.
+    """
+    if not plant.zone_known:
+        suggestion = suggest_offset(plant)
+        hours = suggestion.hours
+        remedy = "" if hours is None else f". Try zone={_offset_text(hours)!r}"
+        tell("zone suggested", f"the sun says about the clock: {suggestion.reason}{remedy}")
+        return plant
+    if plant.longitude is None:
+        return plant
+    path = estimate_sun_path(plant.usable, plant.times, plant.step)
+    if path.lit_days < LEAST_DAYS:
+        return plant
+    late = (plant.longitude / 15 - float(path.solar_offset) + 12) % 24 - 12
+    spread = float(path.solar_offset_sd)
+    step = plant.step / HOUR
+    if begins_assumed and step >= 0.5 and abs(late - step) < 0.4 * step and spread < 0.25 * step:
+        tell("stamps", f"stamps are ends of intervals: taken as begins, noon would be {60 * late:.0f} minutes late")
+        return replace(plant, start=plant.start - np.timedelta64(plant.step, "s"))
+    if abs(late) > WRONG + 2 * spread:
+        told = f"noon is {abs(late):.1f} h {'late' if late > 0 else 'early'} for longitude {plant.longitude:g}"
+        tell("noon", f"{told}: the longitude, the zone or the clock is wrong")
+    return plant
+
+
+def _offset_text(hours: float) -> str:
+    minutes = round(60 * abs(hours))
+    return f"{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
