@@ -110,6 +110,11 @@ class HeteroscedasticGaussian(Likelihood):
 
     continuous: ClassVar[bool] = True
 
+    @property
+    def outputs_per_target(self) -> int:
+        """Two: a mean and a scale."""
+        return 2
+
     def __post_init__(self) -> None:
         keep_positive(self)
 

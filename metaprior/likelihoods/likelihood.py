@@ -24,6 +24,11 @@ class Likelihood(ABC):
     """Whether targets are real numbers, which may be standardised, and not labels."""
 
     @property
+    def outputs_per_target(self) -> int:
+        """Number of the network's outputs that describe one real-valued target."""
+        return 1
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the plain parameters that the likelihood learns."""
         return ()

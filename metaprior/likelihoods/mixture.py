@@ -32,6 +32,11 @@ class GaussianMixture(Likelihood):
         check_integer("components", self.components, 1)
         check_positive("min_scale", self.min_scale)
 
+    @property
+    def outputs_per_target(self) -> int:
+        """Number of the network's outputs: a weight, a mean and a scale of every component."""
+        return 3 * self.components
+
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logarithms of the weights, means and scales, each (..., K), from outputs (..., 3K)."""
         logits, means, raw = outputs.chunk(3, -1)
@@ -51,9 +56,9 @@ class GaussianMixture(Likelihood):
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Return targets of shape (N, 1), or raise."""
-        if tuple(output_shape[1:]) != (3 * self.components,):
+        if tuple(output_shape[1:]) != (self.outputs_per_target,):
             raise ValueError(
-                f"the network must have {3 * self.components} outputs for a mixture of {self.components} components of "
-                f"one target (weights, means, scales), got outputs of shape {shape(output_shape)}"
+                f"the network must have {self.outputs_per_target} outputs for a mixture of {self.components} components "
+                f"of one target (weights, means, scales), got outputs of shape {shape(output_shape)}"
             )
         return match_continuous(targets, (1,), " (weights, means and scales of a mixture)")

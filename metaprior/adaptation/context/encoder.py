@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from metaprior.likelihoods import Categorical, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import Categorical, Likelihood
 from metaprior.metagrad.problem import refuse_hidden_noise
 from metaprior.network import refuse_batch_statistics
 from metaprior.tasks.task import Examples
@@ -120,8 +120,7 @@ class PairEmbedding(nn.Module):
         self.image_targets = self.images and isinstance(last, nn.Conv2d)
         self.inputs = first.in_channels if isinstance(first, nn.Conv2d) else first.in_features
         self.outputs = last.out_channels if isinstance(last, nn.Conv2d) else last.out_features
-        half = isinstance(likelihood, HeteroscedasticGaussian)  # half of the outputs are scales
-        self.codes = codes = self.outputs if self.labels or half else 2 * self.outputs
+        self.codes = codes = self.outputs if self.labels else 2 * (self.outputs // likelihood.outputs_per_target)
         known = self.inputs + codes
         self.convolutions = nn.Sequential()
         if self.images:

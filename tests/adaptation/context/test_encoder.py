@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior.adaptation.context.encoder import SetEncoder
-from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
+from metaprior.likelihoods import Categorical, Gaussian, GaussianMixture, HeteroscedasticGaussian, Likelihood
 from metaprior.models.small import MLP, Conv4
 from metaprior.models.unet import UNet
 from metaprior.tasks.task import Examples
@@ -28,6 +28,7 @@ def case(name: str) -> Case:
             HeteroscedasticGaussian(),
             Examples(torch.randn(10, 3, 2), torch.randn(10, 2)),
         ),
+        "mixture": lambda: (MLP(2, [4], 6), GaussianMixture(2), Examples(torch.randn(10, 2), torch.randn(10, 1))),
         "labels": lambda: (MLP(2, [4], 3), Categorical(), Examples(torch.randn(10, 2), labels)),
         "labelled images": lambda: (Conv4(1, 16, 3, 8), Categorical(), Examples(images, labels)),
         "frames": lambda: (UNet(1, 2, 4, 2), Gaussian(), Examples(images, torch.randn(10, 2, 16, 16))),
@@ -36,7 +37,7 @@ def case(name: str) -> Case:
     return cases[name]()
 
 
-@pytest.fixture(params=["vectors", "scales", "labels", "labelled images", "frames", "half resolution"])
+@pytest.fixture(params=["vectors", "scales", "mixture", "labels", "labelled images", "frames", "half resolution"])
 def double(request: pytest.FixtureRequest) -> tuple[SetEncoder, Examples]:
     module, likelihood, examples = case(request.param)
     encoder = SetEncoder(module.double(), likelihood, SIZE, None)
