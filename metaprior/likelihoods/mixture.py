@@ -58,7 +58,7 @@ class GaussianMixture(Likelihood):
         """Return targets of shape (N, 1), or raise."""
         if tuple(output_shape[1:]) != (self.outputs_per_target,):
             raise ValueError(
-                f"the network must have {self.outputs_per_target} outputs for a mixture of {self.components} components "
-                f"of one target (weights, means, scales), got outputs of shape {shape(output_shape)}"
+                f"the network must have {self.outputs_per_target} outputs for a mixture of {self.components} "
+                f"components of one target (weights, means, scales), got outputs of shape {shape(output_shape)}"
             )
         return match_continuous(targets, (1,), " (weights, means and scales of a mixture)")
