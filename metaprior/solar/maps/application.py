@@ -14,7 +14,8 @@ for kind, settings in KINDS.items():
 
 def add_commands(app: "typer.Typer") -> None:
     """Add ``simulate``, ``predict`` and ``report``."""
-    from metaprior.solar.maps.commands import predict, report, simulate
+    from metaprior.solar.commands import simulate
+    from metaprior.solar.maps.commands import predict, report
 
     for command in (simulate, predict, report):
         app.command()(command)

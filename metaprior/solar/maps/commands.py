@@ -1,4 +1,4 @@
-"""``metaprior simulate``, ``predict`` and ``report``: frames in, forecast maps and a page out."""
+"""``metaprior predict`` and ``report``: frames in, forecast maps and a page out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,36 +7,6 @@ import typer
 
 from metaprior.cli.application import integers
 from metaprior.cli.training import say_unfinished
-
-
-def simulate(
-    out: Annotated[Path, typer.Option(help="Path to write: a .nc file, a .zarr folder, or a folder of npy files.")],
-    days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
-    size: Annotated[int, typer.Option(min=4, help="Pixels along each side of the map, of 5.6 km.")] = 96,
-    seed: Annotated[int, typer.Option(help="Seed of the region and its weather.")] = 0,
-    start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
-) -> None:
-    """Simulate irradiance maps of an invented region.
-
-    They have drifting clouds, mountain clouds, morning fog and seasons.
-
-    NetCDF and Zarr files have coordinates; a folder of npy files has none.
-
-    Example: metaprior simulate --out data/sim.nc --days 60 --size 96 --seed 0
-    """
-    from metaprior.solar import simulator
-
-    simulator.check_path(out, overwrite=overwrite)
-    frames = simulator.simulate(days=days, size=size, seed=seed, start=start)
-    simulator.write_frames(frames, out, overwrite=overwrite)
-    times = frames["time"].values.astype("datetime64[m]")
-    typer.echo(
-        f"written: {out}, {len(frames)} frames of {size} x {size} pixels every {frames.attrs['cadence']} by day, "
-        f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
-    )
-    scaled = "" if out.suffix else " --set tasks.units=scaled --set model.known=0"
-    typer.echo(f"next: metaprior train frames --run runs/frames --set tasks.path={out}{scaled}")
 
 
 def predict(

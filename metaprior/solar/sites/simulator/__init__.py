@@ -1,6 +1,6 @@
 """Simulated plants under simulated weather, with their true parameters (docs/solar/sites/simulator.md)."""
 
-from metaprior.solar.sites.simulator.base import BaseQuality, base_forecast, base_of
+from metaprior.solar.sites.simulator.base import BASE_DAYS, BaseQuality, base_forecast, base_of, with_base
 from metaprior.solar.sites.simulator.climates import CLIMATES, Climate
 from metaprior.solar.sites.simulator.defects import with_defects
 from metaprior.solar.sites.simulator.fleet import Fleet, plants_under, simulate_fleet
@@ -8,6 +8,7 @@ from metaprior.solar.sites.simulator.parameters import PlantParameters
 from metaprior.solar.sites.simulator.realism import realism_table, statistics
 
 __all__ = [
+    "BASE_DAYS",
     "CLIMATES",
     "BaseQuality",
     "Climate",
@@ -19,5 +20,6 @@ __all__ = [
     "realism_table",
     "simulate_fleet",
     "statistics",
+    "with_base",
     "with_defects",
 ]

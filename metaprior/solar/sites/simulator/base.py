@@ -11,16 +11,19 @@ $\sqrt 2$ times that of climatology for $r = 0$.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from metaprior.checks import check_not_negative, check_positive, check_share
-from metaprior.solar.sites.plant import HOUR
+from metaprior.solar.sites.plant import BASE, HOUR, Plant
 from metaprior.solar.sites.simulator.fleet import Fleet
 from metaprior.solar.sites.simulator.processes import Purpose, Singles, normals, ornstein_uhlenbeck, random_of
 
 HIGHEST_INDEX = 1.15
+
+BASE_DAYS = 2
+"""Days by which a base forecast usually reaches beyond the power."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,24 @@ def base_of(fleet: Fleet, *, seed: int = 0) -> tuple[Singles, list[BaseQuality]]
     truth = np.where(irradiance, fleet.ghi / 1000, np.maximum(fleet.power, 0))
     clear = np.where(irradiance, fleet.clear_ghi / 1000, fleet.clear_power)
     return base_forecast(truth, clear, qualities, step=fleet.step, seed=seed, numbers=numbers), qualities
+
+
+def with_base(fleet: Fleet, days: int, *, seed: int = 0) -> list[Plant]:
+    """Return the plants of a fleet with power for the first ``days`` and a base forecast in kW for the whole record.
+
+    The base forecasts are those of ``base_of``, times the nameplate.
+    """
+    forecasts, _ = base_of(fleet, seed=seed)
+    end = days * 24 * HOUR // fleet.step
+    return [
+        replace(
+            plant,
+            power=plant.power[:end],
+            doubt=plant.doubt[:end],
+            future={BASE: forecast.astype(np.float64) * truth.nameplate},
+        )
+        for plant, truth, forecast in zip(fleet.plants, fleet.parameters, forecasts, strict=True)
+    ]
 
 
 def _index_through_nights(truth: Singles, clear: Singles) -> Singles:

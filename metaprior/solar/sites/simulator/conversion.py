@@ -94,4 +94,4 @@ def metered(plants: list[PlantParameters], power: Singles, *, seed: int) -> Sing
     recorded = np.where(power <= 0, -of.standby, recorded)
     with np.errstate(divide="ignore", invalid="ignore"):
         rounded = np.rint(recorded / of.meter_resolution) * of.meter_resolution
-    return np.asarray(np.where(of.meter_resolution > 0, rounded, recorded), np.float32)
+    return np.asarray(np.where(of.meter_resolution > 0, rounded, recorded), np.float32) + 0.0  # no -0.0

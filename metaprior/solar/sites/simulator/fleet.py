@@ -51,6 +51,11 @@ class Fleet:
     def __len__(self) -> int:
         return len(self.parameters)
 
+    @property
+    def times(self) -> NDArray[np.datetime64]:
+        """Begins of the intervals, UTC, (plants, T)."""
+        return self.start[:, None] + np.arange(self.power.shape[1]) * np.timedelta64(self.step, "s")
+
     @cached_property
     def plants(self) -> list[Plant]:
         """The plants as values for ``metaprior.solar.sites``, in kW."""

@@ -1,0 +1,72 @@
+"""``metaprior simulate``: irradiance maps of a region, or the power of single plants."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def simulate(
+    out: Annotated[Path, typer.Option(help="Maps: .nc, .zarr or a folder of npy files. Sites: .csv or .parquet.")],
+    what: Annotated[Literal["maps", "sites"], typer.Argument(help="Maps of a region, or plants anywhere.")] = "maps",
+    days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
+    size: Annotated[int, typer.Option(min=4, help="Maps: pixels along each side, of 5.6 km.")] = 96,
+    plants: Annotated[int, typer.Option(min=1, help="Sites: number of plants.")] = 20,
+    minutes: Annotated[int, typer.Option(min=1, max=60, help="Sites: length of an interval; divides 60.")] = 60,
+    defects: Annotated[bool, typer.Option("--defects", help="Sites: outages, gaps, spikes and others.")] = False,
+    base: Annotated[
+        bool, typer.Option("--base", help="Sites: a base forecast, two days longer than the power.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of weather, region and plants.")] = 0,
+    start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Simulate irradiance maps of an invented region, or the power of plants.
+
+    Maps have drifting clouds, mountain clouds, morning fog and seasons. NetCDF and Zarr files have coordinates; a
+    folder of npy files has none.
+
+    Sites are plants of all kinds under the weather of many climates: a table of power in kW, and beside it a table of
+    their places and nameplates, and their true parameters.
+
+    Example: metaprior simulate --out data/sim.nc --days 60 --size 96 --seed 0
+
+    Example: metaprior simulate sites --out power.csv --plants 20 --days 60
+    """
+    if what == "maps":
+        _simulate_maps(out, days, size, seed, start, overwrite)
+    else:
+        _simulate_sites(out, days, plants, 60 * minutes, defects, base, seed, start, overwrite)
+
+
+def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overwrite: bool) -> None:
+    from metaprior.solar import simulator
+
+    simulator.check_path(out, overwrite=overwrite)
+    frames = simulator.simulate(days=days, size=size, seed=seed, start=start)
+    simulator.write_frames(frames, out, overwrite=overwrite)
+    times = frames["time"].values.astype("datetime64[m]")
+    typer.echo(
+        f"written: {out}, {len(frames)} frames of {size} x {size} pixels every {frames.attrs['cadence']} by day, "
+        f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
+    )
+    scaled = "" if out.suffix else " --set tasks.units=scaled --set model.known=0"
+    typer.echo(f"next: metaprior train frames --run runs/frames --set tasks.path={out}{scaled}")
+
+
+def _simulate_sites(
+    out: Path, days: int, count: int, step: int, defects: bool, base: bool, seed: int, start: str, overwrite: bool
+) -> None:
+    from metaprior.solar.sites import simulator
+    from metaprior.solar.sites.simulator.writing import check_path, paths_beside, write_power
+
+    check_path(out, overwrite=overwrite)
+    longer = simulator.BASE_DAYS if base else 0
+    fleet = simulator.simulate_fleet(count, days + longer, seed=seed, step=step, start=start, clear_power=base)
+    plants = simulator.with_base(fleet, days, seed=seed) if base else fleet.plants
+    if defects:
+        plants = [simulator.with_defects(plant, seed)[0] for plant in plants]
+    write_power(plants, fleet.parameters, out, overwrite=overwrite)
+    sites, truth = paths_beside(out)
+    typer.echo(f"written: {out}, power of {count} plants every {step // 60} minutes, {days} days from {start}, in kW")
+    typer.echo(f"written: {sites}, their places and nameplates; {truth}, their true parameters")
