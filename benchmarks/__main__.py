@@ -19,7 +19,7 @@ RESULTS = Path("bench-results")
 @app.command()
 def main(
     name: Annotated[
-        str, typer.Argument(help=f"One of {', '.join(registry.names())}, or all, one after the other.")
+        str, typer.Argument(help=f"One of {', '.join(registry.names())}, or all, one after the other; none: --list.")
     ] = "",
     show: Annotated[bool, typer.Option("--list", help="Print what each benchmark measures and needs.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Use small settings: does it run? About a minute.")] = False,
@@ -45,7 +45,7 @@ def main(
 
     Example: python -m benchmarks uci --quick --json uci.json
     """
-    if show:
+    if show or not name:
         typer.echo(text_table(registry.rows()))
     elif name == ALL:
         options = ["--quick"] * quick + ["--full"] * full

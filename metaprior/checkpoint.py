@@ -196,7 +196,10 @@ def readable(folder: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise CheckpointError(f"{folder} is damaged: it lacks {error}") from error
+        raise CheckpointError(
+            f"{folder} lacks {error}: it was made by an older version of metaprior, or altered. Try the version it was "
+            "made by"
+        ) from error
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise CheckpointError(f"{folder} cannot be loaded: {error}") from error
 

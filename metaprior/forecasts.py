@@ -292,6 +292,13 @@ class _LabelForecast(Forecast):
             found = torch.cat([ordered.gather(0, one) for one in index])
         return found if isinstance(level, Sequence) else found[0]
 
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Raise TypeError: only real-valued targets have an interval."""
+        raise TypeError(
+            f"interval must be asked of a forecast of real-valued targets, got a {type(self).__name__}. Try "
+            f"probabilities, and quantile({(1 - level) / 2:.3g}) and quantile({(1 + level) / 2:.3g}) of them"
+        )
+
     @abstractmethod
     def _entropy(self, p: Tensor, class_axis: int) -> Tensor: ...
 

@@ -20,6 +20,7 @@ class EpochRecord:
     loss: float
     """The objective that is minimised (with the whole KL, also during a KL warm-up)."""
     nll: float
+    """Negative log-likelihood; of objective "abml" that of support and query sets together (``terms`` has each)."""
     kl: float
     hyper: float = 0.0
     """The share of the hyper-prior, for methods that have one."""

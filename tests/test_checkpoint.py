@@ -195,3 +195,10 @@ def test_a_duplicate_is_the_same_and_independent(
     checkpoint.duplicate(saved, copy)
     assert checkpoint.read(copy, "Kind")[1]["note"] == "second"
     assert len(list(copy.iterdir())) == 2
+
+
+def test_a_checkpoint_without_an_entry_is_of_another_version(tmp_path: Path) -> None:
+    """Its content is what was saved, so it is not damaged."""
+    made_by = r"lacks 'gradients': it was made by an older version of metaprior"
+    with pytest.raises(CheckpointError, match=made_by), checkpoint.readable(tmp_path):
+        raise KeyError("gradients")

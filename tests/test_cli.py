@@ -28,6 +28,21 @@ COMMANDS = ["init", "train", "evaluate", "plan", "simulate", "predict", "report"
 PLAN = ["plan", "drifting_blobs", "--set", "tasks.k_shot=2", "--set", "tasks.k_query=1", "--set", "adaptation.steps=2"]
 
 
+def test_init_lists_configurations_in_whole_sentences() -> None:
+    lines = CliRunner().invoke(cli.app, ["init"]).output.splitlines()
+    assert len(lines) == len([*CONFIGS.glob("*.toml")])
+    assert all(line.endswith(".") for line in lines)
+
+
+def test_training_on_frames_that_are_not_there_says_how_to_get_some(tmp_path: Path) -> None:
+    path = tmp_path / "none.nc"
+    result = CliRunner().invoke(
+        cli.app, ["train", "frames", "--run", str(tmp_path / "run"), "--set", f'tasks.path="{path}"']
+    )
+    assert isinstance(result.exception, FileNotFoundError)
+    assert f"--set tasks.path=PATH, or make some: metaprior simulate --out {path}" in str(result.exception)
+
+
 def test_plan_marks_what_it_chose() -> None:
     result = CliRunner().invoke(cli.app, [*PLAN, "--memory", "0.9"])
     assert result.exit_code == 0, result.output

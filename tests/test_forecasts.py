@@ -242,3 +242,9 @@ def test_forecasts_say_their_shape_and_ranges_and_complete_in_notebooks(gaussian
     assert len(shown) < 150
     assert {"mean", "std", "quantile", "log_prob", "interval", "tensors"} <= {*dir(NumpyForecast(gaussian))}
     assert "shape (5, 3)" in repr(CategoricalForecast(torch.zeros(2, N, 3)))
+
+
+@pytest.mark.parametrize("kind", [CategoricalForecast, BernoulliForecast])
+def test_labels_have_no_interval(kind: type[CategoricalForecast | BernoulliForecast]) -> None:
+    with pytest.raises(TypeError, match=rf"got a {kind.__name__}. Try probabilities, and quantile\(0.1\)"):
+        kind(torch.zeros(3, 2, 2)).interval(0.8)

@@ -150,8 +150,8 @@ def choose(choices: Sequence[Choice], budget: float, before: Way | None = None) 
     if not fitting:
         least = min(choices, key=lambda choice: choice.peak)
         raise DoesNotFit(
-            f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}); "
-            f"the process holds {text(in_use())} already. Fewer inner steps, smaller frames, fewer random weights help"
+            f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}), with "
+            "what the process holds already. Fewer inner steps, smaller frames, fewer random weights help"
         )
     return min(fitting, key=lambda choice: (choice.way != before, choice.cost, choice.peak))
 

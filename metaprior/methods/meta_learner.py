@@ -64,8 +64,8 @@ class MetaLearner(TaskMethod):
             prior, and needs ``Descent(kl_weight=0)``: MAML.
         standardize: train on real-valued targets in units of the mean and standard deviation of the first tasks'
             targets. Tasks, predictions and a fixed noise are in the targets' own units.
-        memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients are
-            computed, never their values.
+        memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients of large
+            networks are computed, never their values; small ones ignore it.
         examples_per_shot: support examples that make one shot, in ``fit``, ``calibrate`` and ``evaluate`` (for C
             classes that take turns: C).
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.

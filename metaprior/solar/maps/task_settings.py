@@ -164,7 +164,12 @@ class FrameTasks(SolarTasks):
         from metaprior.solar.maps.archives.frames import open_frames
 
         names = ("variable", "cadence", "on_bad", "value_units", "long_name")
-        frames = open_frames(self.path, **{name: getattr(self, name) for name in names}, progress=progress)
+        try:
+            frames = open_frames(self.path, **{name: getattr(self, name) for name in names}, progress=progress)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error}. Give yours by --set tasks.path=PATH, or make some: metaprior simulate --out {self.path}"
+            ) from None
         return frames.load() if 4 * frames.size <= KEPT_BYTES else frames
 
 
