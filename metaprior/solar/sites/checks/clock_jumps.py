@@ -5,10 +5,10 @@ import numpy as np
 from metaprior.solar.sites.checks.record import Bools, Record, usual_largest
 from metaprior.solar.sites.plant import Floats
 
-SIDE = 10
-"""Days before and after a jump that are compared."""
-LEAST_DAYS = 5
-"""Days of them that must have power."""
+SIDE, WIDE = 10, 20
+"""Days before and after a jump that are compared; a jump must be seen in both."""
+LEAST_DAYS = 8
+"""Days of the narrower ones that must have power."""
 LEAST, MEDIAN, MOST = 0.55, 0.75, 2.5
 """Hours: least and most movement of noon, first and last light, and least of their median."""
 
@@ -16,23 +16,29 @@ LEAST, MEDIAN, MOST = 0.55, 0.75, 2.5
 def clock_jumps(record: Record) -> Floats:
     """Return the hours by which the profile of the day moves between each day and the one before, (D,); mostly 0.
 
-    The envelopes of the ten days before and after are compared at three points: the centre of the power, and where
-    it exceeds a tenth of its largest value first and last. All three must move in the same direction by about an hour:
-    seasons move first and last light apart, and weather does not move all of them.
+    The envelopes of the ten, and twenty, days before and after are compared at three points: the centre of the power,
+    and where it exceeds a tenth of its largest value first and last. All three must move in the same direction by about
+    an hour: seasons move first and last light apart, and weather does not move all of them.
     """
-    moves = _features(usual_largest(record.coarse, 0, SIDE - 1)) - _features(usual_largest(record.coarse, SIDE, -1))
-    moves *= 24 / record.coarse.shape[1]
-    together = np.where((np.sign(moves) == np.sign(moves[:1])).all(axis=0), np.abs(moves).min(axis=0), 0.0)
-    median = np.median(moves, axis=0)
-    enough = _days_with_power(record)
-    jumps = enough & (together >= LEAST) & (np.abs(median) >= MEDIAN) & (np.abs(median) <= MOST)
+    least, median = _movement(record, SIDE)
+    wide_least, wide_median = _movement(record, WIDE)
+    jumps = (least >= LEAST) & (np.abs(median) >= MEDIAN) & (np.abs(median) <= MOST) & _days_with_power(record)
+    jumps &= (wide_least >= 0.7 * LEAST) & (np.abs(wide_median) >= 0.7 * MEDIAN) & (wide_median * median > 0)
     found = np.zeros(record.days)
-    strength = np.where(jumps, together, 0.0)
+    strength = np.where(jumps, least, 0.0)
     while strength.any():
         day = int(strength.argmax())
         found[day] = np.round(median[day])
         strength[max(0, day - SIDE) : day + SIDE] = 0
     return found
+
+
+def _movement(record: Record, side: int) -> tuple[Floats, Floats]:
+    """Return the least movement of three points, 0 if directions differ, and their median, in hours, (D,)."""
+    after, before = usual_largest(record.coarse, 0, side - 1), usual_largest(record.coarse, side, -1)
+    moves = (_features(after) - _features(before)) * 24 / record.coarse.shape[1]
+    together = (np.sign(moves) == np.sign(moves[:1])).all(axis=0)
+    return np.where(together, np.abs(moves).min(axis=0), 0.0), np.median(moves, axis=0)
 
 
 def clock_offsets(record: Record) -> Floats:

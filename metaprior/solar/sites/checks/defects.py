@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d, minimum_filter1d  # type: ignore[import-untyped]
 
 from metaprior.solar.sites.checks.clock_jumps import clock_offsets
@@ -73,23 +74,50 @@ def curtailment(record: Record) -> Bools:
 def stuck(record: Record) -> Bools:
     r"""Return runs of equal power by day that are too long for chance, below the limit of the plant.
 
-    A run has at least three intervals and an hour. Where a meter is coarse, runs occur by chance: with the chance p
-    that a value equals the one before, estimated from runs of one and two, N values have about N p^(n-1) runs of n,
-    and a run is stuck where that is below 0.1, and where the sun alone changes the power by three steps of the meter.
+    A run has at least three intervals and an hour. Where a meter is coarse, the sun alone must change the power by
+    three of its steps during the run.
     """
-    values = record.plausible.reshape(-1)
-    counts = record.lit.reshape(-1) & (values > 0.02 * record.scale) & (values < 0.97 * record.top)
+    values, counts = record.plausible.reshape(-1), _changing(record)
     run = np.cumsum(np.append(True, values[1:] != values[:-1])) - 1
     length = np.bincount(run)
     first = np.append(0, np.cumsum(length)[:-1])
-    singles, pairs = ((length == n) & counts[first] for n in (1, 2))
-    chance = (pairs.sum() + 0.5) / (singles.sum() + pairs.sum() + 50.0)
-    least = 1 + np.log(max(counts.sum(), 1) / 0.1) / np.log(1 / chance)
     usual = np.maximum(record.envelope.reshape(-1), 0.01 * record.scale)
     high, low = np.maximum.reduceat(usual, first), np.minimum.reduceat(usual, first)
     moves = values[first] * (1 - low / high) >= 3 * _resolution(values[counts], record.scale)
-    found = moves & (length >= max(3, HOUR / record.step, least))
+    found = moves & (length >= _least_run(record, length[counts[first]], counts))
     return np.asarray((found[run] & counts).reshape(record.power.shape))
+
+
+def copied(record: Record) -> Bools:
+    """Return runs of power by day that equal the day before at the same time, where a meter is fine enough to tell."""
+    values, counts = record.plausible.reshape(-1), _changing(record)
+    if _resolution(values[counts], record.scale) > 0.001 * record.scale:
+        return np.zeros(record.power.shape, bool)
+    same = np.zeros(len(values), bool)
+    same[record.slots :] = values[record.slots :] == values[: -record.slots]
+    same &= counts
+    run = np.cumsum(np.append(True, same[1:] != same[:-1])) - 1
+    length = np.bincount(run)
+    first = np.append(0, np.cumsum(length)[:-1])
+    found = same[first] & (length + 1 >= _least_run(record, length[same[first]] + 1, counts))
+    return np.asarray(found[run].reshape(record.power.shape))
+
+
+def _changing(record: Record) -> Bools:
+    """Return the cells by day whose power is above 2 % of the scale and below the limit of the plant, (D N,)."""
+    values = record.plausible
+    return np.asarray(record.lit & (values > 0.02 * record.scale) & (values < 0.97 * record.top)).reshape(-1)
+
+
+def _least_run(record: Record, lengths: NDArray[np.int64], counts: Bools) -> float:
+    """Return the length from which a run of equal values is no chance: at least three intervals and an hour.
+
+    With the chance p that a value equals the one before, estimated from runs of two, N values have about N p^(n-1) runs
+    of n; that must be below 0.1.
+    """
+    number = int(counts.sum())
+    chance = ((lengths == 2).sum() + 0.5) / (number + 50.0)
+    return float(max(3, HOUR / record.step, 1 + np.log(max(number, 1) / 0.1) / np.log(1 / chance)))
 
 
 def _resolution(values: Floats, scale: float) -> float:
@@ -101,17 +129,28 @@ def _resolution(values: Floats, scale: float) -> float:
 def outage(record: Record) -> Bools:
     """Return zero power at bright times of days that have power at other times."""
     produces = record.whole_days(_largest(record.plausible) > 0.05 * record.scale)
-    return np.asarray((record.plausible <= 0.005 * record.scale) & record.bright & produces)
+    return np.asarray((record.plausible <= record.zero) & record.bright & produces)
 
 
 def dead_day(record: Record) -> Bools:
     """Return days without power between days or months with power."""
-    return record.whole_days(_dark_days(record) & ~_snowed(record))
+    seen = np.isfinite(record.plausible)
+    bright = seen & record.bright
+    usual_light = bright.sum(axis=1) * record.step >= HOUR
+    no_light = (seen.sum(axis=1) * record.step >= 18 * HOUR) & (_largest(record.envelope) <= 0.01 * record.scale)
+    no_light &= abs(record.plant.latitude or 0.0) < 62  # polar nights
+    return record.whole_days((usual_light | no_light) & (_largest(record.plausible) <= record.zero))
 
 
 def snow(record: Record) -> Bools:
-    """Return winter days with a little power all day long, as snow on modules lets through."""
-    return record.whole_days(_dark_days(record) & _snowed(record))
+    """Return winter days with less than 4 % of the usual energy, as snow on modules lets through."""
+    bright = np.isfinite(record.plausible) & record.bright
+    energy = np.where(bright, record.plausible, 0).sum(axis=1)
+    usual = np.where(bright, record.envelope, 0).sum(axis=1)
+    dark = (bright.sum(axis=1) * record.step >= HOUR) & (energy < 0.04 * usual)
+    season = np.clip(record.envelope, 0, None).sum(axis=1)
+    winter = (season < 0.5 * season.max(initial=0.0)) & (abs(record.plant.latitude or 45.0) > 25)
+    return record.whole_days(dark & winter)
 
 
 def clock(record: Record) -> Bools:
@@ -126,28 +165,6 @@ def _filtered(function: Callable[..., Floats], values: Floats, missing: float, s
 def _largest(cells: Floats) -> Floats:
     """Return the largest value of each day, -1 without any, (D,)."""
     return np.asarray(np.where(np.isnan(cells), -1.0, cells).max(axis=1, initial=-1.0))
-
-
-def _dark_days(record: Record) -> Bools:
-    """Return days with less than 4 % of the energy that is usual, or in months without any power, (D,)."""
-    here = np.isfinite(record.plausible)
-    seen = here & record.bright
-    energy = np.where(seen, record.plausible, 0).sum(axis=1)
-    usual = np.where(seen, record.envelope, 0).sum(axis=1)
-    dark = (seen.sum(axis=1) * record.step >= HOUR) & (energy < 0.04 * usual)
-    peaks = record.envelope.max(axis=1, initial=0.0)
-    measured = here.sum(axis=1) * record.step >= 18 * HOUR
-    without = measured & (peaks < 0.01 * record.scale) & (_largest(record.plausible) < 0.005 * record.scale)
-    polar = abs(record.plant.latitude or 0.0) > 62
-    return np.asarray(dark | (without & (not polar)))
-
-
-def _snowed(record: Record) -> Bools:
-    """Return days with some power in a season whose days around have less than half of the record's best, (D,)."""
-    some = _largest(record.plausible) > 0.005 * record.scale
-    energy = np.clip(record.envelope, 0, None).sum(axis=1)
-    winter = energy < 0.5 * energy.max(initial=0.0)
-    return np.asarray(some & winter & (abs(record.plant.latitude or 45.0) > 25))
 
 
 DEFECTS = (
@@ -189,6 +206,13 @@ DEFECTS = (
         "#2e7d32",
     ),
     Defect(
+        "copied",
+        "the values of the day before at the same time, for at least three intervals and an hour",
+        "with the values of the day before, as of a gap that was filled",
+        copied,
+        "#009688",
+    ),
+    Defect(
         "outage",
         "zero at a bright time of a day that has power at other times",
         "of outages, with zero power in the middle of the day",
@@ -204,7 +228,7 @@ DEFECTS = (
     ),
     Defect(
         "snow",
-        "a winter day with a little power all day long, as snow on modules lets through",
+        "a winter day with less than 4 % of the usual energy, as snow on modules lets through",
         "on days with hardly any power in winter, as under snow",
         snow,
         "#90a4ae",

@@ -36,9 +36,10 @@ class Record:
         self.scale, self.limit = _scale(plant, values)
         self._before = (_day_begin(plant, values, self.scale)) % self.slots
         self.days = -(-(self._before + len(values)) // self.slots)
-        self.power = self._as_days(values, np.nan)
+        self.power = self.as_days(values, np.nan)
 
-    def _as_days(self, values: NDArray[np.generic], fill: float) -> Floats:
+    def as_days(self, values: Floats, fill: float) -> Floats:
+        """Return values of intervals (T,) as cells (D, N), with ``fill`` before the first and after the last one."""
         after = self.days * self.slots - self._before - len(values)
         return np.pad(values, (self._before, after), constant_values=fill).reshape(self.days, self.slots)
 
@@ -96,6 +97,12 @@ class Record:
     def bright(self) -> Bools:
         """Cells at whose time of day the days around reach a fifth of the scale, (D, N)."""
         return np.asarray(self.envelope >= 0.2 * self.scale)
+
+    @cached_property
+    def zero(self) -> float:
+        """The power up to which a plant does not produce: 0.1 % of the scale above what its meter shows at night."""
+        dark = self.plausible[~self.lit & np.isfinite(self.plausible)]
+        return max(0.0, float(np.median(dark)) if len(dark) else 0.0) + 0.001 * self.scale
 
     @cached_property
     def top(self) -> float:
