@@ -41,7 +41,7 @@ STARTS = np.array([0.5, 1.5, 2.5, 3.7, 5.0, 6.5, 8.2, 10.2, 13.0, 17.0, 22.0])
 """Grid of h in degrees."""
 START_MEDIAN, START_SPREAD = {900: 4.3, 1800: 5.0, 3600: 6.0}, 0.45
 """Median of the prior of h by the length of an interval, and the standard deviation of log h."""
-PLACES = ((0.70, 38.0, 10.0), (0.13, 10.0, 12.0), (0.17, -28.0, 10.0))
+PLACES = ((0.60, 38.0, 11.0), (0.15, 10.0, 13.0), (0.25, -29.0, 11.0))
 """Prior of the latitude of plants: weight, mean and standard deviation of normal distributions."""
 
 SLOT = 600

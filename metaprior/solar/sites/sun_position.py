@@ -51,7 +51,7 @@ def sun_of_intervals(times: Times, step: int, latitude: ArrayLike, solar_offset:
     Returns:
         Arrays (plants, T), or (T,) where both the place and the times are those of one plant.
     """
-    middle = times.astype("datetime64[s]") + np.timedelta64(step // 2, "s")
+    middle: Times = np.add(times.astype("datetime64[s]"), np.timedelta64(step // 2, "s"))
     latitude, omega, declination = _angles(middle, latitude, solar_offset)
     constant, swing = np.sin(latitude) * np.sin(declination), np.cos(latitude) * np.cos(declination)
     sine = np.clip(constant + swing * np.cos(omega), -1.0, 1.0)
