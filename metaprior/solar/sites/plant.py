@@ -113,6 +113,28 @@ class Plant:
             future={name: column[first:] for name, column in self.future.items()},
         )
 
+    def followed_by(self, later: "Plant") -> Self:
+        """Return the plant with the intervals of a later record of it, which count where both have one.
+
+        Raises:
+            ValueError: The records do not fit together: another unit or step, or a grid that is shifted.
+        """
+        shift = int((later.start - self.start) / np.timedelta64(1, "s"))
+        if (later.unit, later.step) != (self.unit, self.step) or shift % self.step or shift < 0:
+            raise ValueError(
+                f"a later record of {self.name} must be in {self.unit} with intervals of {self.step} s on the same "
+                f"grid, and not begin before it, got {later.unit}, {later.step} s, from {later.start}"
+            )
+        first = shift // self.step
+        count = max(len(self), first + len(later))
+        power, doubt = np.full(count, np.nan), np.zeros(count, np.uint8)
+        for begin, record in ((0, self), (first, later)):
+            power[begin : begin + len(record)] = record.power
+            doubt[begin : begin + len(record)] = record.doubt
+        future = {name: _joined(self.future.get(name), column, first, count) for name, column in later.future.items()}
+        kept = {name: _joined(column, None, first, count) for name, column in self.future.items() if name not in future}
+        return replace(self, power=power, doubt=doubt, future=kept | future)
+
     def index(self, time: np.datetime64) -> int:
         """Return the number of the first interval that begins at ``time`` or later; 0 for times before the start."""
         seconds = int((np.datetime64(time).astype("datetime64[s]") - self.start) / np.timedelta64(1, "s"))
@@ -155,6 +177,17 @@ class Plant:
             doubt=doubt,
             future={name: _mean(_hours(column, per_hour, before, np.nan)) for name, column in self.future.items()},
         )
+
+
+def _joined(earlier: Floats | None, later: Floats | None, first: int, count: int) -> Floats:
+    """Return a column of two records, the later one from interval ``first`` on, at least ``count`` long."""
+    parts = [(0, earlier), (first, later)]
+    ends = [begin + len(part) for begin, part in parts if part is not None]
+    column = np.full(max(count, *ends), np.nan)
+    for begin, part in parts:
+        if part is not None:
+            column[begin : begin + len(part)] = part
+    return column
 
 
 def _hours(values: NDArray[Number], per_hour: int, before: int, fill: float) -> NDArray[Number]:

@@ -1,0 +1,190 @@
+"""Forecasts of the power of plants: a prior over plants, adapted to the days that a plant has recorded."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import torch
+from numpy.typing import NDArray
+
+from metaprior.adaptation.context.settings import Context
+from metaprior.checks import check_integer
+from metaprior.methods import MetaLearner
+from metaprior.posterior import Predictive
+from metaprior.solar.sites.limits import PowerForecast, within_limits
+from metaprior.solar.sites.network import SiteNetwork
+from metaprior.solar.sites.plant import HOUR, Plant
+from metaprior.solar.sites.rows import Hours
+
+LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
+"""Quantiles of a forecast unless others are asked for."""
+MOST_DAYS = 30
+"""Days before the forecast that are read: more did not help on real plants."""
+MOST_HOURS = 48
+DARK = 5e-4
+"""Share of capacity at or below which an hour of the support days counts as dark."""
+LOW_SUN = 0.09
+"""Sine of the sun's elevation, of 5 degrees, below which an hour that was dark so far stays dark."""
+PRIOR = Path(__file__).parent / "prior"
+
+
+class SiteForecaster:
+    """A prior over plants that gives forecasts of single ones, from their first day on.
+
+    Args:
+        learner: A trained learner of ``SiteNetwork``.
+    """
+
+    def __init__(self, learner: MetaLearner) -> None:
+        self.learner = learner
+
+    @classmethod
+    def pretrained(cls, folder: str | Path = PRIOR) -> "SiteForecaster":
+        """Return the prior of the package, or one of your own that ``metaprior train`` or ``save`` wrote."""
+        return cls(MetaLearner.load(str(folder), module=SiteNetwork(), adaptation=Context()))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the prior, for ``pretrained``."""
+        self.learner.save(str(folder))
+
+    def adapt(self, plants: Plant | Iterable[Plant], *, days: int = MOST_DAYS) -> "AdaptedPlants":
+        """Return forecasters of plants, adapted to up to ``days`` days at the end of their records.
+
+        Args:
+            plants: One plant or several, such as ``read_power(path)``; capacities must be known, records may be empty.
+            days: Days to read; 0 leaves the prior as it is (the last hours of power are still read).
+        """
+        check_integer("days", days, 0)
+        given = [plants] if isinstance(plants, Plant) else list(plants)
+        return AdaptedPlants({plant.name: AdaptedPlant(self.learner, plant, days) for plant in given})
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedPlant:
+    """The forecaster of one plant. Nothing is trained: a new hour of power costs as much as a forecast."""
+
+    learner: MetaLearner
+    plant: Plant
+    days: int = MOST_DAYS
+
+    def update(self, later: Plant) -> "AdaptedPlant":
+        """Return the forecaster with the power of later hours, of a record that may overlap with the present one."""
+        return replace(self, plant=self.plant.followed_by(later))
+
+    @cached_property
+    def hours(self) -> Hours:
+        """The plant's hours, and the sun over the next two days."""
+        return Hours.of(self.plant, hours_ahead=MOST_HOURS)
+
+    @cached_property
+    def limit(self) -> float:
+        """The largest share of capacity that a forecast may have: the capacity, or what was recorded above it."""
+        recorded = self.hours.power[np.isfinite(self.hours.power)]
+        return max(1.0, float(recorded.max(initial=0.0)))
+
+    def forecast(
+        self, issue: NDArray[np.int64], lead: NDArray[np.int64], levels: Sequence[float], *, end: int | None = None
+    ) -> PowerForecast:
+        """Return forecasts in shares of capacity.
+
+        Args:
+            issue: Hours of the record at whose begin forecasts are issued, (N,).
+            lead: 1 for the hour that begins then, (N,).
+            levels: Of the quantiles.
+            end: Hour before which the support days end; the first time of issue if not given.
+        """
+        end = int(issue.min()) if end is None else end
+        posterior, dark = self._adapted(end)
+        rows = torch.from_numpy(self.hours.query_rows(0, issue, lead))
+        found = posterior.predict(rows, samples=2)
+        night = dark[(self.hours.first[0] + issue + lead - 1) % 24]
+        if self.hours.place[0]:
+            sun_is_low = self.hours.sun[0, issue + lead - 1, 0] < LOW_SUN
+            night = (self.hours.clear[0, issue + lead - 1] <= 0) | (night & sun_is_low)
+        return within_limits(found, tuple(levels), night, self.limit)  # type: ignore[arg-type]
+
+    def _adapted(self, end: int) -> tuple[Predictive, NDArray[np.bool_]]:
+        """Return the posterior of the days before ``end``, and at which hours of the day they were dark, (24,)."""
+        begin = max(0, end - 24 * self.days)
+        support = self.hours.support(0, begin, end)
+        power, hour = self.hours.power[0, begin:end], (self.hours.first[0] + np.arange(begin, end)) % 24
+        dark = np.zeros(24, np.bool_)
+        for one in range(24):
+            own = power[hour == one]
+            own = own[np.isfinite(own)]
+            dark[one] = len(own) > 0 and own.max() <= DARK
+        present = np.isfinite(power).any()
+        return (self.learner.adapt(support) if present else self.learner.prior_predictive()), dark
+
+    def predict(self, at: object = None, *, hours: int = 6, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Return the forecast of the next hours, a row for each.
+
+        Args:
+            at: Time of issue, UTC unless it has a zone, rounded up to a full hour; the end of the record by default.
+            hours: Hours to forecast, 1 to 48.
+            levels: Of the quantiles.
+
+        Returns:
+            Columns ``site, issued, time, lead_hours, mean, q05, ...``; ``time`` is the begin of the hour in UTC, and
+            power is in the plant's unit.
+        """
+        check_integer("hours", hours, 1)
+        if hours > MOST_HOURS:
+            raise ValueError(f"hours must be at most {MOST_HOURS}, got {hours}")
+        issue = self._issue(at)
+        lead = np.arange(1, hours + 1)
+        found = self.forecast(np.full(hours, issue), lead, levels)
+        begin = (self.hours.first[0] + issue + lead - 1).astype("datetime64[h]")
+        capacity = self.plant.capacity if self.plant.unit != "share" else self.plant.capacity or 1.0
+        assert capacity is not None
+        columns = {
+            "site": self.plant.name,
+            "issued": pd.Timestamp((self.hours.first[0] + issue).astype("datetime64[h]"), tz="UTC"),
+            "time": pd.DatetimeIndex(begin.astype("datetime64[ns]"), tz="UTC"),
+            "lead_hours": lead,
+            "mean": capacity * found.mean,
+        }
+        quantiles = {
+            f"q{100 * level:02.0f}": capacity * values for level, values in zip(levels, found.quantiles, strict=True)
+        }
+        return pd.DataFrame(columns | quantiles)
+
+    def _issue(self, at: object) -> int:
+        """Return the hour of the record at which a forecast is issued."""
+        last: int = self.hours.power.shape[1]
+        if at is None:
+            return last
+        moment = pd.Timestamp(at)
+        moment = moment.tz_convert("UTC").tz_localize(None) if moment.tz is not None else moment
+        hour = -(-int(moment.value) // (HOUR * 10**9))
+        issue = hour - int(self.hours.first[0])
+        if not 0 <= issue <= last:
+            first, end = (pd.Timestamp((self.hours.first[0] + i).astype("datetime64[h]")) for i in (0, last))
+            raise ValueError(
+                f"at must lie within the record of {self.plant.name}, {first} to {end} UTC, got {moment}. Try "
+                "update(later) with newer power first."
+            )
+        return issue
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptedPlants:
+    """Forecasters of several plants, by name."""
+
+    plants: Mapping[str, AdaptedPlant]
+
+    def __getitem__(self, name: str) -> AdaptedPlant:
+        return self.plants[name]
+
+    def update(self, later: Plant | Iterable[Plant]) -> "AdaptedPlants":
+        """Return the forecasters with later power of some of the plants."""
+        given = [later] if isinstance(later, Plant) else list(later)
+        return AdaptedPlants({**self.plants, **{one.name: self.plants[one.name].update(one) for one in given}})
+
+    def predict(self, at: object = None, *, hours: int = 6, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
+        """Return the forecasts of all plants in one frame, as ``AdaptedPlant.predict`` gives them."""
+        frames = [plant.predict(at, hours=hours, levels=levels) for plant in self.plants.values()]
+        return pd.concat(frames, ignore_index=True)

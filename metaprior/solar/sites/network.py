@@ -1,0 +1,178 @@
+r"""The network of a plant's next hours, and the profile of the support days that it reads.
+
+Adapting to a plant is a context (``adaptation/context``) with an encoder made for power: for every hour of the day the
+mean, largest, smallest and latest power of the support days and their spread. The network looks the profile up at the
+hour that it forecasts, at its neighbours and at the last hours, so it can tell how clear the sky has been,
+
+$$r = \frac{\sum_j p_{t-j}}{\sum_j \max_d p_{d,\,h(t-j)}},$$
+
+and what such a sky would give at the hour to come. One network serves all leads, with and without a place, a base
+forecast, or any support day: what is missing is zero, and a flag says so.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from metaprior.adaptation.context.encoder import SupportEncoder
+from metaprior.likelihoods import GaussianMixture
+from metaprior.solar.sites.rows import COLUMNS, RECENT, WIDTH
+
+HOURS = 24
+STATISTICS = ("mean", "largest", "smallest", "spread", "latest")
+"""Of the power at an hour of the day, over the support days."""
+TOTALS = ("days", "base_scale", "base_error")
+"""Days with power at their hours on average; factor and relative error of the base forecast on the support days."""
+MEMORY = 3.0
+"""Days after which a support day counts 1/e in the latest mean."""
+TINY = 0.01
+"""Share of capacity below which ratios of power say nothing."""
+LIKELIHOOD = GaussianMixture(components=3, min_scale=0.004)
+
+
+class SupportProfile(SupportEncoder):
+    """Support hours -> statistics of the power by hour of the day; nothing in it is learned."""
+
+    size = HOURS * len(STATISTICS) + len(TOTALS)
+
+    def forward(self, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+        """Return (tasks, size); hours without power, and tasks without hours, are zeros."""
+        if not len(x):
+            return x.new_zeros(len(sizes), self.size)
+        present = ~y[:, 0].isnan()
+        task = torch.arange(len(sizes), device=x.device).repeat_interleave(sizes.to(x.device))[present]
+        x, y = x[present], y[present, 0]
+        cell = task * HOURS + x[:, COLUMNS["hour"]][:, 0].long()
+        by_hour = _statistics(cell, len(sizes) * HOURS, y, x[:, COLUMNS["age"]][:, 0])
+        counts = y.new_zeros(len(sizes)).index_add(0, task, torch.ones_like(y))
+        base = _base_quality(task, len(sizes), y, x[:, COLUMNS["base"]][:, 0], x[:, COLUMNS["base_there"]][:, 0])
+        return torch.cat([by_hour.reshape(len(sizes), -1), (counts / HOURS)[:, None], base], 1)
+
+
+def _statistics(cell: Tensor, cells: int, y: Tensor, age: Tensor) -> Tensor:
+    """Return the ``STATISTICS`` of the values in each cell, (cells, 5)."""
+    weight = torch.exp(-age / MEMORY)
+    sums = y.new_zeros(cells, 4).index_add(0, cell, torch.stack([torch.ones_like(y), y, weight, weight * y], 1))
+    count, total, weights, weighted = sums.unbind(1)
+    mean, latest = total / count.clamp_min(1.0), weighted / weights.clamp_min(1e-9)
+    variance = y.new_zeros(cells).index_add(0, cell, (y - mean[cell]).square()) / count.clamp_min(1.0)
+    zeros = y.new_zeros(cells)
+    largest = zeros.scatter_reduce(0, cell, y, "amax", include_self=False)
+    smallest = zeros.scatter_reduce(0, cell, y, "amin", include_self=False)
+    return torch.stack([mean, largest, smallest, variance.sqrt(), latest], 1)
+
+
+def _base_quality(task: Tensor, tasks: int, y: Tensor, base: Tensor, there: Tensor) -> Tensor:
+    r"""Return (tasks, 2): the factor $a = \sum pb / \sum b^2$ of the base forecast, and its error on the support hours.
+
+    The error is $\sum |p - ab| / \sum p$. Both are zero without a base forecast on the support days.
+    """
+    products = torch.stack([y * base * there, base.square() * there, y * there], 1)
+    cross, square, total = y.new_zeros(tasks, 3).index_add(0, task, products).unbind(1)
+    scale = (cross / square.clamp_min(1e-6)).clamp(0.0, 5.0)
+    errors = y.new_zeros(tasks).index_add(0, task, (y - scale[task] * base).abs() * there)
+    return torch.stack([scale, (errors / total.clamp_min(1e-6)).clamp(0.0, 2.0)], 1)
+
+
+class SiteNetwork(nn.Module):
+    """Rows of ``Hours`` and the profile of the support days -> weights, means and scales of a mixture for the power.
+
+    Args:
+        width: Units of the three hidden layers, two of which add to their inputs.
+        components: Gaussians of the forecast.
+    """
+
+    def __init__(self, width: int = 128, components: int = LIKELIHOOD.components) -> None:
+        super().__init__()
+        read = self.features(torch.zeros(1, WIDTH), torch.zeros(SupportProfile.size)).shape[1]
+        self.first = nn.Linear(read, width)
+        self.second, self.third = nn.Linear(width, width), nn.Linear(width, width)
+        self.output = nn.Linear(width, 3 * components)
+        with torch.no_grad():
+            self.output.bias[2 * components :] = -2.0  # a scale of 0.13 to begin with
+
+    def support_encoder(self) -> SupportProfile:
+        """Return the encoder of support days."""
+        return SupportProfile()
+
+    def forward(self, x: Tensor, context: Tensor) -> Tensor:
+        """Return (N, 3 components) for rows x (N, WIDTH) and one profile, (size,), or one for each row."""
+        hidden = F.silu(self.first(self.features(x, context)))
+        hidden = hidden + F.silu(self.second(hidden))
+        hidden = hidden + F.silu(self.third(hidden))
+        return self.output(hidden)  # type: ignore[no-any-return]
+
+    def features(self, x: Tensor, context: Tensor) -> Tensor:
+        """Return what the first layer reads, (N, features), all of the order of one."""
+        profile = _Lookup(context, len(x))
+        days, scale, error = profile.totals.split(1, 1)
+        lead, hour = x[:, COLUMNS["lead"]], x[:, COLUMNS["hour"]]
+        recent, there = x[:, COLUMNS["recent"]], x[:, COLUMNS["recent_there"]]
+        before = hour - lead - torch.arange(RECENT, device=x.device)  # hours of the day of recent power, (N, RECENT)
+        past = profile.at(before)  # (N, RECENT, statistics)
+        here = profile.at(hour)[:, 0]
+        mean_past, largest_past = past[..., 0], past[..., 1]
+        ratios = [_ratio(recent, other, there, last) for last in (1, 3, 6) for other in (mean_past, largest_past)]
+        smart = [ratios[0] * here[:, :1], ratios[1] * here[:, 1:2], ratios[2] * here[:, :1], ratios[3] * here[:, 1:2]]
+        day, day_there = x[:, COLUMNS["day"]].split(1, 1)
+        whole = [(day + TINY) / (profile.means[:, which, None] + TINY) for which in (0, 1)]
+        yesterday = [day_there * (days > 0) * value.clamp(max=3.0) for value in whole]
+        clear, clear_past, place = x[:, COLUMNS["clear"]], x[:, COLUMNS["clear_recent"]], x[:, COLUMNS["place"]]
+        sky = [place * _ratio(recent, clear_past, there, last) for last in (1, 3)]
+        adapted = (days > 0).to(x)
+        base = [x[:, COLUMNS["base"]], scale * x[:, COLUMNS["base"]], error, x[:, COLUMNS["base_there"]]]
+        base_now = scale * _ratio(recent, x[:, COLUMNS["base_recent"]] * scale, there, 3) * x[:, COLUMNS["base"]]
+        return torch.cat(
+            [
+                profile.at(hour - 1)[:, 0],
+                here,
+                profile.at(hour + 1)[:, 0],
+                recent,
+                there,
+                mean_past,
+                largest_past,
+                clear_past,
+                *ratios,
+                *[value.clamp(max=1.5) for value in smart],
+                *yesterday,
+                *[value * here[:, which, None] for which, value in enumerate(yesterday)],
+                clear,
+                x[:, COLUMNS["clear_around"]],
+                x[:, COLUMNS["sun"]],
+                *sky,
+                *[value * clear for value in sky],
+                *base,
+                base_now.clamp(max=1.5),
+                lead / 6.0,
+                torch.log1p(lead),
+                (lead / 24.0).clamp(max=2.0),
+                torch.log1p(days) / 3.0,
+                adapted,
+                place,
+                x[:, COLUMNS["base_there"]] * (scale > 0),
+            ],
+            1,
+        )
+
+
+class _Lookup:
+    """The profile of each row, by hour of the day."""
+
+    def __init__(self, context: Tensor, rows: int) -> None:
+        each = context.expand(rows, -1)
+        self._table = each[:, : -len(TOTALS)].unflatten(1, (HOURS, len(STATISTICS)))
+        self._row = torch.arange(rows, device=context.device)[:, None]
+        self.means = self._table.mean(1)  # of each statistic over the hours of the day
+        self.totals = each[:, -len(TOTALS) :]
+
+    def at(self, hours: Tensor) -> Tensor:
+        """Return the statistics at hours of the day (N, M) of any day, (N, M, statistics)."""
+        found: Tensor = self._table[self._row, (hours % HOURS).long()]
+        return found
+
+
+def _ratio(power: Tensor, reference: Tensor, there: Tensor, last: int) -> Tensor:
+    """Return the power of the last hours divided by a reference for them, (N, 1), one where both are tiny."""
+    counted = there[:, :last]
+    sums = [(value[:, :last] * counted).sum(1, keepdim=True) + TINY for value in (power, reference)]
+    return (sums[0] / sums[1]).clamp(0.0, 3.0)

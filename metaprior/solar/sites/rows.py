@@ -1,0 +1,176 @@
+"""Hours of plants as rows of numbers: what the network is given about an hour to forecast, and about a support hour.
+
+A forecast is issued at the begin of an hour, from the hours before it; lead 1 is the hour that begins then. A row is
+one hour of a plant, and its columns are those of ``COLUMNS``: the last hours of power, the sun over the plant where its
+place is known, a base forecast where there is one. Nothing at or after the time of issue is read, except for the sun
+and the base forecast, which are known in advance. Support rows are hours of the plant's own past with their power as
+target, and have an age in days in place of recent power.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from metaprior.solar.sites.plant import BASE, HOUR, Plant
+from metaprior.solar.sites.sun_position import sun_of_intervals
+from metaprior.tasks.task import Examples
+
+Singles = NDArray[np.float32]
+Index = NDArray[np.int64]
+
+RECENT = 6
+"""Hours before the time of issue whose power is read."""
+
+_WIDTHS = {
+    "lead": 1,  # hours from the time of issue to the end of the hour; 0 for support rows
+    "hour": 1,  # of the day, 0 to 23, in the plant's stamps
+    "age": 1,  # support rows: days from the hour to the end of the support
+    "recent": RECENT,  # share of capacity, latest first; 0 where missing
+    "recent_there": RECENT,
+    "day": 2,  # mean power of the last 24 hours, and the share of them that is there
+    "clear": 1,  # mean clear-sky irradiance of the hour in kW/m2; 0 where the place is not known, and so are the next
+    "clear_around": 2,  # of the hours before and after it
+    "sun": 3,  # direction: up, east, north
+    "clear_recent": RECENT,
+    "place": 1,  # whether the place is known
+    "base": 1,  # base forecast in shares of capacity; 0 where there is none
+    "base_recent": RECENT,
+    "base_there": 1,
+}
+WIDTH = sum(_WIDTHS.values())
+"""Numbers of a row."""
+
+
+def _columns() -> dict[str, slice]:
+    ends = np.cumsum(list(_WIDTHS.values())).tolist()
+    return {name: slice(end - width, end) for (name, width), end in zip(_WIDTHS.items(), ends, strict=True)}
+
+
+COLUMNS = _columns()
+"""Where each part of a row is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hours:
+    """Full hours of one plant or of several with records of equal length, arrays (plants, T) or as said.
+
+    Args:
+        first: The plants' first hours, counted from 1970 in UTC, (plants,).
+        power: Share of capacity, NaN where it is missing or doubtful.
+        clear: Mean clear-sky irradiance in kW/m2, at least T long; zeros where the place is not known.
+        sun: Direction of the sun (up, east, north) in the middle of the hour, (plants, at least T, 3).
+        place: Whether the place is known, (plants,).
+        base: Base forecast in shares of capacity, NaN where there is none, at least T long.
+    """
+
+    first: Index
+    power: Singles
+    clear: Singles
+    sun: Singles
+    place: NDArray[np.bool_]
+    base: Singles
+
+    @classmethod
+    def of(cls, plant: Plant, *, hours_ahead: int = 0) -> "Hours":
+        """Return the hours of a plant whose capacity is known, with sun and base forecast for hours ahead of them."""
+        hourly = plant.share().hourly()
+        count = len(hourly) + hours_ahead
+        base = np.full(count + 1, np.nan, np.float32)
+        given = hourly.future.get(BASE, base[:0])[: count + 1]
+        base[: len(given)] = given
+        first = hourly.start.astype("datetime64[h]").astype(np.int64)
+        latitude, longitude = plant.latitude, plant.longitude
+        known = latitude is not None and longitude is not None and plant.zone_known
+        place = np.array([[latitude, longitude]] if known else [[0.0, 0.0]], np.float64)
+        made = cls.from_arrays(np.array([first]), hourly.usable[None], place[:, 0], place[:, 1], base[None])
+        return made if known else made.without_place()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        first: Index,
+        power: NDArray[np.floating],
+        latitude: NDArray[np.floating],
+        longitude: NDArray[np.floating],
+        base: NDArray[np.floating] | None = None,
+    ) -> "Hours":
+        """Return the hours of plants whose places are known; ``base`` may be longer than ``power``, (plants, T + n)."""
+        count = power.shape[1] + 1 if base is None else base.shape[1]
+        times = (first[:, None] + np.arange(count)).astype("datetime64[h]").astype("datetime64[s]")
+        seen = sun_of_intervals(times, HOUR, latitude, longitude / 15.0)
+        up, turn = np.radians(seen.elevation), np.radians(seen.azimuth)
+        sun = np.stack([np.sin(up), np.cos(up) * np.sin(turn), np.cos(up) * np.cos(turn)], -1)
+        return cls(
+            first,
+            power.astype(np.float32),
+            (seen.clear_sky / 1000.0).astype(np.float32),
+            sun.astype(np.float32),
+            np.ones(len(power), np.bool_),
+            np.full((len(power), count), np.nan, np.float32) if base is None else base.astype(np.float32),
+        )
+
+    def without_place(self) -> "Hours":
+        """Return the same hours of plants whose places are not known."""
+        zeros, nowhere = np.zeros_like(self.clear), np.zeros_like(self.place)
+        return Hours(self.first, self.power, zeros, np.zeros_like(self.sun), nowhere, self.base)
+
+    def query_rows(self, plant: int, issue: Index, lead: Index) -> Singles:
+        """Return rows (N, WIDTH) of forecasts that are issued at hours ``issue`` of a plant for leads >= 1, (N,)."""
+        rows = self._hours_as_rows(plant, issue + lead - 1)
+        before = issue[:, None] - 1 - np.arange(RECENT)
+        recent, base = _at(self.power[plant], before), _at(self.base[plant], before)
+        rows[:, COLUMNS["lead"]] = lead[:, None]
+        rows[:, COLUMNS["recent"]] = np.where(np.isnan(recent), 0.0, recent)
+        rows[:, COLUMNS["recent_there"]] = ~np.isnan(recent)
+        rows[:, COLUMNS["day"]] = self._last_days(plant)[issue]
+        rows[:, COLUMNS["clear_recent"]] = self.clear[plant, np.maximum(before, 0)]
+        rows[:, COLUMNS["base_recent"]] = np.where(np.isnan(base), 0.0, base)
+        return rows
+
+    def support_rows(self, plant: int, begin: int, end: int) -> Singles:
+        """Return rows of a plant's hours from ``begin`` to before ``end``, as support of forecasts from ``end`` on."""
+        hours = np.arange(begin, end)
+        rows = self._hours_as_rows(plant, hours)
+        rows[:, COLUMNS["age"]] = (end - hours)[:, None] / 24.0
+        return rows
+
+    def support(self, plant: int, begin: int, end: int) -> Examples:
+        """Return the support set of the hours from ``begin`` to before ``end``; missing power is NaN."""
+        target = self.power[plant, begin:end, None]
+        return Examples(torch.from_numpy(self.support_rows(plant, begin, end)), torch.from_numpy(target.copy()))
+
+    def query(self, plant: int, issue: Index, lead: Index) -> Examples:
+        """Return the query set of forecasts; power that is missing is NaN."""
+        target = self.power[plant, issue + lead - 1, None]
+        return Examples(torch.from_numpy(self.query_rows(plant, issue, lead)), torch.from_numpy(target))
+
+    def _last_days(self, plant: int) -> Singles:
+        """Return the mean power of the 24 hours before each hour, and the share of them that is there, (T + 1, 2)."""
+        power = self.power[plant]
+        there = ~np.isnan(power)
+        sums = np.cumsum(np.stack([np.where(there, power, 0.0), there], 1), axis=0, dtype=np.float64)
+        sums = np.concatenate([np.zeros((1, 2)), sums])
+        total, count = (sums - sums[np.maximum(np.arange(len(sums)) - 24, 0)]).T
+        return np.stack([total / np.maximum(count, 1.0), count / 24.0], 1).astype(np.float32)
+
+    def _hours_as_rows(self, plant: int, hours: Index) -> Singles:
+        """Return rows with what is known of the hours in advance."""
+        rows = np.zeros((len(hours), WIDTH), np.float32)
+        last = self.clear.shape[1] - 1
+        base = self.base[plant, hours]
+        rows[:, COLUMNS["hour"]] = ((self.first[plant] + hours) % 24)[:, None]
+        rows[:, COLUMNS["clear"]] = self.clear[plant, hours, None]
+        around = np.stack([np.maximum(hours - 1, 0), np.minimum(hours + 1, last)], 1)
+        rows[:, COLUMNS["clear_around"]] = self.clear[plant, around]
+        rows[:, COLUMNS["sun"]] = self.sun[plant, hours]
+        rows[:, COLUMNS["place"]] = self.place[plant]
+        rows[:, COLUMNS["base"]] = np.where(np.isnan(base), 0.0, base)[:, None]
+        rows[:, COLUMNS["base_there"]] = ~np.isnan(base)[:, None]
+        return rows
+
+
+def _at(values: Singles, index: Index) -> Singles:
+    """Return values at indices, NaN before the first."""
+    return np.concatenate([[np.float32(np.nan)], values])[np.maximum(index + 1, 0)]

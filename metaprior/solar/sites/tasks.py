@@ -1,0 +1,62 @@
+"""Plants as tasks: support days of random number, and forecasts of the week after them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from metaprior.solar.sites.rows import RECENT, Hours
+from metaprior.tasks.task import Task
+
+DAY = 24
+SUPPORT_DAYS = (0, 0, 1, 1, 2, 3, 3, 4, 5, 7, 7, 10, 14, 21, 30)
+"""Numbers of support days in training, each as likely as it is often here."""
+
+
+@dataclass(frozen=True, eq=False)
+class SiteTasks:
+    """Endless tasks from the hours of plants; task number i is a function of the seed and i.
+
+    A task is a plant, a moment, the days before it as support, and forecasts that are issued in the days after it.
+
+    Args:
+        hours: The plants.
+        daylight: Where an hour is light enough to be forecast, (plants, T).
+        days: Numbers of support days to draw from.
+        leads: Leads to draw from.
+        forecasts: Query rows of a task.
+        query_days: Days after the support in which forecasts are issued.
+        place: Share of tasks whose place is given, where it is known.
+        seed: Seed of all draws.
+    """
+
+    hours: Hours
+    daylight: np.ndarray
+    days: Sequence[int] = SUPPORT_DAYS
+    leads: Sequence[int] = (1, 2, 3, 4, 5, 6)
+    forecasts: int = 48
+    query_days: int = 7
+    place: float = 0.5
+    seed: int = 0
+
+    def __getitem__(self, index: int) -> Task:
+        """Return a task."""
+        draw = np.random.default_rng((self.seed, index))
+        plant = int(draw.integers(len(self.hours.power)))
+        days = int(draw.choice(self.days))
+        latest = self.hours.power.shape[1] - DAY * self.query_days - max(self.leads)
+        end = int(draw.integers(max(DAY * days, RECENT), latest))
+        issue = end + draw.integers(DAY * self.query_days, size=4 * self.forecasts)
+        lead = draw.choice(self.leads, size=4 * self.forecasts)
+        light = self.daylight[plant, issue + lead - 1]
+        chosen = np.argsort(~light, kind="stable")[: self.forecasts]
+        known = self.hours if draw.random() < self.place else self._placeless
+        return Task(
+            known.support(plant, end - DAY * days, end), known.query(plant, issue[chosen], lead[chosen]), f"{plant}"
+        )
+
+    @property
+    def _placeless(self) -> Hours:
+        if not hasattr(self, "_without"):
+            object.__setattr__(self, "_without", self.hours.without_place())
+        return self._without  # type: ignore[attr-defined, no-any-return]

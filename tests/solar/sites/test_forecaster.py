@@ -1,0 +1,91 @@
+"""The forecaster of plants: units, limits, night, updates, and times that are refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+
+from metaprior.solar.sites.forecaster import LEVELS, SiteForecaster
+from metaprior.solar.sites.plant import Plant
+from metaprior.solar.sites.rows import Hours
+from metaprior.solar.sites.simulator.fleet import simulate_fleet
+from metaprior.solar.sites.training import simulated_tasks, train_prior
+
+
+@pytest.fixture(scope="module")
+def forecaster() -> SiteForecaster:
+    with pytest.warns(UserWarning, match="targets are missing"):
+        return SiteForecaster(train_prior(simulated_tasks(20, seed=5, days=45), steps=20, progress=False))
+
+
+@pytest.fixture(scope="module")
+def plants() -> list[Plant]:
+    return simulate_fleet(3, 10, seed=1, start="2024-06-01").plants
+
+
+def test_a_forecast_is_a_tidy_frame_in_the_plants_unit(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    frame = forecaster.adapt(plants).predict(hours=6)
+    assert list(frame.columns) == ["site", "issued", "time", "lead_hours", "mean"] + [
+        f"q{100 * x:02.0f}" for x in LEVELS
+    ]
+    assert len(frame) == 18
+    first = frame[frame.site == plants[0].name]
+    assert (first.issued == pd.Timestamp("2024-06-11", tz="UTC")).all()
+    assert first.time.iloc[0] == first.issued.iloc[0]
+    quantiles = frame.filter(like="q").to_numpy()
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    assert (quantiles >= 0).all()
+    for plant in plants:
+        most = max(plant.capacity or 0.0, np.nanmax(plant.power))
+        assert (frame[frame.site == plant.name].filter(like="q") <= most * (1 + 1e-6)).all(axis=None)
+
+
+def test_units_change_nothing_but_the_numbers(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    plant = plants[0]
+    assert plant.capacity is not None
+    watts = replace(plant, unit="W", power=1000 * plant.power, capacity=1000 * plant.capacity)
+    own, other = (forecaster.adapt(one).predict(hours=3)["mean"] for one in (plant, watts))
+    np.testing.assert_allclose(1000 * own, other, rtol=1e-5)
+
+
+def test_night_is_zero_with_a_place_and_without(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    for plant in plants:
+        for known in (plant, replace(plant, latitude=None, longitude=None)):
+            frame = forecaster.adapt(known).predict(hours=24)
+            dark = plant.hourly().power.reshape(10, 24).max(0)[frame.time.dt.hour] <= 0
+            dark &= Hours.of(plant, hours_ahead=24).clear[0, 240:264] < 0.02
+            assert dark.any()
+            assert not frame.loc[dark, ["mean", "q95"]].to_numpy().any()
+            assert frame["mean"].max() > 0
+
+
+def test_an_update_is_as_if_the_record_had_been_longer(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    plant, noon = plants[1], np.datetime64("2024-06-08T12:00")
+    earlier = forecaster.adapt(plant.between(None, noon))
+    updated = earlier.update(plant.between(noon, None))
+    pd.testing.assert_frame_equal(updated.predict(), forecaster.adapt(plant).predict())
+    at_noon = forecaster.adapt(plant).predict(at=noon)
+    pd.testing.assert_frame_equal(at_noon, earlier.predict())
+
+
+def test_capacity_alone_is_enough(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    new = plants[0].between(np.datetime64("2030-01-01"), None)
+    assert len(new) == 0
+    frame = forecaster.adapt(new).predict(hours=6)
+    assert len(frame) == 6
+    assert np.isfinite(frame["mean"]).all()
+
+
+def test_a_time_outside_of_the_record_is_refused(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    adapted = forecaster.adapt(plants[0])
+    with pytest.raises(ValueError, match=r"at must lie within the record of plant_0, .* Try update"):
+        adapted.predict(at="2025-01-01")
+    local = adapted.predict(at=pd.Timestamp("2024-06-05T14:00", tz="Asia/Seoul"))
+    assert local.issued.iloc[0] == pd.Timestamp("2024-06-05T05:00", tz="UTC")
+
+
+def test_saved_priors_are_loaded(forecaster: SiteForecaster, plants: list[Plant], tmp_path: object) -> None:
+    forecaster.save(str(tmp_path))
+    again = SiteForecaster.pretrained(str(tmp_path)).adapt(plants[0]).predict()
+    pd.testing.assert_frame_equal(again, forecaster.adapt(plants[0]).predict())
