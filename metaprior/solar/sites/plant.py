@@ -158,14 +158,16 @@ class Plant:
         return replace(self, power=self.power / capacity, unit="share", capacity=1.0, future=future)
 
     def hourly(self) -> Self:
-        """Return the plant in full hours of UTC: the mean of the usable intervals of each hour.
+        """Return the plant in hours: the mean of the usable intervals of each hour.
 
+        Hours are full hours of UTC, but for intervals that do not fit them, as hours of a zone with half hours do not.
         An hour is NaN unless at least half of it is usable; it then has the largest doubt of its intervals. Columns
         that are known in advance are averaged where they are not NaN.
         """
         per_hour = HOUR // self.step
-        hour = self.start.astype("datetime64[h]").astype("datetime64[s]")
-        before = int((self.start - hour) / np.timedelta64(self.step, "s"))
+        seconds = int(self.start.astype("datetime64[s]").astype(np.int64))
+        before = seconds % HOUR // self.step
+        hour = self.start - np.timedelta64(before * self.step, "s")
         usable = _hours(self.usable, per_hour, before, np.nan)
         enough = np.isfinite(usable).sum(axis=1) >= per_hour / 2
         doubt = np.where(enough, 0, _hours(self.doubt, per_hour, before, 0).max(axis=1)).astype(np.uint8)

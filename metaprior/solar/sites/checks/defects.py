@@ -40,6 +40,11 @@ def negative(record: Record) -> Bools:
     return np.asarray(record.power < -STANDBY * record.scale)
 
 
+def night(record: Record) -> Bools:
+    """Return power of more than 3 % of the scale at times of day that are dark in the days around."""
+    return np.asarray((record.plausible > 0.03 * record.scale) & ~record.lit)
+
+
 def spike(record: Record) -> Bools:
     """Return power above what is possible, and single values far above their neighbours and the days around."""
     values = record.power
@@ -49,15 +54,11 @@ def spike(record: Record) -> Bools:
     return np.asarray((values > record.limit) | (lone & ~(beside > 0.4 * values)))
 
 
-def night(record: Record) -> Bools:
-    """Return power of more than 3 % of the scale at times of day that are dark in the days around."""
-    return np.asarray((record.plausible > 0.03 * record.scale) & ~record.lit)
-
-
 def curtailment(record: Record) -> Bools:
     """Return flat power well below the limit and below the days around, for at least two hours and four intervals.
 
     Where it is flat to the last digit, no power in the two hours before and after may be higher: else a meter is stuck.
+    Meters whose steps exceed 2 % of the power cannot tell.
     """
     values = record.plausible.reshape(-1)
     size = max(4, 2 * HOUR // record.step)
@@ -67,6 +68,7 @@ def curtailment(record: Record) -> Bools:
     beside = _filtered(maximum_filter1d, values, -np.inf, 3 * size)
     flat = (high - low <= 0.01 * low) & (low > 0.1 * record.scale) & (high < 0.92 * record.top) & (usual > 1.25 * high)
     flat &= (high > low) | (beside <= 1.02 * high)
+    flat &= _resolution(values[_changing(record)], record.scale) <= 0.02 * low
     cells = maximum_filter1d(flat, size, origin=-1 + size % 2, mode="constant", cval=False)
     return np.asarray(cells.reshape(record.power.shape) & np.isfinite(record.plausible))
 
@@ -182,6 +184,7 @@ DEFECTS = (
         negative,
         "#00bcd4",
     ),
+    Defect("night", "power of more than 3 % of the capacity in the dark", "with power at night", night, "#b0508f"),
     Defect(
         "spike",
         "power above 1.3 times the capacity (1.5 times the usual largest power where it is unknown), or a single "
@@ -190,7 +193,6 @@ DEFECTS = (
         spike,
         "#e91e63",
     ),
-    Defect("night", "power of more than 3 % of the capacity in the dark", "with power at night", night, "#b0508f"),
     Defect(
         "curtailment",
         "flat power below the plant's limit and below the days around, for two hours or more",

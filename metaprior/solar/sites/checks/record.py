@@ -18,8 +18,8 @@ STANDBY = 0.02
 """Consumption of a plant at night that is no defect, as a share of its scale."""
 AROUND = 15
 """Days before and after a day that tell what is usual."""
-COARSE = 96
-"""Times of day that are told apart; finer intervals share them."""
+COARSE = 900
+"""Seconds: length of the times of day that are told apart; finer intervals share them."""
 
 
 class Record:
@@ -65,8 +65,8 @@ class Record:
 
     @cached_property
     def coarse(self) -> Floats:
-        """The largest plausible power of each of at most 96 times of day, (D, C); -1 without any."""
-        group = max(1, self.slots // COARSE)
+        """The largest plausible power of each time of day of about 15 minutes or more, (D, C); -1 without any."""
+        group = max(size for size in range(1, max(1, COARSE // self.step) + 1) if self.slots % size == 0)
         filled = np.where(np.isnan(self.plausible), -1.0, self.plausible)
         return np.asarray(filled.reshape(self.days, -1, group).max(axis=2))
 
@@ -85,7 +85,7 @@ class Record:
         have = self.coarse >= 0
         share = _around(self.coarse > 0.01 * self.scale) / np.maximum(_around(have), 1)
         light = share >= 0.3
-        spare = round(1.5 * HOUR / max(self.step, DAY // COARSE))
+        spare = round(1.5 * HOUR * light.shape[1] / DAY)
         first = np.maximum(light.argmax(axis=1) - spare, 0)
         last = light.shape[1] - 1 - light[:, ::-1].argmax(axis=1) + spare
         number = np.arange(light.shape[1])

@@ -185,7 +185,7 @@ def _by_plant(long: LongTable, utc: Seconds) -> Iterator[tuple[int, Entries]]:
     use = np.flatnonzero(utc != MISSING)
     order = use[np.lexsort((utc[use], long.plant[use]))]
     plants, starts = np.unique(long.plant[order], return_index=True)
-    for plant, own in zip(plants, np.split(order, starts[1:]), strict=True):
+    for plant, own in zip(plants, np.split(order, starts[1:]), strict=False):  # split gives one part of nothing
         known = {name: values[own] for name, values in long.known.items()}
         yield int(plant), Entries(long.row[own], utc[own], long.clock[own], long.power[own], known)
 
