@@ -14,8 +14,8 @@ MOST_SOILING = 0.35
 def panel_condition(plants: list[PlantParameters], weather: Weather, clock: Clock, *, seed: int) -> Singles:
     """Return the share of the light that age, dirt and snow leave to the cells, (plants, T).
 
-    Dirt grows by a constant amount a day until rain washes it off. Snow covers the panels fully when it falls, and
-    slides off in proportion to time.
+    Dirt grows by a constant amount a day until rain washes it off. Snow hides a share of the light that is drawn
+    for each snowfall, and slides off in proportion to time.
     """
     of = Columns(plants)
     chances = _daily(plants, weather.rain.shape[1], seed)
@@ -23,11 +23,10 @@ def panel_condition(plants: list[PlantParameters], weather: Weather, clock: Cloc
     dry = day - _latest(weather.rain, day, before=-30 * chances[0, :, :1])
     dirt = np.minimum(of.soiling * dry, MOST_SOILING)
     fell = _latest(weather.snow, day, before=np.full((len(plants), 1), -np.inf, np.float32))
-    lasting = -np.log1p(-chances[1]) * of.snow_days
-    since = np.maximum.accumulate(np.where(weather.snow, day, -1), axis=1).astype(np.int32)
-    lasting = np.take_along_axis(lasting, np.maximum(since, 0), axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        snow = np.where(np.isfinite(fell), np.clip(1 - (day - fell) / lasting, 0, 1), 0)
+    event = np.maximum(fell, 0).astype(np.int32)
+    hidden = np.take_along_axis(chances[2], event, axis=1)
+    lasting = np.take_along_axis(-np.log1p(-chances[1]) * of.snow_days, event, axis=1)
+    snow = hidden * np.clip(1 - (day - fell) / np.maximum(lasting, 0.01), 0, 1)
     left = (1 - of.degradation * of.age) * (1 - dirt) * (1 - snow)
     return np.take_along_axis(left.astype(np.float32), clock.day, axis=1)
 

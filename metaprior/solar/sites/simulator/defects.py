@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,15 @@ LEAST_POWER = 0.02
 """Share of the highest power below which an interval is not by day."""
 
 
+class Record(NamedTuple):
+    """What defects need to know about a sound record."""
+
+    per_day: int  # intervals of a day
+    highest: float  # power
+
+
 def with_defects(
-    plant: Plant, seed: int, *, kinds: tuple[str, ...] | None = None, per_month: float = 1.0
+    plant: Plant, seed: int, *, kinds: tuple[str, ...] | None = None, rate: float = 1.0
 ) -> tuple[Plant, NDArray[np.uint8]]:
     """Return the plant with defects in its record, and where they are.
 
@@ -27,17 +35,18 @@ def with_defects(
         plant: A plant with a sound record.
         seed: Seed of the defects; they also depend on the plant's name.
         kinds: Names of ``KINDS``, all if not given.
-        per_month: Expected number of defects of each kind in 30 days.
+        rate: Factor of how often each kind occurs.
 
     Returns:
         The plant, and for each interval 0 if it is as it was, else 1 + the index of the kind in ``KINDS``, (T,).
     """
     random = np.random.default_rng([seed, zlib.crc32(plant.name.encode())])
     power, mask = plant.power.copy(), np.zeros(len(plant), np.uint8)
-    per_day = 24 * HOUR // plant.step
+    record = Record(24 * HOUR // plant.step, float(np.max(power, initial=0.0, where=np.isfinite(power))))
     for name in KINDS if kinds is None else kinds:
-        for _ in range(random.poisson(per_month * len(plant) / (30 * per_day))):
-            changed = KINDS[name](power.copy(), per_day, random)
+        lay, per_month = KINDS[name]
+        for _ in range(random.poisson(rate * per_month * len(plant) / (30 * record.per_day))):
+            changed = lay(power.copy(), record, random)
             mask[~_same(changed, power)] = 1 + list(KINDS).index(name)
             power = changed
     mask[_same(power, plant.power)] = 0  # one shift of the clock can undo another
@@ -56,70 +65,70 @@ def _somewhere(power: Floats, low: float, high: float, random: np.random.Generat
     return slice(first, first + length)
 
 
-def _one_by_day(power: Floats, random: np.random.Generator) -> int:
+def _one_by_day(power: Floats, record: Record, random: np.random.Generator) -> int:
     """Return a random interval with power."""
-    by_day = np.flatnonzero(power > LEAST_POWER * np.nanmax(power)) if np.isfinite(power).any() else np.array([0])
+    by_day = np.flatnonzero(power > LEAST_POWER * record.highest)
     return int(random.choice(by_day)) if by_day.size else 0
 
 
-def _outage(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    first = _one_by_day(power, random)
-    there = slice(first, first + max(1, round(random.uniform(1 / 24, 1 / 3) * per_day)))
+def _outage(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    first = _one_by_day(power, record, random)
+    there = slice(first, first + max(1, round(random.uniform(1 / 24, 1 / 3) * record.per_day)))
     power[there] = np.minimum(power[there], 0)
     return power
 
 
-def _dead_days(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    there = _somewhere(power, per_day, 5 * per_day, random)
+def _dead_days(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    there = _somewhere(power, record.per_day, 5 * record.per_day, random)
     power[there] = np.where(np.isnan(power[there]), np.nan, 0.0)
     return power
 
 
-def _stuck(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    first = _one_by_day(power, random)
-    power[first : first + max(3, round(random.uniform(3 / 24, 1.5) * per_day))] = power[first]
+def _stuck(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    first = _one_by_day(power, record, random)
+    power[first : first + max(3, round(random.uniform(3 / 24, 1.5) * record.per_day))] = power[first]
     return power
 
 
-def _spike(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    power[random.integers(len(power))] = np.nanmax(power) * random.uniform(1.5, 30)
+def _spike(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    power[random.integers(len(power))] = record.highest * random.uniform(1.5, 30)
     return power
 
 
-def _negative(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
+def _negative(power: Floats, record: Record, random: np.random.Generator) -> Floats:
     there = _somewhere(power, 1, 4, random)
-    power[there] = -np.nanmax(power) * random.uniform(0.02, 5)
+    power[there] = -record.highest * random.uniform(0.02, 5)
     return power
 
 
-def _gap(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    power[_somewhere(power, 1, 4 * per_day, random)] = np.nan
+def _gap(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    power[_somewhere(power, 1, 4 * record.per_day, random)] = np.nan
     return power
 
 
-def _clock_shift(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    there = _somewhere(power, 2 * per_day, 20 * per_day, random)
-    hours = max(1, round(per_day / 24)) * int(random.choice([-2, -1, 1, 2]))
+def _clock_shift(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    there = _somewhere(power, 2 * record.per_day, 20 * record.per_day, random)
+    hours = max(1, round(record.per_day / 24)) * int(random.choice([-2, -1, 1, 2]))
     power[there] = np.roll(power[there], hours)
     return power
 
 
-def _copied(power: Floats, per_day: int, random: np.random.Generator) -> Floats:
-    there = _somewhere(power, per_day / 4, 2 * per_day, random)
-    first = max(there.start, 2 * per_day)
+def _copied(power: Floats, record: Record, random: np.random.Generator) -> Floats:
+    there = _somewhere(power, record.per_day / 4, 2 * record.per_day, random)
+    first = max(there.start, 2 * record.per_day)
     length = len(power[first : there.stop])
-    power[first : first + length] = power[first - 2 * per_day :][:length]
+    power[first : first + length] = power[first - 2 * record.per_day :][:length]
     return power
 
 
-KINDS: dict[str, Callable[[Floats, int, np.random.Generator], Floats]] = {
-    "outage": _outage,
-    "dead days": _dead_days,
-    "stuck": _stuck,
-    "spike": _spike,
-    "negative": _negative,
-    "gap": _gap,
-    "clock shift": _clock_shift,
-    "copied": _copied,
+KINDS: dict[str, tuple[Callable[[Floats, Record, np.random.Generator], Floats], float]] = {
+    "outage": (_outage, 1.0),
+    "dead days": (_dead_days, 0.4),
+    "stuck": (_stuck, 0.5),
+    "spike": (_spike, 0.5),
+    "negative": (_negative, 1.0),
+    "gap": (_gap, 1.0),
+    "clock shift": (_clock_shift, 0.1),
+    "copied": (_copied, 0.2),
 }
-"""Functions that lay one defect over power (T,), with the number of intervals of a day and a random generator."""
+"""For each kind, the function that lays one defect over power (T,), and how often it occurs in 30 days on average."""

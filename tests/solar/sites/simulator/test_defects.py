@@ -15,7 +15,7 @@ def plant() -> Plant:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_mask_is_where_values_changed(plant: Plant, kind: str) -> None:
-    broken, mask = with_defects(plant, 7, kinds=(kind,), per_month=3)
+    broken, mask = with_defects(plant, 7, kinds=(kind,), rate=10)
     changed = ~((broken.power == plant.power) | (np.isnan(broken.power) & np.isnan(plant.power)))
     np.testing.assert_array_equal(mask > 0, changed)
     assert set(mask[changed]) == {1 + list(KINDS).index(kind)}
@@ -31,7 +31,7 @@ def test_defects_are_a_function_of_the_seed(plant: Plant) -> None:
 
 def test_what_defects_look_like(plant: Plant) -> None:
     def broken(kind: str) -> tuple[np.ndarray, np.ndarray]:
-        changed, mask = with_defects(plant, 7, kinds=(kind,), per_month=3)
+        changed, mask = with_defects(plant, 7, kinds=(kind,), rate=10)
         return changed.power, mask > 0
 
     power, mask = broken("outage")
@@ -40,6 +40,7 @@ def test_what_defects_look_like(plant: Plant) -> None:
     assert np.isnan(power[mask]).all()
     power, mask = broken("spike")
     assert (power[mask] > 1.4 * plant.power.max()).all()
+    assert (power[mask] < 31 * plant.power.max()).all()
     power, mask = broken("negative")
     assert (power[mask] < 0).all()
     power, mask = broken("dead days")
@@ -47,6 +48,6 @@ def test_what_defects_look_like(plant: Plant) -> None:
 
 
 def test_no_defects_leave_the_plant_as_it_was(plant: Plant) -> None:
-    same, mask = with_defects(plant, 7, per_month=0)
+    same, mask = with_defects(plant, 7, rate=0)
     np.testing.assert_array_equal(same.power, plant.power)
     assert not mask.any()

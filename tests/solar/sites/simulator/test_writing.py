@@ -37,7 +37,7 @@ def test_the_command_writes_power_places_and_truth(tmp_path: Path) -> None:
 
 def test_a_base_forecast_reaches_beyond_the_power_and_defects_leave_gaps(tmp_path: Path) -> None:
     out = tmp_path / "power.csv"
-    longer = ["--days", "40", "--minutes", "30", "--base", "--defects", "--seed", "1"]
+    longer = ["--days", "40", "--minutes", "30", "--base", "--defects", "--seed", "2"]
     result = CliRunner().invoke(cli.app, [*COMMAND, *longer, "--out", str(out)])
     assert result.exit_code == 0, result.output
     table = pd.read_csv(out)
