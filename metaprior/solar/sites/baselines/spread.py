@@ -68,8 +68,8 @@ def typical_error(history: History) -> Floats:
     """Return the root mean squared error in units of the envelope by lead time, (L,), of a typical plant."""
     per_hour = history.recent.shape[1] / 24.0
     hours = np.arange(1, history.target_slot.shape[1] + 1) / per_hour
-    envelope_known = history.day_count > 1 or history.target_clear is not None
-    least = 0.25 if envelope_known else 0.45
+    known = history.day_count + (history.target_clear is not None)  # what tells of the envelope: days, and the place
+    least = 0.25 if known > 1 else 0.4
     return np.asarray(least + 0.1 * (1.0 - np.exp(-hours / 3.0)))
 
 
