@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metaprior import cli
+from metaprior.solar.sites import read_power
 from metaprior.solar.sites.simulator import simulate_fleet, with_base
 from metaprior.solar.sites.simulator.writing import power_table, write_power
 
@@ -61,3 +62,16 @@ def test_other_endings_raise(tmp_path: Path) -> None:
     fleet = simulate_fleet(1, 1)
     with pytest.raises(ValueError, match=r"must end in .csv or .parquet, got '.xlsx'"):
         write_power(fleet.plants, fleet.parameters, tmp_path / "power.xlsx")
+
+
+def test_what_is_written_is_what_read_power_reads(tmp_path: Path) -> None:
+    fleet = simulate_fleet(3, 6, seed=4, step=1800, clear_power=True)
+    plants = with_base(fleet, 4)
+    write_power(plants, fleet.parameters, tmp_path / "power.csv")
+    table = read_power(tmp_path / "power.csv", sites=tmp_path / "power_sites.csv")
+    for plant, found in zip(plants, table.plants, strict=True):
+        assert (found.name, found.start, found.step, found.unit) == (plant.name, plant.start, 1800, "kW")
+        assert found.capacity == pytest.approx(plant.capacity, rel=1e-3)
+        assert found.latitude == pytest.approx(plant.latitude, abs=1e-3)
+        np.testing.assert_allclose(found.power[: len(plant)], plant.power, atol=1e-4 * plant.power.max())
+        np.testing.assert_allclose(found.future["base"], plant.future["base"], rtol=1e-2, atol=1e-3 * plant.power.max())
