@@ -56,7 +56,7 @@ MIDSUMMER_DAY = 172.0
 
 @dataclass(frozen=True)
 class Clock:
-    """Solar time of many places, each array (plants, T) but ``year``."""
+    """Solar time of many places, each array (plants, T)."""
 
     hour: Singles  # local mean solar time, 0 to 24
     day: NDArray[np.int32]  # number of the local day since the first
