@@ -192,6 +192,18 @@ def _joined(earlier: Floats | None, later: Floats | None, first: int, count: int
     return column
 
 
+def usual_peak(values: Floats) -> float:
+    """Return the 99 % quantile of positive values, of those that are not far above most others; 0 without any.
+
+    A few impossible values do not move it, and one in ten of them hardly does.
+    """
+    positive = values[values > 0]
+    if not len(positive):
+        return 0.0
+    most, nearly_all = np.quantile(positive, [0.9, 0.99])
+    return float(np.quantile(positive[positive <= 1.5 * min(nearly_all, 2.5 * most)], 0.99))
+
+
 def _hours(values: NDArray[Number], per_hour: int, before: int, fill: float) -> NDArray[Number]:
     """Return the values as (hours, intervals of an hour), the first hour with ``before`` intervals of ``fill``."""
     after = -(before + len(values)) % per_hour

@@ -42,9 +42,23 @@ def _movement(record: Record, side: int) -> tuple[Floats, Floats]:
 
 
 def clock_offsets(record: Record) -> Floats:
-    """Return the hours by which the clock of each day differs from that of the last day, (D,)."""
-    after = np.cumsum(clock_jumps(record))
-    return after - after[-1] if len(after) else after
+    """Return the hours by which the clock of each day differs from that of the last days, (D,); mostly 0.
+
+    Between two jumps the clock is the same: noon and the middle of the light are compared with those after the last
+    jump, and both must differ by more than half an hour.
+    """
+    part = np.cumsum(clock_jumps(record) != 0)
+    offsets = np.zeros(record.days)
+    if not len(part) or not part[-1]:
+        return offsets
+    centre, first, last = _features(usual_largest(record.coarse, SIDE // 2, SIDE // 2)) * 24 / record.coarse.shape[1]
+    points = np.stack([centre, (first + last) / 2])
+    middles = [np.nanmedian(points[:, part == number], axis=1) for number in range(part[-1] + 1)]
+    for number, middle in enumerate(middles[:-1]):
+        moved = middle - middles[-1]
+        if np.abs(moved).min() > 0.5 and moved.prod() > 0:
+            offsets[part == number] = np.round(moved.mean()) or np.sign(moved[0])
+    return offsets
 
 
 def _features(profile: Floats) -> Floats:

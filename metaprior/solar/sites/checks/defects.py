@@ -6,6 +6,7 @@ table; an interval with several defects has the first of them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +81,7 @@ def stuck(record: Record) -> Bools:
     three of its steps during the run.
     """
     values, counts = record.plausible.reshape(-1), _changing(record)
-    run = np.cumsum(np.append(True, values[1:] != values[:-1])) - 1
-    length = np.bincount(run)
-    first = np.append(0, np.cumsum(length)[:-1])
+    run, length, first = _runs(values)
     usual = np.maximum(record.envelope.reshape(-1), 0.01 * record.scale)
     high, low = np.maximum.reduceat(usual, first), np.minimum.reduceat(usual, first)
     moves = values[first] * (1 - low / high) >= 3 * _resolution(values[counts], record.scale)
@@ -91,18 +90,25 @@ def stuck(record: Record) -> Bools:
 
 
 def copied(record: Record) -> Bools:
-    """Return runs of power by day that equal the day before at the same time, where a meter is fine enough to tell."""
+    """Return runs of power by day that equal 1, 2 or 7 days before, where a meter is fine enough to tell."""
     values, counts = record.plausible.reshape(-1), _changing(record)
+    found = np.zeros(len(values), bool)
     if _resolution(values[counts], record.scale) > 0.001 * record.scale:
-        return np.zeros(record.power.shape, bool)
-    same = np.zeros(len(values), bool)
-    same[record.slots :] = values[record.slots :] == values[: -record.slots]
-    same &= counts
-    run = np.cumsum(np.append(True, same[1:] != same[:-1])) - 1
+        return found.reshape(record.power.shape)
+    for lag in (1, 2, 7):
+        same = np.zeros(len(values), bool)
+        same[lag * record.slots :] = values[lag * record.slots :] == values[: -lag * record.slots]
+        run, length, first = _runs(same & counts)
+        equal = (same & counts)[first]
+        found |= (equal & (length + 1 >= _least_run(record, length[equal] + 1, counts)))[run]
+    return found.reshape(record.power.shape)
+
+
+def _runs(values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the number of the run of equal values that each value belongs to, and the lengths and begins of runs."""
+    run = np.cumsum(np.append(True, values[1:] != values[:-1])) - 1
     length = np.bincount(run)
-    first = np.append(0, np.cumsum(length)[:-1])
-    found = same[first] & (length + 1 >= _least_run(record, length[same[first]] + 1, counts))
-    return np.asarray(found[run].reshape(record.power.shape))
+    return run, length, np.append(0, np.cumsum(length)[:-1])
 
 
 def _changing(record: Record) -> Bools:
@@ -209,8 +215,8 @@ DEFECTS = (
     ),
     Defect(
         "copied",
-        "the values of the day before at the same time, for at least three intervals and an hour",
-        "with the values of the day before, as of a gap that was filled",
+        "the values of 1, 2 or 7 days before at the same time, for at least three intervals and an hour",
+        "with the values of an earlier day, as of a gap that was filled",
         copied,
         "#009688",
     ),

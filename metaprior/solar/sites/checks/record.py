@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from metaprior.solar.sites.plant import HOUR, Floats, Plant
+from metaprior.solar.sites.plant import HOUR, Floats, Plant, usual_peak
 
 Bools = NDArray[np.bool_]
 
@@ -154,8 +154,7 @@ def _scale(plant: Plant, values: Floats) -> tuple[float, float]:
 
     The size is the capacity, or the 99 % quantile of the positive values where it is unknown or does not fit them.
     """
-    positive = values[values > 0]
-    high = float(np.quantile(positive, 0.99)) if len(positive) else 0.0
+    high = usual_peak(values)
     capacity = plant.capacity
     if capacity is None or plant.capacity_estimated or not 0.15 * capacity < high < 1.3 * capacity:
         return (high or capacity or 1.0), 1.5 * (high or capacity or 1.0)

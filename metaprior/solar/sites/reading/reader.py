@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from metaprior.solar.sites.checks import check, tell_defects
 from metaprior.solar.sites.checks.defects import CONFLICT
 from metaprior.solar.sites.findings import NO_ROWS, Findings, Rows
-from metaprior.solar.sites.plant import BASE, HOUR, Plant
+from metaprior.solar.sites.plant import BASE, HOUR, Plant, usual_peak
 from metaprior.solar.sites.reading.columns import stated_stamps, stated_zone
 from metaprior.solar.sites.reading.gridding import Entries, Gridded, Tell, on_grid
 from metaprior.solar.sites.reading.long_table import LongTable, long_table
@@ -18,7 +18,7 @@ from metaprior.solar.sites.reading.site_facts import SiteFacts, facts_of_columns
 from metaprior.solar.sites.reading.source import open_source
 from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, to_utc
 from metaprior.solar.sites.reading.sunlight import compare_with_sun
-from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, largest, scale_of
+from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, scale_of
 
 CAPACITY_QUANTILE = 0.999
 """Quantile of the positive usable power that stands for an unknown capacity."""
@@ -200,7 +200,7 @@ def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: Te
     power = grid.power * scale.factor
     capacity = 1.0 if scale.unit == "share" and facts.capacity is None else None
     if facts.capacity is not None:
-        capacity, told = capacity_in(scale.unit, facts.capacity, facts.capacity_unit, largest(power))
+        capacity, told = capacity_in(scale.unit, facts.capacity, facts.capacity_unit, usual_peak(power))
         if told:
             tell("capacity", told)
     known = {**grid.known}

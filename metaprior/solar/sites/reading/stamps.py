@@ -122,11 +122,12 @@ def _of_texts(text: pd.Series) -> Stamps:
         stated = pd.to_datetime(text.where(aware, ""), format="ISO8601", errors="coerce", utc=True)
         utc = _seconds(pd.DatetimeIndex(stated))
     clock, utc = (np.where(late & (seconds != MISSING), seconds + DAY, seconds) for seconds in (clock, utc))
-    return Stamps(np.where(aware & (utc == MISSING), MISSING, clock), utc, None, style)
+    invalid = (clock == MISSING) | (aware & (utc == MISSING))
+    return Stamps(np.where(invalid, MISSING, clock), np.where(invalid, MISSING, utc), None, style)
 
 
 def _parsed(text: pd.Series, style: str) -> Seconds:
-    return _seconds(pd.DatetimeIndex(pd.to_datetime(text, format=style, errors="coerce")))
+    return _seconds(pd.DatetimeIndex(pd.to_datetime(text, format=style, errors="coerce", utc=True)))
 
 
 def _in_another_format(text: pd.Series) -> tuple[Seconds, str | None]:

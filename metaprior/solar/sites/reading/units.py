@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from metaprior.solar.sites.plant import HOUR, Floats
+from metaprior.solar.sites.plant import HOUR, Floats, usual_peak
 
 ENERGY = {"Wh": "W", "kWh": "kW", "MWh": "MW"}
 WATTS = {"W": 1.0, "kW": 1e3, "MW": 1e6}
@@ -38,12 +36,6 @@ class Scale:
     certain: bool = True
 
 
-def largest(values: Floats) -> float:
-    """Return the 99 % quantile of the positive values, which single wrong values do not move; 0 without any."""
-    positive = values[values > 0]
-    return float(np.quantile(positive, 0.99)) if len(positive) else 0.0
-
-
 def scale_of(unit: str | None, source: str, values: Floats, step: int, capacity: tuple[float, str] | None) -> Scale:
     """Return how the values of a plant become power.
 
@@ -62,7 +54,7 @@ def scale_of(unit: str | None, source: str, values: Floats, step: int, capacity:
         return Scale("share", 0.01, f"power in % of capacity {source} became a share")
     if unit is not None:
         return Scale(unit, 1.0, f"power is {'a share of the capacity' if unit == 'share' else f'in {unit}'} {source}")
-    peak = largest(values)
+    peak = usual_peak(values)
     if capacity is not None:
         nameplate = capacity[0] * WATTS[capacity[1]]
         fits = [unit for unit, watts in WATTS.items() if PLAUSIBLE[0] < peak * watts / nameplate < PLAUSIBLE[1]]
