@@ -42,7 +42,7 @@ def test_solar_time_follows_place_and_season() -> None:
 def test_a_cloudier_climate_is_darker() -> None:
     means = [weather(*[climate(cloudiness=level)] * PLANTS).clear_sky_index.mean() for level in (-2.0, -0.5, 0.5, 1.5)]
     assert means == sorted(means, reverse=True)
-    assert means[0] > 0.9
+    assert means[0] > 0.85
     assert means[-1] < 0.55
 
 
