@@ -14,7 +14,8 @@ PLANTS = 40
 
 def climate(**changes: float) -> Climate:
     drawn, _ = draw_climate("continental", np.random.default_rng(0))
-    return replace(drawn, **({"fog": 0.0, "season": 0.0, "convection": 0.0} | changes))
+    calm = {"fog": 0.0, "season": 0.0, "convection": 0.0, "fronts": 0.8, "front_hours": 48.0}
+    return replace(drawn, **(calm | {"regime_hours": 2.5, "regime_spread": 0.6} | changes))
 
 
 def weather(*climates: Climate, latitude: float = 45.0, start: str = "2023-06-01", days: int = 40) -> Weather:
