@@ -103,7 +103,7 @@ class SiteNetwork(nn.Module):
         return self.output(hidden)  # type: ignore[no-any-return]
 
     def features(self, x: Tensor, context: Tensor) -> Tensor:
-        """Return what the first layer reads, (N, features), all of the order of one."""
+        """Return what the first layer reads, (N, features), each with a spread of about one."""
         profile = _Lookup(context, len(x))
         days, scale, error = profile.totals.split(1, 1)
         lead, hour = x[:, COLUMNS["lead"]], x[:, COLUMNS["hour"]]
@@ -120,39 +120,27 @@ class SiteNetwork(nn.Module):
         clear, clear_past, place = x[:, COLUMNS["clear"]], x[:, COLUMNS["clear_recent"]], x[:, COLUMNS["place"]]
         sky = [place * _ratio(recent, clear_past, there, last) for last in (1, 3)]
         adapted = (days > 0).to(x)
-        base = [x[:, COLUMNS["base"]], scale * x[:, COLUMNS["base"]], error, x[:, COLUMNS["base_there"]]]
-        base_now = scale * _ratio(recent, x[:, COLUMNS["base_recent"]] * scale, there, 3) * x[:, COLUMNS["base"]]
-        return torch.cat(
-            [
-                profile.at(hour - 1)[:, 0],
-                here,
-                profile.at(hour + 1)[:, 0],
-                recent,
-                there,
-                mean_past,
-                largest_past,
-                clear_past,
-                *ratios,
-                *[value.clamp(max=1.5) for value in smart],
-                *yesterday,
-                *[value * here[:, which, None] for which, value in enumerate(yesterday)],
-                clear,
-                x[:, COLUMNS["clear_around"]],
-                x[:, COLUMNS["sun"]],
-                *sky,
-                *[value * clear for value in sky],
-                *base,
-                base_now.clamp(max=1.5),
-                lead / 6.0,
-                torch.log1p(lead),
-                (lead / 24.0).clamp(max=2.0),
-                torch.log1p(days) / 3.0,
-                adapted,
-                place,
-                x[:, COLUMNS["base_there"]] * (scale > 0),
-            ],
-            1,
-        )
+        given, base_there = x[:, COLUMNS["base"]], x[:, COLUMNS["base_there"]]
+        now = _ratio(recent, scale * x[:, COLUMNS["base_recent"]], there, 3)
+        base = [given, scale * given, (now * scale * given).clamp(max=1.5)]
+        powers = [
+            profile.at(hour - 1)[:, 0],
+            here,
+            profile.at(hour + 1)[:, 0],
+            recent,
+            mean_past,
+            largest_past,
+            *[value.clamp(max=1.5) for value in smart],
+            *[value * here[:, which, None] for which, value in enumerate(yesterday)],
+            clear_past,
+            clear,
+            x[:, COLUMNS["clear_around"]],
+            *[value * clear for value in sky],
+            *base,
+        ]
+        ratios_and_flags = [*ratios, *yesterday, x[:, COLUMNS["sun"]], *sky, there, adapted, place, error, base_there]
+        times = [lead / 6.0, torch.log1p(lead), (lead / 24.0).clamp(max=2.0), torch.log1p(days)]
+        return torch.cat([4.0 * torch.cat(powers, 1), 2.0 * torch.cat(ratios_and_flags, 1), *times], 1)
 
 
 class _Lookup:

@@ -19,7 +19,7 @@ DAYS = 60
 """Length of a simulated record: 30 support days, a week of forecasts, and room for other seasons' moments."""
 LOWEST_SUN = -1.0
 """Degrees of elevation in the middle of an hour above which it is forecast in training."""
-LEADS = (*range(1, 7), *range(1, 7), *range(1, 7), *range(7, 49, 3))
+LEADS = (*8 * tuple(range(1, 7)), *range(7, 49, 3))
 """Leads in training; the first six hours are what matters most."""
 WITH_BASE, WITH_GAPS = 0.4, 0.4
 """Shares of the plants with a base forecast, and with missing hours."""
