@@ -7,7 +7,8 @@ if TYPE_CHECKING:
 
 
 def add_commands(app: "typer.Typer") -> None:
-    """Add ``inspect``."""
-    from metaprior.solar.sites.commands import inspect
+    """Add ``inspect`` and the group ``sites``."""
+    from metaprior.solar.sites.commands import inspect, sites
 
     app.command()(inspect)
+    app.add_typer(sites, name="sites")

@@ -1,4 +1,4 @@
-"""``metaprior inspect``: a table of power in, what is wrong with it out."""
+"""``metaprior inspect`` and ``metaprior sites``: a table of power in, its defects and forecasts out."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,22 +9,33 @@ if TYPE_CHECKING:
     from metaprior.solar.sites.reading.reader import PowerTable
 
 TABLES = (".csv", ".gz", ".txt", ".tsv", ".parquet", ".pq")
+AT_MOST_TOLD = 5
+"""Plants whose estimated places are printed."""
+
+
+Power = Annotated[Path, typer.Argument(help="A table of power: .csv, .csv.gz or .parquet, long or wide.")]
+Unit = Annotated[
+    str | None, typer.Option(help="W, kW, MW, Wh, kWh, MWh (per interval), share or % (default: detected).")
+]
+Zone = Annotated[
+    str | None, typer.Option(help="Zone of stamps without one, as Australia/Sydney or +08:00 (default: unknown).")
+]
+Stamps = Annotated[
+    Literal["auto", "begin", "end"], typer.Option(help="Whether stamps are begins or ends of intervals.")
+]
+Sites = Annotated[
+    Path | None, typer.Option(help="A second table with capacity, latitude, longitude, ... of each plant.")
+]
+
+sites = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Forecasts of the power of single plants.")
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A table of power: .csv, .csv.gz or .parquet, long or wide.")],
-    unit: Annotated[
-        str | None, typer.Option(help="W, kW, MW, Wh, kWh, MWh (per interval), share or % (default: detected).")
-    ] = None,
-    zone: Annotated[
-        str | None, typer.Option(help="Zone of stamps without one, as Australia/Sydney or +08:00 (default: unknown).")
-    ] = None,
-    stamps: Annotated[
-        Literal["auto", "begin", "end"], typer.Option(help="Whether stamps are begins or ends of intervals.")
-    ] = "auto",
-    sites: Annotated[
-        Path | None, typer.Option(help="A second table with capacity, latitude, longitude, ... of each plant.")
-    ] = None,
+    path: Power,
+    unit: Unit = None,
+    zone: Zone = None,
+    stamps: Stamps = "auto",
+    sites: Sites = None,
     out: Annotated[Path | None, typer.Option(help="The picture (default: the table's name with .png, here).")] = None,
     rows: Annotated[
         Path | None, typer.Option(help="A CSV file to write, with every row that was left out or is doubtful.")
@@ -41,8 +52,7 @@ def inspect(
     from metaprior.solar.sites.report.record_figure import AT_MOST, record_figure
     from metaprior.text_table import text_table
 
-    if path.suffix.lower() not in TABLES:
-        raise typer.BadParameter(f"{path} must be a table of power, one of {', '.join(TABLES)}")
+    _check_table(path)
     table = read_power(path, unit=unit, zone=zone, stamps=stamps, sites=sites)
     for line in table.findings.lines():
         typer.echo(f"- {line}")
@@ -95,3 +105,77 @@ def _write_rows(table: "PowerTable", path: Path) -> int:
         writer.writerow([table.findings.row_word, "kind", "plant"])
         writer.writerows(sorted(entries))
     return len(entries)
+
+
+def _check_table(path: Path) -> None:
+    if path.suffix.lower() not in TABLES:
+        raise typer.BadParameter(f"{path} must be a table of power, one of {', '.join(TABLES)}")
+
+
+@sites.command()
+def forecast(
+    power: Power,
+    out: Annotated[Path | None, typer.Option(help="The file to write: .csv, .parquet or .nc.")] = None,
+    hours: Annotated[
+        int, typer.Option(min=1, max=48, help="Hours to forecast: 6, or up to 48 with a base forecast in the table.")
+    ] = 6,
+    at: Annotated[
+        str | None, typer.Option(help="Time of issue, as 2025-06-01T12:00, in the table's zone (default: its end).")
+    ] = None,
+    unit: Unit = None,
+    zone: Zone = None,
+    stamps: Stamps = "auto",
+    sites: Sites = None,
+    levels: Annotated[str, typer.Option(help="Levels of the quantiles.")] = "0.05,0.1,0.25,0.5,0.75,0.9,0.95",
+    page: Annotated[Path | None, typer.Option(help="A page to write, with figures and recent scores: .html.")] = None,
+    prior: Annotated[
+        Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Forecast the next hours of plants, with bands, from the days that they have recorded.
+
+    Nothing is trained: the prior of the package is adapted to the last days of each plant, from no day on. The file has
+    a row for each plant and hour: mean and quantiles of the power in the unit and the zone of the table.
+
+    Example: metaprior sites forecast power.csv --out forecast.csv --page forecast.html
+
+    A plant without any power yet: an empty table (its header alone), and --sites with its capacity and place.
+    """
+    from metaprior.solar.sites.forecast_file import check_path, write_forecast
+    from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
+    from metaprior.solar.sites.forecasting import forecast_table, place_in_words, plant_rows, short_findings
+    from metaprior.solar.sites.reading.reader import read_power
+    from metaprior.text_table import text_table
+
+    _check_table(power)
+    quantiles = _numbers("--levels", levels)
+    if out is not None:
+        check_path(out, overwrite=overwrite)
+    if page is not None:
+        check_path(page, overwrite=overwrite, endings=(".html",))
+    forecaster = SiteForecaster.pretrained(prior or PRIOR)
+    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
+    for line in [*short_findings(table.findings, table.plants), f"all findings: metaprior inspect {power}"]:
+        typer.echo(f"- {line}")
+    found = forecast_table(forecaster, table, at=at, hours=hours, levels=quantiles)
+    typer.echo(f"\nissued {found.shown(found.issue)}, mean ({100 * quantiles[0]:g} % to {100 * quantiles[-1]:g} %)")
+    typer.echo(text_table(plant_rows(found)))
+    estimated = [one.plant for one in found.plants.values() if place_in_words(one.plant).startswith("estimated")]
+    for plant in estimated[:AT_MOST_TOLD]:
+        typer.echo(f"{plant.name}: the place is {place_in_words(plant)}")
+    if len(estimated) > AT_MOST_TOLD:
+        typer.echo(f"{len(estimated) - AT_MOST_TOLD} more places are estimated")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+    if out is not None:
+        write_forecast(out, found, overwrite=overwrite)
+        typer.echo(f"written: {out}, {len(found.frame)} rows" if out.suffix != ".nc" else f"written: {out}")
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Return the numbers of an option such as ``--levels 0.05,0.5,0.95``."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{option} must be numbers with commas between, got {text!r}") from None

@@ -1,9 +1,10 @@
 """Forecasts of the power of plants: a prior over plants, adapted to the days that a plant has recorded."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -14,9 +15,11 @@ from metaprior.adaptation.context.settings import Context
 from metaprior.checks import check_integer
 from metaprior.methods import MetaLearner
 from metaprior.posterior import Predictive
+from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.limits import PowerForecast, within_limits
 from metaprior.solar.sites.network import SiteNetwork
-from metaprior.solar.sites.plant import HOUR, Plant
+from metaprior.solar.sites.plant import Plant
+from metaprior.solar.sites.reading.reader import plants_of
 from metaprior.solar.sites.rows import Hours
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
@@ -50,16 +53,17 @@ class SiteForecaster:
         """Write the prior, for ``pretrained``."""
         self.learner.save(str(folder))
 
-    def adapt(self, plants: Plant | Iterable[Plant], *, days: int = MOST_DAYS) -> "AdaptedPlants":
+    def adapt(self, power: Any, *, days: int = MOST_DAYS) -> "AdaptedPlants":
         """Return forecasters of plants, adapted to up to ``days`` days at the end of their records.
 
         Args:
-            plants: One plant or several, such as ``read_power(path)``; capacities must be known, records may be empty.
+            power: A table as ``read_power`` takes it (a path or a data frame) or returns it, a plant, or several.
+                Capacities must be known, records may be empty.
             days: Days to read; 0 leaves the prior as it is (the last hours of power are still read).
         """
         check_integer("days", days, 0)
-        given = [plants] if isinstance(plants, Plant) else list(plants)
-        return AdaptedPlants({plant.name: AdaptedPlant(self.learner, plant, days) for plant in given})
+        plants, findings = plants_of(power)
+        return AdaptedPlants({plant.name: AdaptedPlant(self.learner, plant, days) for plant in plants}, findings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +127,8 @@ class AdaptedPlant:
         """Return the forecast of the next hours, a row for each.
 
         Args:
-            at: Time of issue, UTC unless it has a zone, rounded up to a full hour; the end of the record by default.
+            at: Time of issue, UTC unless it has a zone, rounded up to a full hour; the end of the record by default. At
+                most 30 days after it, and any time for a plant without a record.
             hours: Hours to forecast, 1 to 48.
             levels: Of the quantiles.
 
@@ -134,7 +139,11 @@ class AdaptedPlant:
         check_integer("hours", hours, 1)
         if hours > MOST_HOURS:
             raise ValueError(f"hours must be at most {MOST_HOURS}, got {hours}")
-        issue = self._issue(at)
+        adapted, issue = self._issued(at)
+        return adapted._frame(issue, hours, levels)
+
+    def _frame(self, issue: int, hours: int, levels: Sequence[float]) -> pd.DataFrame:
+        """Return the forecast that is issued at an hour of the record."""
         lead = np.arange(1, hours + 1)
         found = self.forecast(np.full(hours, issue), lead, levels)
         begin = (self.hours.first[0] + issue + lead - 1).astype("datetime64[h]")
@@ -148,41 +157,57 @@ class AdaptedPlant:
             "mean": capacity * found.mean,
         }
         quantiles = {
-            f"q{100 * level:02.0f}": capacity * values for level, values in zip(levels, found.quantiles, strict=True)
+            quantile_name(level): capacity * values for level, values in zip(levels, found.quantiles, strict=True)
         }
         return pd.DataFrame(columns | quantiles)
 
-    def _issue(self, at: object) -> int:
-        """Return the hour of the record at which a forecast is issued."""
+    def _issued(self, at: object) -> tuple["AdaptedPlant", int]:
+        """Return the forecaster of a record that goes on to the time of issue, and the hour of it."""
         last: int = self.hours.power.shape[1]
         if at is None:
-            return last
-        moment = pd.Timestamp(at)
-        moment = moment.tz_convert("UTC").tz_localize(None) if moment.tz is not None else moment
-        hour = -(-int(moment.value) // (HOUR * 10**9))
-        issue = hour - int(self.hours.first[0])
-        if not 0 <= issue <= last:
-            first, end = (pd.Timestamp((self.hours.first[0] + i).astype("datetime64[h]")) for i in (0, last))
-            raise ValueError(
-                f"at must lie within the record of {self.plant.name}, {first} to {end} UTC, got {moment}. Try "
-                "update(later) with newer power first."
-            )
-        return issue
+            return self, last
+        hour = full_hour(at)
+        issue = int((hour - self.hours.first[0].astype("datetime64[h]")) / np.timedelta64(1, "h"))
+        if issue > last if len(self.plant) else issue != 0:
+            if issue <= last + 24 * MOST_DAYS or not len(self.plant):
+                return replace(self, plant=self.plant.until(hour))._issued(hour)
+        elif issue >= 0:
+            return self, issue
+        first, end = (pd.Timestamp((self.hours.first[0] + i).astype("datetime64[h]")) for i in (0, last))
+        raise ValueError(
+            f"at must lie within the record of {self.plant.name}, {first} to {end} UTC, or up to {MOST_DAYS} days "
+            f"after it, got {pd.Timestamp(hour)}. Try update(later) with newer power first."
+        )
+
+
+def full_hour(at: object) -> np.datetime64:
+    """Return a time, UTC unless it has a zone, rounded up to a full hour."""
+    moment = pd.Timestamp(at)
+    moment = moment.tz_convert("UTC").tz_localize(None) if moment.tz is not None else moment
+    return np.datetime64(moment.ceil("h").to_datetime64(), "h")
+
+
+def quantile_name(level: float) -> str:
+    """Return the name of the column of a quantile: q05, q97.5."""
+    return f"q{100 * level:0{2 if 100 * level < 10 else 1}g}"
 
 
 @dataclass(frozen=True, eq=False)
 class AdaptedPlants:
-    """Forecasters of several plants, by name."""
+    """Forecasters of several plants, by name; ``findings`` is what was found in their table, if one was read."""
 
     plants: Mapping[str, AdaptedPlant]
+    findings: Findings | None = None
 
     def __getitem__(self, name: str) -> AdaptedPlant:
         return self.plants[name]
 
-    def update(self, later: Plant | Iterable[Plant]) -> "AdaptedPlants":
-        """Return the forecasters with later power of some of the plants."""
-        given = [later] if isinstance(later, Plant) else list(later)
-        return AdaptedPlants({**self.plants, **{one.name: self.plants[one.name].update(one) for one in given}})
+    def update(self, later: Any) -> "AdaptedPlants":
+        """Return the forecasters with later power of some of the plants, as ``SiteForecaster.adapt`` takes it."""
+        given, findings = plants_of(later)
+        return AdaptedPlants(
+            {**self.plants, **{one.name: self.plants[one.name].update(one) for one in given}}, findings
+        )
 
     def predict(self, at: object = None, *, hours: int = 6, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Return the forecasts of all plants in one frame, as ``AdaptedPlant.predict`` gives them."""

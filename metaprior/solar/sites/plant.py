@@ -135,6 +135,23 @@ class Plant:
         kept = {name: _joined(column, None, first, count) for name, column in self.future.items() if name not in future}
         return replace(self, power=power, doubt=doubt, future=kept | future)
 
+    def until(self, end: np.datetime64) -> Self:
+        """Return the plant with a record that goes on to ``end``, without power after its own end.
+
+        A plant without any power starts at ``end``.
+        """
+        missing = self.index(end) - len(self)
+        if not len(self):
+            return replace(self, start=end, future={name: column[missing:] for name, column in self.future.items()})
+        if missing <= 0:
+            return self
+        return replace(
+            self,
+            power=np.pad(self.power, (0, missing), constant_values=np.nan),
+            doubt=np.pad(self.doubt, (0, missing)),
+            future={name: _joined(column, None, 0, len(self) + missing) for name, column in self.future.items()},
+        )
+
     def index(self, time: np.datetime64) -> int:
         """Return the number of the first interval that begins at ``time`` or later; 0 for times before the start."""
         seconds = int((np.datetime64(time).astype("datetime64[s]") - self.start) / np.timedelta64(1, "s"))

@@ -1,22 +1,18 @@
 """The forecaster of plants: units, limits, night, updates, and times that are refused."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
-from metaprior.solar.sites.forecaster import LEVELS, SiteForecaster
+from metaprior.solar.sites.forecaster import LEVELS, SiteForecaster, quantile_name
 from metaprior.solar.sites.plant import Plant
+from metaprior.solar.sites.reading.reader import read_power
 from metaprior.solar.sites.rows import Hours
 from metaprior.solar.sites.simulator.fleet import simulate_fleet
-from metaprior.solar.sites.training import simulated_tasks, train_prior
-
-
-@pytest.fixture(scope="module")
-def forecaster() -> SiteForecaster:
-    with pytest.warns(UserWarning, match="targets are missing"):
-        return SiteForecaster(train_prior(simulated_tasks(20, seed=5, days=45), steps=20, progress=False))
+from metaprior.solar.sites.simulator.writing import power_table
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +85,23 @@ def test_saved_priors_are_loaded(forecaster: SiteForecaster, plants: list[Plant]
     forecaster.save(str(tmp_path))
     again = SiteForecaster.pretrained(str(tmp_path)).adapt(plants[0]).predict()
     pd.testing.assert_frame_equal(again, forecaster.adapt(plants[0]).predict())
+
+
+def test_a_time_after_the_record_is_a_gap(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    late = forecaster.adapt(plants[0]).predict(at="2024-06-12T09:00")
+    gap = replace(plants[0], power=np.pad(plants[0].power, (0, 33), constant_values=np.nan), doubt=np.zeros(273, "u1"))
+    pd.testing.assert_frame_equal(late, forecaster.adapt(gap).predict())
+
+
+def test_tables_paths_and_frames_are_read(forecaster: SiteForecaster, plants: list[Plant], tmp_path: Path) -> None:
+    frame = power_table(plants)
+    frame.to_csv(tmp_path / "power.csv", index=False)
+    table = read_power(frame)
+    predicted = [forecaster.adapt(one).predict() for one in (frame, table, tmp_path / "power.csv", table.plants)]
+    for other in predicted[1:]:
+        pd.testing.assert_frame_equal(predicted[0], other)
+    assert forecaster.adapt(table).findings is table.findings
+
+
+def test_quantiles_are_named_by_their_percent() -> None:
+    assert [quantile_name(level) for level in (0.025, 0.05, 0.07, 0.5, 0.975)] == ["q2.5", "q05", "q07", "q50", "q97.5"]

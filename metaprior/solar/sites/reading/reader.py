@@ -16,7 +16,7 @@ from metaprior.solar.sites.reading.gridding import Entries, Gridded, Tell, on_gr
 from metaprior.solar.sites.reading.long_table import LongTable, long_table
 from metaprior.solar.sites.reading.site_facts import SiteFacts, facts_of_columns, facts_of_table, merged
 from metaprior.solar.sites.reading.source import open_source
-from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, to_utc
+from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, normal_zone, offset_text, to_utc
 from metaprior.solar.sites.reading.sunlight import compare_with_sun
 from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, scale_of
 
@@ -32,11 +32,13 @@ class PowerTable:
         plants: The plants, in the order of the table.
         findings: What was detected, changed, left out or is doubtful.
         rows: Row of the table of each interval of a plant's power, -1 without any, by name.
+        zones: Time zone of the stamps of each plant, a name or an offset such as "+02:00"; None if it is not known.
     """
 
     plants: list[Plant]
     findings: Findings
     rows: Mapping[str, Rows] = field(default_factory=dict)
+    zones: Mapping[str, str | None] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Plant]:
         return iter(self.plants)
@@ -64,7 +66,8 @@ def read_power(
     """Return the plants of a table of power, long or wide, on regular grids of UTC.
 
     Args:
-        table: Path of a CSV (also .gz) or Parquet file, or a data frame of pandas or polars.
+        table: Path of a CSV (also .gz) or Parquet file, or a data frame of pandas or polars. It may have no rows if
+            ``sites`` names the plants: plants without power start at the present hour.
         unit: W, kW, MW, Wh, kWh or MWh per interval, "share" of the capacity or "%" of it. Without it, the unit is that
             of the column's name (``power_kw``), else a share if values do not exceed 1.2, else the one that fits the
             capacity, else it is called kW.
@@ -91,14 +94,17 @@ def read_power(
     findings = Findings(first_row=source.first_row, row_word=source.row_word)
     for kind, message, rows in source.remarks:
         findings.add(kind, message, None, rows)
+    stated = {} if sites is None else facts_of_table(sites)
+    if stated and not len(source.frame):
+        return _without_rows(stated, zone, findings)
     long = long_table(source, columns or {}, findings)
     facts = facts_of_columns(long, findings)
-    stated = {} if sites is None else facts_of_table(sites)
     facts = {name: merged(facts.get(name, SiteFacts()), stated.get(name, SiteFacts())) for name in [*facts, *stated]}
-    utc, known_zones = _placed(long, facts, zone, findings)
+    utc, stated_zones, aware = _placed(long, facts, zone, findings)
     stamps_kind = stated_stamps(long.time_name) if stamps == "auto" else stamps
     plants: list[Plant] = []
     rows_of: dict[str, Rows] = {}
+    zones: dict[str, str | None] = {}
     for number, entries in _by_plant(long, utc):
         name = long.names[number]
         tell = _teller(findings, name)
@@ -107,26 +113,58 @@ def read_power(
             plant = _plant(name, grid, long, replace(facts[name], unit=unit or facts[name].unit), tell)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-        plant = replace(plant, zone_known=known_zones[number])
-        plants.append(plant)
+        zones[name] = stated_zones[number] or (_offset_of(entries) if aware else None)
+        plants.append(replace(plant, zone_known=zones[name] is not None))
         rows_of[name] = grid.row
     if not plants:
         raise ValueError(f"the table must have rows with valid stamps, got none. {' '.join(findings.lines())}")
     for name in facts:
         if name not in rows_of:
-            plants.append(_without_power(name, facts[name], plants[0]))
-            rows_of[name] = NO_ROWS
+            first = plants[0]
+            plants.append(replace(_without_power(name, facts[name], first.end), zone_known=first.zone_known))
+            rows_of[name], zones[name] = NO_ROWS, zones[first.name]
             findings.add("no power", "no rows; a plant without power", name)
     if checked:
         assumed = {finding.plant for finding in findings.of("stamps assumed")}
         plants = [_checked(plant, rows_of[plant.name], plant.name in assumed, findings) for plant in plants]
-    return PowerTable(plants, findings, rows_of)
+    return PowerTable(plants, findings, rows_of, zones)
+
+
+def plants_of(power: Any) -> tuple[list[Plant], Findings | None]:
+    """Return the plants of whatever holds some, and the findings where a table was read.
+
+    Args:
+        power: A plant, several, a ``PowerTable``, or what ``read_power`` reads: a path or a data frame.
+    """
+    if isinstance(power, Plant):
+        return [power], None
+    if isinstance(power, list | tuple) and all(isinstance(one, Plant) for one in power):
+        return list(power), None
+    table = power if isinstance(power, PowerTable) else read_power(power)
+    return table.plants, table.findings
+
+
+def _without_rows(facts: Mapping[str, SiteFacts], zone: str | None, findings: Findings) -> PowerTable:
+    """Return plants without any power, which start at the present hour."""
+    now = np.datetime64("now", "h")
+    plants = [_without_power(name, own, now) for name, own in facts.items()]
+    findings.add("no power", "the table has no rows; all plants are without power", count=len(plants))
+    zones = {name: normal_zone(zone or own.zone or "UTC") for name, own in facts.items()}
+    return PowerTable(plants, findings, dict.fromkeys(facts, NO_ROWS), zones)
+
+
+def _offset_of(entries: Entries) -> str:
+    """Return the offset from UTC of the last stamp."""
+    return offset_text(int(entries.clock[-1] - entries.utc[-1]))
 
 
 def _placed(
     long: LongTable, facts: Mapping[str, SiteFacts], zone: str | None, findings: Findings
-) -> tuple[Seconds, list[bool]]:
-    """Return each entry's seconds of UTC, ``MISSING`` where it is left out, and whether each plant's zone is known."""
+) -> tuple[Seconds, list[str | None], bool]:
+    """Return each entry's seconds of UTC, ``MISSING`` where it is left out, the stated zones, and if stamps have one.
+
+    Stated zones are those of the arguments and of the tables, by plant.
+    """
     invalid = (long.clock == MISSING) & (long.plant >= 0)
     _list_rows(
         findings, "no time", "have no valid time stamp and were left out", long.row[invalid], except_of="bad lines"
@@ -156,8 +194,7 @@ def _placed(
             findings.add(
                 "zone unknown", "the time zone of the stamps is not stated, and they are taken as they are. Try zone="
             )
-    known = [own is not None or bool(aware.any()) for own in zones]
-    return utc, known
+    return utc, [own and normal_zone(own) for own in zones], bool(aware.any())
 
 
 def _list_rows(findings: Findings, kind: str, told: str, rows: Rows, *, except_of: str = "") -> None:
@@ -241,23 +278,13 @@ def _refuse_counter(grid: Gridded) -> None:
         )
 
 
-def _without_power(name: str, facts: SiteFacts, other: Plant) -> Plant:
-    """Return a plant without any power, which starts where the record of another one ends."""
+def _without_power(name: str, facts: SiteFacts, start: np.datetime64) -> Plant:
+    """Return a plant without any power."""
     unit = "kW" if facts.unit is None else ENERGY.get(facts.unit, "share" if facts.unit == "%" else facts.unit)
     capacity = None if facts.capacity is None else capacity_in(unit, facts.capacity, facts.capacity_unit, 0.0)[0]
     place = {role: getattr(facts, role) for role in ("latitude", "longitude", "tilt", "azimuth")}
     nothing = np.zeros(0)
-    return Plant(
-        name,
-        other.end,
-        other.step,
-        nothing,
-        nothing.astype(np.uint8),
-        unit,
-        capacity,
-        zone_known=other.zone_known,
-        **place,
-    )
+    return Plant(name, start, HOUR, nothing, nothing.astype(np.uint8), unit, capacity, **place)
 
 
 def _checked(plant: Plant, rows: Rows, begins_assumed: bool, findings: Findings) -> Plant:

@@ -193,6 +193,18 @@ def _offset(zone: str) -> int | None:
     return (-1 if sign == "-" else 1) * (int(hours) * 3600 + int(minutes or 0) * 60)
 
 
+def normal_zone(zone: str) -> str:
+    """Return the name of a zone, or an offset in the form of +08:00."""
+    offset = _offset(zone)
+    return zone if offset is None else offset_text(offset)
+
+
+def offset_text(seconds: int) -> str:
+    """Return an offset from UTC as in +08:00; that of zero is UTC."""
+    minutes = round(abs(seconds) / 60)
+    return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}" if minutes else "UTC"
+
+
 def to_utc(clock: Seconds, group: NDArray[np.integer[Any]], zone: str) -> InUTC:
     """Return the stamps of a clock in a zone as UTC.
 

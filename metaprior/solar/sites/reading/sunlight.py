@@ -7,6 +7,7 @@ import numpy as np
 from metaprior.solar.sites.clock import suggest_offset
 from metaprior.solar.sites.plant import HOUR, Plant
 from metaprior.solar.sites.reading.gridding import Tell
+from metaprior.solar.sites.reading.stamps import offset_text
 from metaprior.solar.sites.sun_path import estimate_sun_path
 
 LEAST_DAYS = 5
@@ -26,7 +27,7 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant
     if not plant.zone_known:
         suggestion = suggest_offset(plant)
         hours = suggestion.hours
-        remedy = "" if hours is None else f". Try zone={_offset_text(hours)!r}"
+        remedy = "" if hours is None else f". Try zone={offset_text(round(3600 * hours))!r}"
         tell("zone suggested", f"the sun says about the clock: {suggestion.reason}{remedy}")
         return plant
     if plant.longitude is None:
@@ -44,8 +45,3 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant
         told = f"noon is {abs(late):.1f} h {'late' if late > 0 else 'early'} for longitude {plant.longitude:g}"
         tell("noon", f"{told}: the longitude, the zone or the clock is wrong")
     return plant
-
-
-def _offset_text(hours: float) -> str:
-    minutes = round(60 * abs(hours))
-    return f"{'-' if hours < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,52 @@
+"""``metaprior sites``: what is printed and written."""
+
+from pathlib import Path
+
+import pandas as pd  # type: ignore[import-untyped]
+import pytest
+from typer.testing import CliRunner, Result
+
+from metaprior.cli import app
+from metaprior.solar.sites.simulator.fleet import simulate_fleet
+from metaprior.solar.sites.simulator.writing import write_power
+
+
+@pytest.fixture(scope="module")
+def power(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    fleet = simulate_fleet(2, 12, seed=1, start="2024-06-01")
+    path = tmp_path_factory.mktemp("table") / "power.csv"
+    write_power(fleet.plants, fleet.parameters, path)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["sites", *map(str, arguments)])
+
+
+def test_a_forecast_is_printed_and_written(power: Path, prior: Path, tmp_path: Path) -> None:
+    out = tmp_path / "forecast.csv"
+    result = run("forecast", power, "--out", out, "--prior", prior, "--levels", "0.05,0.5,0.95")
+    assert result.exit_code == 0, result.output
+    for told in (
+        "power is in kW",
+        "metaprior inspect",
+        "issued 2024-06-13 00:00:00+00:00",
+        "estimated, solar noon",
+        "+6 h",
+    ):
+        assert told in result.output
+    assert len(pd.read_csv(out)) == 12
+    again = run("forecast", power, "--out", out, "--prior", prior)
+    assert isinstance(again.exception, FileExistsError)
+
+
+def test_places_are_those_of_the_second_table(power: Path, prior: Path) -> None:
+    result = run("forecast", power, "--sites", power.with_name("power_sites.csv"), "--prior", prior)
+    assert "given" in result.output
+    assert "estimated" not in result.output
+
+
+def test_options_that_cannot_be_are_refused(power: Path, prior: Path) -> None:
+    assert "must be numbers with commas" in run("forecast", power, "--levels", "low", "--prior", prior).output
+    assert "must be a table of power" in run("forecast", power.with_suffix(".json"), "--prior", prior).output
+    assert "base forecast" in str(run("forecast", power, "--hours", 12, "--prior", prior).exception)
