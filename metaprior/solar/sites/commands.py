@@ -27,7 +27,11 @@ Sites = Annotated[
     Path | None, typer.Option(help="A second table with capacity, latitude, longitude, ... of each plant.")
 ]
 
-sites = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Forecasts of the power of single plants.")
+HELP = """Forecast the power of single plants.
+
+Example: metaprior sites forecast power.csv --out forecast.csv
+"""
+sites = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
 
 
 def inspect(

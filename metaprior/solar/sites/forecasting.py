@@ -214,8 +214,8 @@ def _check_base(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64, hours
         named = ", ".join(f"{name} ({reach[name]} h)" for name in short[:5]) + ", ..." * (len(short) > 5)
         raise ValueError(
             f"hours must be at most {WITHOUT_BASE} where there is no base forecast for them, got {hours}. Base "
-            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column 'base' with a forecast (of "
-            "a weather service, in the unit of the power) to the table, with rows for the hours to come."
+            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column 'base' with a forecast "
+            "(of a weather service, in the unit of the power) to the table, with rows for the hours to come."
         )
 
 
