@@ -3,7 +3,7 @@ PYTHON ?= python3
 BENCH_FLAGS ?=
 BIN := .venv/bin
 
-.PHONY: demo test lint check bench .venv
+.PHONY: demo test lint check bench prior-sites .venv
 
 demo: .venv
 	$(BIN)/python -m examples.demo --out demo
@@ -21,6 +21,10 @@ check: lint test
 # All benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
 	$(BIN)/python -m benchmarks all $(BENCH_FLAGS)
+
+# The prior over plants that the package brings along: about ten minutes on one core.
+prior-sites: .venv
+	$(BIN)/python -m metaprior.solar.sites.training metaprior/solar/sites/prior
 
 .venv: .venv/installed
 

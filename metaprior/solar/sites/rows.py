@@ -130,15 +130,18 @@ class Hours:
         return rows
 
     def support_rows(self, plant: int, begin: int, end: int) -> Singles:
-        """Return rows of a plant's hours from ``begin`` to before ``end``, as support of forecasts from ``end`` on."""
-        hours = np.arange(begin, end)
+        """Return rows of a plant's hours from ``begin`` to before ``end``, latest first, as support from ``end`` on."""
+        hours = np.arange(begin, end)[::-1]
         rows = self._hours_as_rows(plant, hours)
         rows[:, COLUMNS["age"]] = (end - hours)[:, None] / 24.0
         return rows
 
     def support(self, plant: int, begin: int, end: int) -> Examples:
-        """Return the support set of the hours from ``begin`` to before ``end``; missing power is NaN."""
-        target = self.power[plant, begin:end, None]
+        """Return the support set of the hours from ``begin`` to before ``end``; missing power is NaN.
+
+        The latest hours come first, so that the first 24 n examples are the last n days.
+        """
+        target = self.power[plant, begin:end, None][::-1]
         return Examples(torch.from_numpy(self.support_rows(plant, begin, end)), torch.from_numpy(target.copy()))
 
     def query(self, plant: int, issue: Index, lead: Index) -> Examples:

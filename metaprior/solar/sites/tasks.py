@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from metaprior.solar.sites.rows import RECENT, Hours
 from metaprior.tasks.task import Task
@@ -31,7 +33,7 @@ class SiteTasks:
     """
 
     hours: Hours
-    daylight: np.ndarray
+    daylight: NDArray[np.bool_]
     days: Sequence[int] = SUPPORT_DAYS
     leads: Sequence[int] = (1, 2, 3, 4, 5, 6)
     forecasts: int = 48
@@ -60,3 +62,26 @@ class SiteTasks:
         if not hasattr(self, "_without"):
             object.__setattr__(self, "_without", self.hours.without_place())
         return self._without  # type: ignore[attr-defined, no-any-return]
+
+
+def weeks_of(hours: Hours, *, weeks: int, light: NDArray[np.bool_], days: int = 30, leads: int = 6) -> list[Task]:
+    """Return tasks of weeks of one plant, spread over its record: all forecasts of the week that are of light hours.
+
+    Args:
+        hours: The plant; place and base forecast are used as they are.
+        weeks: Number of weeks; fewer if the record is too short for them.
+        light: Which hours are light, at least as long as the record.
+        days: Support days directly before each week.
+        leads: Forecasts are of leads 1 to this.
+    """
+    length = hours.power.shape[1]
+    first, last = DAY * days, length - 7 * DAY - leads
+    ends = np.unique(np.linspace(first, last, weeks).astype(np.int64)) if last >= first else np.empty(0, np.int64)
+    made = []
+    for end in ends.tolist():
+        issue, lead = np.divmod(np.arange(7 * DAY * leads), leads)
+        issue, lead = end + issue, lead + 1
+        shown = light[issue + lead - 1]
+        task = Task(hours.support(0, end - DAY * days, end), hours.query(0, issue[shown], lead[shown]), f"hour {end}")
+        made += [task] if torch.isfinite(task.query.y).any() else []
+    return made

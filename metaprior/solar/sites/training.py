@@ -1,19 +1,26 @@
-"""The prior of the package: simulated plants as tasks, and the training that learns from them.
+"""The prior of the package: simulated plants as tasks, the training that learns from them, and the spread of real ones.
 
-Nothing here reads a file. ``python -m metaprior.solar.sites.training FOLDER`` makes the prior again.
+Real days have heavier tails than simulated ones, so a spread that is fitted to simulated plants is too small.
+``SPREAD`` was fitted to real plants with ``calibrate_on``; it is all that the prior knows of any real record.
+``python -m metaprior.solar.sites.training FOLDER`` makes the prior again.
 """
+
+import argparse
+import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from metaprior.adaptation.context.settings import Context
+from metaprior.calibration import CalibrationByShots
 from metaprior.methods import MetaLearner
 from metaprior.solar.sites.network import LIKELIHOOD, SiteNetwork
 from metaprior.solar.sites.rows import Hours
 from metaprior.solar.sites.simulator.base import base_of
 from metaprior.solar.sites.simulator.fleet import Fleet, simulate_fleet
-from metaprior.solar.sites.tasks import SiteTasks
+from metaprior.solar.sites.tasks import DAY, SiteTasks, weeks_of
 
 DAYS = 60
 """Length of a simulated record: 30 support days, a week of forecasts, and room for other seasons' moments."""
@@ -21,6 +28,12 @@ LOWEST_SUN = -1.0
 """Degrees of elevation in the middle of an hour above which it is forecast in training."""
 LEADS = (*8 * tuple(range(1, 7)), *range(7, 49, 3))
 """Leads in training; the first six hours are what matters most."""
+PLANTS, STEPS = 6000, 15000
+"""Simulated plants and training steps of the packaged prior."""
+CALIBRATION_DAYS = (0, 1, 3, 7, 14, 30)
+"""Numbers of support days at which the spread is fitted to real plants."""
+SPREAD = CalibrationByShots(tuple(DAY * days for days in CALIBRATION_DAYS), (1.0,) * 6)
+"""Factors of the spread of the packaged prior, by support hours."""
 WITH_BASE, WITH_GAPS = 0.4, 0.4
 """Shares of the plants with a base forecast, and with missing hours."""
 
@@ -56,7 +69,9 @@ def train_prior(
 ) -> MetaLearner:
     """Return a learner of ``SiteNetwork`` after so many steps on the tasks."""
     torch.manual_seed(seed)
-    learner = MetaLearner(SiteNetwork(), LIKELIHOOD, adaptation=Context(), standardize=False, seed=seed)
+    learner = MetaLearner(
+        SiteNetwork(), LIKELIHOOD, adaptation=Context(), standardize=False, examples_per_shot=DAY, seed=seed
+    )
     learner.fit(
         tasks,
         epochs=10,
@@ -67,3 +82,41 @@ def train_prior(
         progress=progress,
     )
     return learner
+
+
+def calibrate_on(learner: MetaLearner, hours: Sequence[Hours], *, weeks: int = 12) -> CalibrationByShots:
+    """Return the factors of the spread by support days, fitted to weeks of real plants, with and without their places.
+
+    Args:
+        learner: A learner, which keeps its own calibration.
+        hours: One plant each, with its place.
+        weeks: Weeks of each plant.
+    """
+    tasks = [
+        task
+        for plant in hours
+        for known in (plant, plant.without_place())
+        for task in weeks_of(known, weeks=weeks, light=plant.sun[0, :, 0] > 0)
+    ]
+    fitted = learner.with_theta(learner.theta_).calibrate(tasks, CALIBRATION_DAYS, samples=2, progress=False)
+    assert fitted.calibration_ is not None
+    return fitted.calibration_
+
+
+def main() -> None:
+    """Train the prior of the package and write it to the folder that is named on the command line."""
+    parser = argparse.ArgumentParser(description="Train the prior of the package on simulated plants.")
+    parser.add_argument("folder", help="where the prior is written")
+    parser.add_argument("--plants", type=int, default=PLANTS, help=f"simulated plants ({PLANTS})")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps ({STEPS})")
+    parser.add_argument("--seed", type=int, default=0, help="seed of plants and training (0)")
+    given = parser.parse_args()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*targets are missing")  # gaps that were simulated on purpose
+        learner = train_prior(simulated_tasks(given.plants, seed=given.seed), steps=given.steps, seed=given.seed)
+    learner.calibration_ = SPREAD
+    learner.save(given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -58,8 +58,8 @@ def test_a_place_that_is_not_known_leaves_zeros() -> None:
 def test_support_rows_have_ages_and_power_as_targets() -> None:
     own = hours()
     support = own.support(0, 24, 72)
-    np.testing.assert_allclose(support.x[:, COLUMNS["age"]][[0, -1], 0], [2.0, 1 / 24])
-    np.testing.assert_array_equal(support.y[:, 0], own.power[0, 24:72])
+    np.testing.assert_allclose(support.x[:, COLUMNS["age"]][[-1, 0], 0], [2.0, 1 / 24])
+    np.testing.assert_array_equal(support.y[:, 0], own.power[0, 24:72][::-1])
 
 
 def test_hours_of_a_plant_are_shares_with_the_sun_of_its_place() -> None:
