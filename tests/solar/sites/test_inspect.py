@@ -1,0 +1,81 @@
+"""``metaprior inspect``, and the page about tables."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from metaprior import cli
+from metaprior.solar import sites
+from metaprior.solar.sites import DEFECTS
+from tests.solar.sites.tables import sunny_power, text_frame
+
+PAGE = (Path(__file__).parents[3] / "docs" / "solar" / "sites" / "data.md").read_text()
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli.app, ["inspect", *map(str, arguments)])
+
+
+@pytest.fixture
+def power_csv(tmp_path):
+    power = sunny_power()
+    power[9 * 96 + 44 : 9 * 96 + 56] = 0
+    path = tmp_path / "power.csv"
+    text_frame(power).to_csv(path, index=False)
+    return path
+
+
+def test_findings_counts_and_a_picture(power_csv, tmp_path):
+    picture, rows = tmp_path / "picture.png", tmp_path / "rows.csv"
+    result = run(power_csv, "--out", picture, "--rows", rows)
+    assert result.exit_code == 0, result.output
+    assert "- roof: 12 intervals (3 h) of outages, with zero power in the middle of the day" in result.output
+    assert re.search(r"^roof .* 2025-05-01 .* kW .* 2880 +0 +12$", result.output, re.MULTILINE)
+    assert f"written: {picture}\n" in result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert rows.read_text().splitlines()[:2] == ["line,kind,plant", "910,outage,roof"]
+
+
+def test_the_picture_has_the_name_of_the_table(power_csv, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(power_csv).exit_code == 0
+    assert (tmp_path / "power.png").is_file()
+
+
+def test_other_files_are_refused(tmp_path):
+    result = run(tmp_path / "frames.nc")
+    assert result.exit_code == 2
+    assert "must be a table of power" in " ".join(result.output.replace("│", " ").split())
+
+
+def test_options_reach_the_reader(power_csv, tmp_path):
+    facts = tmp_path / "sites.csv"
+    facts.write_text("site,capacity_mw\nroof,0.5\n")
+    result = run(power_csv, "--sites", facts, "--stamps", "end", "--unit", "W", "--out", tmp_path / "picture.png")
+    assert re.search(r"^roof +2025-04-30 .* 5e\+05 +W ", result.output, re.MULTILINE)
+
+
+def test_the_page_has_every_defect_with_its_meaning():
+    rows = dict(re.findall(r"^\| `([a-z ]+)` \| ([^|]+) \|$", PAGE, re.MULTILINE))
+    assert rows == {defect.name: defect.meaning for defect in DEFECTS}
+    assert list(rows) == [defect.name for defect in DEFECTS]
+
+
+def test_the_example_of_the_page_runs(power_csv, monkeypatch, capsys):
+    monkeypatch.chdir(power_csv.parent)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    values: dict[str, object] = {}
+    exec(example, values)
+    assert "of outages" in capsys.readouterr().out
+    assert np.isnan(values["plant"].usable).sum() == 12
+
+
+def test_every_public_name_can_be_imported_and_no_other():
+    assert sorted(sites.MODULE_OF) == sorted(sites.__all__)
+    for name in sites.__all__:
+        assert getattr(sites, name) is not None
+    with pytest.raises(AttributeError, match=r"'metaprior\.solar\.sites' has no attribute 'nothing'"):
+        _ = sites.nothing
