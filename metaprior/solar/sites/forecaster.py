@@ -83,11 +83,10 @@ class AdaptedPlant:
         """The plant's hours, and the sun over the next two days."""
         return Hours.of(self.plant, hours_ahead=MOST_HOURS)
 
-    @cached_property
-    def limit(self) -> float:
-        """The largest share of capacity that a forecast may have: the capacity, or what was recorded above it."""
-        recorded = self.hours.power[np.isfinite(self.hours.power)]
-        return max(1.0, float(recorded.max(initial=0.0)))
+    def limit(self, end: int) -> float:
+        """Return the largest share of capacity of a forecast: 1, or what was recorded above it before hour ``end``."""
+        recorded = self.hours.power[0, :end]
+        return max(1.0, float(recorded[np.isfinite(recorded)].max(initial=0.0)))
 
     def forecast(
         self, issue: NDArray[np.int64], lead: NDArray[np.int64], levels: Sequence[float], *, end: int | None = None
@@ -108,7 +107,7 @@ class AdaptedPlant:
         if self.hours.place[0]:
             sun_is_low = self.hours.sun[0, issue + lead - 1, 0] < LOW_SUN
             night = (self.hours.clear[0, issue + lead - 1] <= 0) | (night & sun_is_low)
-        return within_limits(found, tuple(levels), night, self.limit)  # type: ignore[arg-type]
+        return within_limits(found, tuple(levels), night, self.limit(end))  # type: ignore[arg-type]
 
     def _adapted(self, end: int) -> tuple[Predictive, NDArray[np.bool_]]:
         """Return the posterior of the days before ``end``, and at which hours of the day they were dark, (24,)."""

@@ -1,0 +1,34 @@
+"""How accurate will it be for me? Forecasts of the past weeks of plants, each from the days before it alone.
+
+    result = backtest(read_power("power.csv"), SiteForecaster.pretrained())
+    print(result.answer())
+    print(result.table())           # methods x days of support
+    result.rows                     # by plant, method, days; and by lead, hour, season, week
+
+Scores are of daylight hours, in % of the capacity. Every method is scored on the same hours.
+"""
+
+from metaprior.solar.sites.backtest.methods import ADAPTED, LEVELS, Method, adapted, baseline, usual_methods
+from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, Queries, case_of
+from metaprior.solar.sites.backtest.result import Backtest, joined
+from metaprior.solar.sites.backtest.rolling import backtest
+from metaprior.solar.sites.backtest.scores import GROUPS, MEASURES
+
+__all__ = [
+    "ADAPTED",
+    "DAYS",
+    "GROUPS",
+    "LEVELS",
+    "MEASURES",
+    "Backtest",
+    "Case",
+    "Method",
+    "Place",
+    "Queries",
+    "adapted",
+    "backtest",
+    "baseline",
+    "case_of",
+    "joined",
+    "usual_methods",
+]

@@ -1,0 +1,83 @@
+"""Backtests: forecasts of past weeks with rolling origins, by several methods and numbers of support days."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd  # type: ignore[import-untyped]
+
+from metaprior.checks import check_counts, check_integer
+from metaprior.solar.sites.backtest.methods import Method, usual_methods
+from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, case_of
+from metaprior.solar.sites.backtest.result import KEYS, Backtest, Extent
+from metaprior.solar.sites.backtest.scores import score_rows
+from metaprior.solar.sites.forecaster import SiteForecaster
+from metaprior.solar.sites.plant import Plant
+from metaprior.text_table import Row
+
+
+def backtest(
+    plants: Plant | Iterable[Plant],
+    forecaster: SiteForecaster,
+    *,
+    days: Sequence[int] = DAYS,
+    weeks: int = 26,
+    leads: int = 6,
+    methods: Mapping[str, Method] | None = None,
+    place: Place = "given",
+) -> Backtest:
+    """Return the scores of forecasts of the plants' past weeks, each from the days before it alone.
+
+    Args:
+        plants: One plant or several, such as ``read_power(path)``; capacities must be known.
+        forecaster: The prior, for the usual methods.
+        days: Numbers of support days directly before each query week. Those for which a record is too short are left
+            out for that plant.
+        weeks: Query weeks of a plant, spread over its record; fewer if it is shorter.
+        leads: Hours ahead; forecasts are issued at every hour of a query week.
+        methods: Methods by name; those of ``usual_methods`` if not given.
+        place: What methods are told about a plant's place: what is "given"; the place as "known", estimated from the
+            whole record where it is not given; or "unknown".
+
+    Raises:
+        ValueError: No plant has a record that is long enough, or an argument is out of its range.
+    """
+    check_counts(weeks=weeks, leads=leads)
+    for count in days:
+        check_integer("days", count, 0)
+    chosen = usual_methods(forecaster) if methods is None else methods
+    rows: list[Row] = []
+    extents: dict[str, Extent] = {}
+    notes: list[str] = []
+    for plant in [plants] if isinstance(plants, Plant) else plants:
+        case = case_of(plant, days, weeks, leads, place)
+        if isinstance(case, str):
+            notes.append(case)
+            continue
+        left_out = sorted(set(days) - set(case.days))
+        if left_out:
+            notes.append(f"{plant.name}: the record is too short for {', '.join(map(str, left_out))} days of support")
+        extents[plant.name] = _extent(case)
+        rows += _plant_rows(case, chosen)
+    if not rows:
+        raise ValueError(
+            f"a backtest needs at least one plant with enough power, got none: {'; '.join(notes) or 'no plants'}. Try "
+            "a longer record or fewer days of support."
+        )
+    return Backtest(pd.DataFrame(rows), extents, leads, tuple(notes))
+
+
+def _plant_rows(case: Case, methods: Mapping[str, Method]) -> list[Row]:
+    """Return the scores of all methods and numbers of days."""
+    place = "unknown" if case.sun is None else "known"
+    rows = []
+    for name, method in methods.items():
+        for days in case.days:
+            found = method(case, days)
+            if found is not None:
+                keys = dict(zip(KEYS, (case.plant.name, place, name, days), strict=True))
+                rows += [{**keys, **row} for row in score_rows(case.queries, found)]
+    return rows
+
+
+def _extent(case: Case) -> Extent:
+    times = case.plant.times[[case.queries.origins[0], case.queries.issue.max()]]
+    return Extent(case.weeks, len(case.queries), times[0], times[1])
