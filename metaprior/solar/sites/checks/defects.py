@@ -100,7 +100,8 @@ def copied(record: Record) -> Bools:
         same[lag * record.slots :] = values[lag * record.slots :] == values[: -lag * record.slots]
         run, length, first = _runs(same & counts)
         equal = (same & counts)[first]
-        found |= (equal & (length + 1 >= _least_run(record, length[equal] + 1, counts)))[run]
+        long_enough = length >= max(3, HOUR / record.step, _least_run(record, length[equal] + 1, counts) - 1)
+        found |= (equal & long_enough)[run]
     return found.reshape(record.power.shape)
 
 

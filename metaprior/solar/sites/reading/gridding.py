@@ -150,7 +150,7 @@ def _looks_like_ends(clock: Seconds, step: int, tell: Tell) -> bool:
 
 
 def _tell_grid(grid: Grid, interval: Seconds, tell: Tell) -> None:
-    length = f"{grid.step // 60} minutes" if grid.step < 3600 else "1 hour"
+    length = {60: "1 minute", 3600: "1 hour"}.get(grid.step, f"{grid.step // 60} minutes")
     shared = len(interval) - len(np.unique(interval))
     tell("cadence", f"intervals of {length}")
     if not grid.regular or shared:

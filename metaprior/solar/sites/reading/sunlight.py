@@ -12,6 +12,8 @@ from metaprior.solar.sites.sun_path import estimate_sun_path
 
 LEAST_DAYS = 5
 """Days with light from which the noon of a plant is trusted."""
+SURE = 0.5
+"""Standard deviation of the noon in hours up to which a zone is recommended."""
 WRONG = 0.75
 """Hours between the sun's noon and the plant's from which a zone or longitude is called wrong."""
 
@@ -26,8 +28,8 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant
     """
     if not plant.zone_known:
         suggestion = suggest_offset(plant)
-        hours = suggestion.hours
-        remedy = "" if hours is None else f". Try zone={offset_text(round(3600 * hours))!r}"
+        hours, sure = suggestion.hours, float(suggestion.path.solar_offset_sd) < SURE
+        remedy = f". Try zone={offset_text(round(3600 * hours))!r}" if hours is not None and sure else ""
         tell("zone suggested", f"the sun says about the clock: {suggestion.reason}{remedy}")
         return plant
     if plant.longitude is None:

@@ -8,6 +8,7 @@ from metaprior.solar.sites import read_power
 from tests.solar.sites.tables import START, long_frame, stamps, sunny_power, text_frame
 
 POWER = sunny_power()
+NAMES = {1: "1 minute", 60: "1 hour"}
 
 
 def messages(table, kind):
@@ -99,7 +100,7 @@ def test_cadences_are_found(minutes):
     table = read_power(long_frame(power, step=60 * minutes))
     assert table["roof"].step == 60 * minutes
     np.testing.assert_array_equal(table["roof"].power, power)
-    assert messages(table, "cadence") == ["intervals of 1 hour" if minutes == 60 else f"intervals of {minutes} minutes"]
+    assert messages(table, "cadence") == [f"intervals of {NAMES.get(minutes, f'{minutes} minutes')}"]
 
 
 def test_gaps_do_not_change_the_cadence():
