@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from metaprior.cli.application import integers
+
 if TYPE_CHECKING:
     from metaprior.solar.sites.reading.reader import PowerTable
 
@@ -174,7 +176,72 @@ def forecast(
         typer.echo(f"note: {note}")
     if out is not None:
         write_forecast(out, found, overwrite=overwrite)
-        typer.echo(f"written: {out}, {len(found.frame)} rows" if out.suffix != ".nc" else f"written: {out}")
+        typer.echo(f"written: {out}, {len(found.frame)} hours of {len(found.plants)} plants")
+    if page is not None:
+        from metaprior.solar.sites.report.pages import write_forecast_page
+
+        write_forecast_page(page, found, forecaster)
+        typer.echo(f"written: {page}")
+
+
+@sites.command()
+def backtest(
+    power: Power,
+    days: Annotated[str, typer.Option(help="Days of data before each week that are compared.")] = "0,1,3,7,14,30",
+    weeks: Annotated[int, typer.Option(min=1, help="Weeks of each plant, spread over its record.")] = 26,
+    unit: Unit = None,
+    zone: Zone = None,
+    stamps: Stamps = "auto",
+    sites: Sites = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all scores to this file.")] = None,
+    page: Annotated[Path | None, typer.Option(help="A page to write, with figures: .html.")] = None,
+    prior: Annotated[
+        Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Score forecasts of the past weeks of plants, beside what else could be done.
+
+    Every week is forecast from the days before it alone. Beside the prior: persistence, smart persistence, climatology,
+    their blend, boosted trees on the plant alone and, where the table has one, the base forecast scaled by a factor.
+
+    Example: metaprior sites backtest power.csv --page backtest.html --json backtest.json
+    """
+    import json
+
+    from metaprior.checkpoint import write_file
+    from metaprior.solar.sites.backtest import backtest as run_backtest
+    from metaprior.solar.sites.forecast_file import check_path
+    from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
+    from metaprior.solar.sites.forecasting import short_findings
+    from metaprior.solar.sites.reading.reader import read_power
+    from metaprior.text_table import finite_or_none, text_table
+
+    _check_table(power)
+    for path, ending in ((json_file, ".json"), (page, ".html")):
+        if path is not None:
+            check_path(path, overwrite=overwrite, endings=(ending,))
+    forecaster = SiteForecaster.pretrained(prior or PRIOR)
+    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
+    for line in short_findings(table.findings, table.plants):
+        typer.echo(f"- {line}")
+    result = run_backtest(table.plants, forecaster, days=integers("--days", days) or (), weeks=weeks)
+    typer.echo(f"\n{result.answer()}")
+    for measure, told in (("rmse", "RMSE in % of capacity"), ("coverage", "% of hours in the 90 % band")):
+        typer.echo(f"\n{told}, by days of data")
+        rows = result.table(measure).round(2).reset_index().to_dict("records")
+        typer.echo(text_table([{str(name): value for name, value in row.items()} for row in rows]))
+    for note in result.notes:
+        typer.echo(f"note: {note}")
+    if json_file is not None:
+        content = {"answer": result.answer(), "notes": list(result.notes), "rows": result.rows.to_dict("records")}
+        write_file(json_file, (json.dumps(finite_or_none(content)) + "\n").encode())
+        typer.echo(f"written: {json_file}, {len(result.rows):,} scores")
+    if page is not None:
+        from metaprior.solar.sites.report.pages import write_backtest_page
+
+        write_backtest_page(page, result)
+        typer.echo(f"written: {page}")
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -1,5 +1,6 @@
 """``metaprior sites``: what is printed and written."""
 
+import json
 from pathlib import Path
 
 import pandas as pd  # type: ignore[import-untyped]
@@ -50,3 +51,29 @@ def test_options_that_cannot_be_are_refused(power: Path, prior: Path) -> None:
     assert "must be numbers with commas" in run("forecast", power, "--levels", "low", "--prior", prior).output
     assert "must be a table of power" in run("forecast", power.with_suffix(".json"), "--prior", prior).output
     assert "base forecast" in str(run("forecast", power, "--hours", 12, "--prior", prior).exception)
+
+
+def test_the_page_of_a_forecast_has_bands_scores_and_masks(power: Path, prior: Path, tmp_path: Path) -> None:
+    page = tmp_path / "forecast.html"
+    result = run("forecast", power, "--page", page, "--prior", prior)
+    assert result.exit_code == 0, result.output
+    text = page.read_text()
+    assert text.count("<figcaption>plant_") == 2
+    for shown in ("smart persistence", "the place is estimated", 'id="masked"', "Adapted to 12 days"):
+        assert shown in text
+    short = run("forecast", power, "--at", "2024-06-01T12:00", "--page", tmp_path / "short.html", "--prior", prior)
+    assert short.exit_code == 0, short.output
+    assert "The last days cannot be scored" in (tmp_path / "short.html").read_text()
+
+
+def test_a_backtest_is_printed_and_written(power: Path, prior: Path, tmp_path: Path) -> None:
+    page, scores = tmp_path / "backtest.html", tmp_path / "backtest.json"
+    files = ("--page", page, "--json", scores)
+    result = run("backtest", power, "--days", "0,1", "--weeks", 2, *files, "--prior", prior)
+    assert result.exit_code == 0, result.output
+    for told in ("With 1 day of data", "prior, adapted", "boosted trees", "% of hours in the 90 % band"):
+        assert told in result.output
+    content = json.loads(scores.read_text())
+    assert {row["by"] for row in content["rows"]} == {"all", "lead", "hour", "season", "week"}
+    assert "Hours and seasons" in page.read_text()
+    assert isinstance(run("backtest", power, *files, "--prior", prior).exception, FileExistsError)
