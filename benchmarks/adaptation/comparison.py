@@ -53,8 +53,8 @@ class Settings:
     trainings: int = 3
     shots: tuple[int, ...] = (0, 1, 2, 5, 10, 20)
     train_query: int = 20
-    validation_tasks: int = 80
-    test_tasks: int = 100
+    validation_tasks: int = 200
+    test_tasks: int = 300
     test_query: int = 50
     samples: int = 20
     tuned_steps: tuple[int, ...] = (5, 20)
