@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import torch
 from pydantic import BaseModel, ValidationError, create_model
 
+from metaprior.applications import applications
 from metaprior.runs.config import DEFAULT_KINDS, EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
 from metaprior.runs.sources import TASKS, TaskSettings
 
@@ -84,6 +85,7 @@ def _toml_value(text: str) -> Any:
 
 def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
     """Return a configuration from sections and keys; ``source`` is named in errors."""
+    applications()  # which add kinds of models and tasks
     sections, content = [*KINDS, *PLAIN_SECTIONS], _renamed(content)
     found = [*problems, *_unknown(content, sections, "[{}] is not a section", "sections are")]
     values: dict[str, Any] = {}

@@ -1,9 +1,11 @@
-"""``metaprior simulate``: irradiance maps of a region, or the power of single plants."""
+"""``metaprior simulate`` and ``report``: for irradiance maps of a region, and for the power of single plants."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from metaprior.cli.training import say_unfinished
 
 
 def simulate(
@@ -70,3 +72,31 @@ def _simulate_sites(
     sites, truth = paths_beside(out)
     typer.echo(f"written: {out}, power of {count} plants every {step // 60} minutes, {days} days from {start}, in kW")
     typer.echo(f"written: {sites}, their places and nameplates; {truth}, their true parameters")
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames or plants.")],
+    out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
+) -> None:
+    """Write a page about a run on frames or plants.
+
+    It has a summary, scores and the learning curve; for frames also scores beside persistence, reliability and maps to
+    explore.
+
+    The page is one file that needs no network access and no other file.
+
+    Example: metaprior report runs/solar --out report.html
+    """
+    from metaprior.runs.folder import RunFolder
+
+    if RunFolder(run).config()["tasks"]["kind"] == "sites":
+        from metaprior.solar.sites.report.run_page import report_run as report_plants
+
+        say_unfinished(run)
+        typer.echo(f"written: {report_plants(run, out)}")
+        return
+    from metaprior.solar.maps.report.content import report_run
+    from metaprior.solar.maps.run_scores import SCORES
+
+    say_unfinished(run, "scores", SCORES)
+    typer.echo(f"written: {report_run(run, out)}")

@@ -46,6 +46,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         few = ["tasks.k_shot=2", "tasks.k_query=2"]
         if path.stem == "omniglot":
             folder_with(IMAGES)
+        if path.stem == "sites":
+            return read_config(path, [*changes, "tasks.plants=20", "tasks.days=40"])
         if path.stem == "solar":
             return read_config(path, [*changes, *few])
         if path.stem == "frames":

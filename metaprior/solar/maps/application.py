@@ -14,8 +14,8 @@ for kind, settings in KINDS.items():
 
 def add_commands(app: "typer.Typer") -> None:
     """Add ``simulate``, ``predict`` and ``report``."""
-    from metaprior.solar.commands import simulate
-    from metaprior.solar.maps.commands import predict, report
+    from metaprior.solar.commands import report, simulate
+    from metaprior.solar.maps.commands import predict
 
     for command in (simulate, predict, report):
         app.command()(command)

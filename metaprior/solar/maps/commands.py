@@ -1,4 +1,4 @@
-"""``metaprior predict`` and ``report``: frames in, forecast maps and a page out."""
+"""``metaprior predict``: frames in, forecast maps out."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -57,22 +57,3 @@ def predict(
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run))
         run_forecast(request, typer.echo if team.first else lambda _: None)
-
-
-def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
-    out: Annotated[Path | None, typer.Option(help="The page (default: report.html in the folder).")] = None,
-) -> None:
-    """Write a page about a run on frames.
-
-    It has a summary, scores beside persistence, reliability, the learning curve and maps to explore.
-
-    The page is one file that needs no network access and no other file.
-
-    Example: metaprior report runs/solar --out report.html
-    """
-    from metaprior.solar.maps.report.content import report_run
-    from metaprior.solar.maps.run_scores import SCORES
-
-    say_unfinished(run, "scores", SCORES)
-    typer.echo(f"written: {report_run(run, out)}")

@@ -1,9 +1,17 @@
-"""Registration of plants as an application: commands."""
+"""Registration of plants as an application: their network, their tasks, and commands."""
 
 from typing import TYPE_CHECKING
 
+from metaprior.models import MODELS
+from metaprior.runs.sources import TASKS
+from metaprior.solar.sites.network import SiteNetwork
+from metaprior.solar.sites.task_settings import SitesTasks
+
 if TYPE_CHECKING:
     import typer
+
+MODELS.add("sites", SiteNetwork)
+TASKS.add("sites", SitesTasks)
 
 
 def add_commands(app: "typer.Typer") -> None:

@@ -15,6 +15,8 @@ from metaprior.adaptation.context.settings import Context
 from metaprior.checks import check_integer
 from metaprior.methods import MetaLearner
 from metaprior.posterior import Predictive
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.learned import learned
 from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.limits import PowerForecast, within_limits
 from metaprior.solar.sites.network import SiteNetwork
@@ -46,7 +48,10 @@ class SiteForecaster:
 
     @classmethod
     def pretrained(cls, folder: str | Path = PRIOR) -> "SiteForecaster":
-        """Return the prior of the package, or one of your own that ``metaprior train`` or ``save`` wrote."""
+        """Return the prior of the package, or one of your own: the folder of a run, or what ``save`` wrote."""
+        run = RunFolder(Path(folder))
+        if run.prior.exists():
+            return cls(learned(run)[1])
         return cls(MetaLearner.load(str(folder), module=SiteNetwork(), adaptation=Context()))
 
     def save(self, folder: str | Path) -> None:

@@ -84,6 +84,7 @@ class SiteNetwork(nn.Module):
 
     def __init__(self, width: int = 128, components: int = LIKELIHOOD.components) -> None:
         super().__init__()
+        self.config = {"width": width, "components": components}
         read = self.features(torch.zeros(1, WIDTH), torch.zeros(SupportProfile.size)).shape[1]
         self.first = nn.Linear(read, width)
         self.second, self.third = nn.Linear(width, width), nn.Linear(width, width)
