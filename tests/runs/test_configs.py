@@ -89,4 +89,4 @@ def test_tasks_to_validate_and_to_test_are_others(path: Path, read: Read) -> Non
     assert not firsts[0].equal(firsts[2])
     first, again = source.tasks("val", 2), source.tasks("val", 2)
     assert first[1].support.x.equal(again[1].support.x)
-    assert source.examples_per_shot == (5 if path.stem == "omniglot" else 1)
+    assert source.examples_per_shot == {"omniglot": 5, "sites": 24}.get(path.stem, 1)
