@@ -72,8 +72,22 @@ def write_himawari(folder: Path) -> None:
     np.savez(folder / "himawari9" / "himawari9_lum_30min_256.npz", time=time, lum=values.astype(np.uint8))
 
 
+def write_power(folder: Path) -> None:
+    """Twenty days of two plants: half sines by day, weaker on every third day."""
+    (folder / "pv_sites").mkdir()
+    hours = np.arange(20 * 24)
+    day = np.maximum(np.sin((hours % 24 - 6) * np.pi / 12), 0) * np.where(hours // 24 % 3 == 1, 0.4, 0.9)
+    wobble = 1 - 0.1 * np.random.default_rng(0).random((2, len(hours)))
+    stamps = (np.datetime64("2023-05-01", "h") + hours).astype(str)
+    lines = ["site,time,power"]
+    for name, factors in zip("ab", wobble, strict=True):
+        values = zip(stamps, day * factors, strict=True)
+        lines += [f"{name},{stamp.replace('T', ' ')}:00:00,{value:.5f}" for stamp, value in values]
+    (folder / "pv_sites" / "pv_power.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
 def write_all(folder: Path) -> Path:
     """Write every data set to a folder, and return it."""
-    for write in (write_uci, write_mnist, write_omniglot, write_himawari):
+    for write in (write_uci, write_mnist, write_omniglot, write_himawari, write_power):
         write(folder)
     return folder

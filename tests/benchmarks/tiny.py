@@ -12,6 +12,7 @@ from benchmarks.hierarchy import collapsed
 from benchmarks.hierarchy import comparison as hierarchy
 from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
+from benchmarks.sites.settings import Settings as SitesSettings
 from benchmarks.solar.settings import Settings as SolarSettings
 from benchmarks.wheel import comparison as wheel
 
@@ -121,6 +122,21 @@ TINY: dict[str, Any] = {
         steps=(1, 10),
         alone_tasks=2,
         alone_steps=5,
+    ),
+    "sites": SitesSettings(
+        trainings=1,
+        training_plants=6,
+        steps=10,
+        days=(0, 3, 7),
+        weeks=1,
+        simulated_plants=1,
+        simulated_days=20,
+        simulated_weeks=1,
+        base_days=(0, 3),
+        base_weeks=1,
+        tunings=((1, 1e-4), (2, 1e-4)),
+        validation_plants=1,
+        validation_weeks=1,
     ),
     "solar": SolarSettings(
         seconds=0.4,
