@@ -25,8 +25,12 @@ NEEDED: dict[str, dict[str, Any]] = {
     "frames": {"path": "archive.nc"},
 }
 """Keys of a kind that have no default."""
-FITTING = {"frames": {"kind": "unet"}, "simulated": {"kind": "unet", "known": 4}}
-"""Networks for tasks that do not go with every one."""
+FITTING: dict[str, dict[str, dict[str, Any]]] = {
+    "frames": {"model": {"kind": "unet"}},
+    "simulated": {"model": {"kind": "unet", "known": 4}},
+    "sites": {"model": {"kind": "sites"}, "likelihood": {"kind": "mixture"}},
+}
+"""Networks and likelihoods for tasks that do not go with every one."""
 
 
 def run_examples(page: Path, most: int | None = None) -> dict[str, Any]:
@@ -147,8 +151,7 @@ def section_of(name: str) -> str:
 def defaults(section: str, **kinds: str) -> dict[str, Any]:
     """Every key of a section with its value, in a configuration that says as little as possible."""
     content = {name: {"kind": kind, **NEEDED.get(kind, {})} for name, kind in {**LEAST, **kinds}.items()}
-    if kinds.get("tasks") in FITTING:
-        content["model"] = FITTING[kinds["tasks"]]
+    content |= FITTING.get(kinds.get("tasks", ""), {})
     return parse(content, "the least").resolved()[section]
 
 

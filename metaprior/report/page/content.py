@@ -15,6 +15,7 @@ class Section(NamedTuple):
     body: str  # HTML
     style: str = ""  # CSS
     script: str = ""  # JavaScript, run after the page is loaded
+    leads: bool = False  # whether it comes before the scores
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +32,7 @@ class PageContent:
             absent, NaN as unknown.
         reliability: For each method, pairs of an interval's level and the observed share of targets inside.
         learning_curve: Rows as in ``scores``, with ``shots`` instead of ``lead_minutes``.
-        sections: Parts of the application, shown between the learning curve and the settings.
+        sections: Parts of the application, shown between the learning curve and the settings, or before the scores.
         settings: Settings of the run, possibly nested.
 
     Raises:

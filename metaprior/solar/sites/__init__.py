@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metaprior.solar.sites.checks import DEFECTS, DOUBTS, check, count_doubts
     from metaprior.solar.sites.findings import Finding, Findings
+    from metaprior.solar.sites.forecaster import SiteForecaster
     from metaprior.solar.sites.plant import Plant
     from metaprior.solar.sites.reading.reader import PowerTable, read_power
 
 MODULES = {
     "checks": ("DEFECTS", "DOUBTS", "check", "count_doubts"),
     "findings": ("Finding", "Findings"),
+    "forecaster": ("SiteForecaster",),
     "plant": ("Plant",),
     "reading.reader": ("PowerTable", "read_power"),
 }
@@ -33,6 +35,7 @@ __all__ = [
     "Findings",
     "Plant",
     "PowerTable",
+    "SiteForecaster",
     "check",
     "count_doubts",
     "read_power",

@@ -39,7 +39,7 @@ def write_forecast_page(path: Path, found: TableForecast, forecaster: SiteForeca
     else:
         story += [f"The last days cannot be scored: {recent}"]
     plants = [one.plant for one in found.plants.values()]
-    sections = [Section("Forecasts", _forecasts(found), style=STYLE), Section("Masked", _masked(plants))]
+    sections = [Section("Forecasts", _forecasts(found), style=STYLE, leads=True), Section("Masked", _masked(plants))]
     write_page(path, _content("Forecast of the power of plants", story, recent, sections))
 
 
