@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from metaprior.cli import app
+from metaprior.solar.sites.simulator.base import with_base
 from metaprior.solar.sites.simulator.fleet import simulate_fleet
 from metaprior.solar.sites.simulator.writing import write_power
 
@@ -77,3 +78,11 @@ def test_a_backtest_is_printed_and_written(power: Path, prior: Path, tmp_path: P
     assert {row["by"] for row in content["rows"]} == {"all", "lead", "hour", "season", "week"}
     assert "Hours and seasons" in page.read_text()
     assert isinstance(run("backtest", power, *files, "--prior", prior).exception, FileExistsError)
+
+
+def test_two_days_are_forecast_with_the_packaged_prior_where_there_is_a_base(tmp_path: Path) -> None:
+    fleet = simulate_fleet(1, 8, seed=1, clear_power=True)
+    write_power(with_base(fleet, 6, seed=0), fleet.parameters, tmp_path / "power.csv")
+    result = run("forecast", tmp_path / "power.csv", "--hours", 48, "--page", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output + str(result.exception)
+    assert "+48 h" in result.output
