@@ -45,7 +45,7 @@ def forecast_svg(found: TableForecast, name: str) -> str:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_ylabel(plant.unit, fontsize=8)
-        locator = dates.AutoDateLocator(maxticks=9)  # type: ignore[no-untyped-call]
+        locator = dates.AutoDateLocator(maxticks=10)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         axes.tick_params(labelsize=8)
