@@ -37,7 +37,7 @@ NOTES = (
     "plant's whole record",
     f"{ADAPTED}: with 0 days it is the same prior, not adapted; trained on simulated plants alone",
     f"{POOLED}: the same network trained without support days, with the same CPU time; {TUNED}: all weights by Adam on "
-    "the support days, steps and learning rate chosen on simulated validation plants",
+    "the support days, steps and learning rate for each number of days chosen on simulated validation plants",
     f"{WHOLE}: learned from every hour of the plant outside of the query weeks, before and after them",
     "gain_3, gain_7: % of RMSE below 0 days, place unknown; gain_known_*: place known; gain_finetuned_3: % of RMSE "
     "below the fine-tuned network at 3 days, with or without place, whichever is less",
@@ -79,13 +79,13 @@ def one_round(context: Context[Settings], number: int) -> tuple[pd.DataFrame, li
     if settings.trainings:
         trained = networks.train(settings, number)
         forecaster = trained.prior
-        tuning = networks.best_tuning(trained.pooled, settings)
+        tunings = networks.best_tunings(trained.pooled, settings)
         methods = {
             ADAPTED: adapted(forecaster),
             POOLED: networks.pooled(trained.pooled),
-            TUNED: networks.fine_tuned(trained.pooled.learner, *tuning),
+            TUNED: networks.fine_tuned(trained.pooled.learner, tunings),
         }
-        chosen = {"tuning": f"{tuning[0]} steps of Adam, lr {tuning[1]:g}"}
+        chosen = {"tuned": "; ".join(f"{k} days: {steps} steps, lr {lr:g}" for k, (steps, lr) in tunings.items())}
         about = [
             {"part": "trainings", "training": number, "network": name, "steps": trained.steps[name]}
             | {"cpu_seconds": trained.seconds[name]}

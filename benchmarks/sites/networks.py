@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from benchmarks.sites.fleets import validation_plants
 from benchmarks.sites.settings import Settings
 from metaprior.methods import MetaLearner
-from metaprior.solar.sites.backtest import LEVELS, Case, Method, adapted, backtest
+from metaprior.solar.sites.backtest import LEVELS, Case, Method, Place, adapted, backtest
 from metaprior.solar.sites.forecaster import DARK, SiteForecaster
 from metaprior.solar.sites.limits import PowerForecast, within_limits
 from metaprior.solar.sites.network import LIKELIHOOD, SiteNetwork, SupportProfile
@@ -22,7 +23,10 @@ from metaprior.solar.sites.training import PLANTS, SPREAD, STEPS, simulated_task
 BATCH = 256
 """Forecasts in a step of fine-tuning."""
 TRIAL_STEPS = 40
-PLACES = ("unknown", "known")
+PLACES: tuple[Place, ...] = ("unknown", "known")
+Tuning = tuple[int, float]
+"""Steps of Adam, and their learning rate."""
+AS_IT_IS: Tuning = (0, 0.0)
 
 
 class Networks(NamedTuple):
@@ -67,11 +71,15 @@ def pooled(forecaster: SiteForecaster) -> Method:
     return lambda case, days: without(case, 0)
 
 
-def fine_tuned(learner: MetaLearner, steps: int, lr: float) -> Method:
+def fine_tuned(learner: MetaLearner, tunings: Mapping[int, Tuning]) -> Method:
     """Return the method of a pooled network whose weights are all fine-tuned by Adam on the support days of each week.
 
     It learns from forecasts of the hours that were lit, issued in the support days with what they had before; the loss
     is that of its training. Without support days it is the pooled network.
+
+    Args:
+        learner: The pooled network.
+        tunings: Steps and learning rate by number of support days.
     """
 
     def method(case: Case, days: int) -> PowerForecast:
@@ -80,7 +88,7 @@ def fine_tuned(learner: MetaLearner, steps: int, lr: float) -> Method:
         for origin in queries.origins.tolist():
             own = queries.origin == origin
             issue, lead = queries.issue[own], queries.lead[own]
-            module, lit = _tuned(learner, hours, origin - DAY * days, origin, case.leads, (steps, lr))
+            module, lit = _tuned(learner, hours, origin - DAY * days, origin, case.leads, tunings.get(days, AS_IT_IS))
             with torch.no_grad():
                 outputs = module(torch.from_numpy(hours.query_rows(0, issue, lead)), torch.zeros(SupportProfile.size))
             then = issue + lead - 1
@@ -93,7 +101,7 @@ def fine_tuned(learner: MetaLearner, steps: int, lr: float) -> Method:
 
 
 def _tuned(
-    learner: MetaLearner, hours: Hours, begin: int, end: int, leads: int, tuning: tuple[int, float]
+    learner: MetaLearner, hours: Hours, begin: int, end: int, leads: int, tuning: Tuning
 ) -> tuple[SiteNetwork, np.ndarray]:
     """Return the network after fine-tuning, and which hours of the day may be lit, (24,)."""
     module = SiteNetwork()
@@ -112,7 +120,7 @@ def _tuned(
     chosen = then < end
     issue, lead, then = issue[chosen], lead[chosen], then[chosen]
     chosen = np.isfinite(power[0, then]) & lit[(hours.first[0] + then) % DAY]
-    if not chosen.any():
+    if not chosen.any() or not tuning[0]:
         return module, lit
     support = alone.query(0, issue[chosen], lead[chosen])
     draw = torch.Generator().manual_seed(0)
@@ -127,17 +135,16 @@ def _tuned(
     return module, lit
 
 
-def best_tuning(forecaster: SiteForecaster, settings: Settings) -> tuple[int, float]:
-    """Return steps and learning rate with the lowest RMSE after 3 and 7 days of simulated validation plants."""
-    plants = validation_plants(settings)
-
-    def error(tuning: tuple[int, float]) -> float:
-        method = {"fine-tuned": fine_tuned(forecaster.learner, *tuning)}
-        weeks = settings.validation_weeks
+def best_tunings(forecaster: SiteForecaster, settings: Settings) -> dict[int, Tuning]:
+    """Return steps and learning rate with the lowest RMSE on simulated validation plants, by number of support days."""
+    plants, days = validation_plants(settings), [count for count in settings.days if count]
+    errors = []
+    for tuning in settings.tunings:
+        method = {"fine-tuned": fine_tuned(forecaster.learner, dict.fromkeys(days, tuning))}
         found = [
-            backtest(plants, forecaster, days=(3, 7), weeks=weeks, methods=method, place=place)  # type: ignore[arg-type]
+            backtest(plants, forecaster, days=days, weeks=settings.validation_weeks, methods=method, place=place)
             for place in PLACES
         ]
-        return float(np.mean([part.table().to_numpy().mean() for part in found]))
-
-    return min(settings.tunings, key=error)
+        errors.append(sum(part.table().to_numpy()[0] for part in found))
+    best = np.argmin(errors, axis=0)
+    return {count: settings.tunings[number] for count, number in zip(days, best.tolist(), strict=True)}
