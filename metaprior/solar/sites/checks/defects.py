@@ -136,9 +136,12 @@ def _resolution(values: Floats, scale: float) -> float:
 
 
 def outage(record: Record) -> Bools:
-    """Return zero power at bright times of days that have power at other times."""
+    """Return zero power at bright times of days that have power at other times.
+
+    Most days around must have light then: a clock that was wrong for some days makes hours of the night look bright.
+    """
     produces = record.whole_days(_largest(record.plausible) > 0.05 * record.scale)
-    return np.asarray((record.plausible <= record.zero) & record.bright & produces)
+    return np.asarray((record.plausible <= record.zero) & record.bright & record.usually_light & produces)
 
 
 def dead_day(record: Record) -> Bools:

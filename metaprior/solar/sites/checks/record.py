@@ -65,9 +65,12 @@ class Record:
 
     @cached_property
     def coarse(self) -> Floats:
-        """The largest plausible power of each time of day of about 15 minutes or more, (D, C); -1 without any."""
+        """The largest plausible power of each time of day of about 15 minutes or more, (D, C); -1 without any.
+
+        Standby consumption counts as zero power: it is a value that is there.
+        """
         group = max(size for size in range(1, max(1, COARSE // self.step) + 1) if self.slots % size == 0)
-        filled = np.where(np.isnan(self.plausible), -1.0, self.plausible)
+        filled = np.where(np.isnan(self.plausible), -1.0, np.maximum(self.plausible, 0.0))
         return np.asarray(filled.reshape(self.days, -1, group).max(axis=2))
 
     @cached_property
@@ -82,9 +85,7 @@ class Record:
         First light is when three in ten of these days have at least 1 % of the scale. True everywhere for days around
         which there is no light at all.
         """
-        have = self.coarse >= 0
-        share = _around(self.coarse > 0.01 * self.scale) / np.maximum(_around(have), 1)
-        light = share >= 0.3
+        light = self._share_with_light >= 0.3
         spare = round(1.5 * HOUR * light.shape[1] / DAY)
         first = np.maximum(light.argmax(axis=1) - spare, 0)
         last = light.shape[1] - 1 - light[:, ::-1].argmax(axis=1) + spare
@@ -92,6 +93,17 @@ class Record:
         inside = (number >= first[:, None]) & (number <= last[:, None])
         inside[~light.any(axis=1)] = True
         return self._fine(inside) > 0
+
+    @cached_property
+    def usually_light(self) -> Bools:
+        """Times of day at which at least half of the days around have 1 % of the scale, (D, N)."""
+        return self._fine(self._share_with_light >= 0.5) > 0
+
+    @cached_property
+    def _share_with_light(self) -> Floats:
+        """Share of the days around with at least 1 % of the scale at this time of day, (D, C)."""
+        have = self.coarse >= 0
+        return np.asarray(_around(self.coarse > 0.01 * self.scale) / np.maximum(_around(have), 1))
 
     @cached_property
     def bright(self) -> Bools:

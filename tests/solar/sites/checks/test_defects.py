@@ -202,3 +202,15 @@ def test_every_defect_has_a_name_a_meaning_and_words_of_its_own():
     assert len(set(DOUBTS)) == len(DEFECTS)
     assert len({defect.color for defect in DEFECTS}) == len(DEFECTS)
     assert all(defect.meaning and defect.told for defect in DEFECTS)
+
+
+def test_nights_of_standby_are_not_outages_because_the_meter_was_stuck_one_night() -> None:
+    """Two nights of a stuck meter made hours of the night look bright where all other nights were below zero."""
+    day = np.maximum(np.sin(np.linspace(-np.pi / 2, 1.5 * np.pi, 96)), 0.0)
+    power = np.tile(np.where(day > 0, day, -0.01), 40) * 100.0
+    for night in (10, 11, 12):
+        power[96 * night : 96 * night + 8] = 90.0 + night
+    plant = Plant("a", np.datetime64("2024-06-01"), 900, power, np.zeros(len(power), np.uint8), capacity=100.0)
+    doubt = check(plant).doubt
+    outage = doubt == 1 + DOUBTS.index("outage")
+    assert not outage[power < 0].any()
