@@ -21,10 +21,12 @@ from metaprior.solar.sites.rows import COLUMNS, RECENT, WIDTH
 HOURS = 24
 STATISTICS = ("mean", "largest", "smallest", "spread", "latest")
 """Of the power at an hour of the day, over the support days."""
-TOTALS = ("days", "base_scale", "base_error")
-"""Days with power at their hours on average; factor and relative error of the base forecast on the support days."""
+TOTALS = ("days", "base_scale", "base_error", "base_skill")
+"""Days with power at their hours on average; factor, relative error and skill of a base forecast on support days."""
 MEMORY = 3.0
 """Days after which a support day counts 1/e in the latest mean."""
+JUDGED_AFTER, LEAST_SKILL = 2.5, 0.15
+"""Support days after which a base forecast with less skill than this is as if there were none."""
 TINY = 0.01
 """Share of capacity below which ratios of power say nothing."""
 LIKELIHOOD = GaussianMixture(components=3, min_scale=0.004)
@@ -45,8 +47,10 @@ class SupportProfile(SupportEncoder):
         cell = task * HOURS + x[:, COLUMNS["hour"]][:, 0].long()
         by_hour = _statistics(cell, len(sizes) * HOURS, y, x[:, COLUMNS["age"]][:, 0])
         counts = y.new_zeros(len(sizes)).index_add(0, task, torch.ones_like(y))
-        base = _base_quality(task, len(sizes), y, x[:, COLUMNS["base"]][:, 0], x[:, COLUMNS["base_there"]][:, 0])
-        return torch.cat([by_hour.reshape(len(sizes), -1), (counts / HOURS)[:, None], base], 1)
+        given, there = x[:, COLUMNS["base"]][:, 0], x[:, COLUMNS["base_there"]][:, 0]
+        base = _base_quality(task, len(sizes), y, given, there)
+        skill = _base_skill(task, cell, len(sizes), y, given, there)
+        return torch.cat([by_hour.reshape(len(sizes), -1), (counts / HOURS)[:, None], base, skill[:, None]], 1)
 
 
 def _statistics(cell: Tensor, cells: int, y: Tensor, age: Tensor) -> Tensor:
@@ -72,6 +76,22 @@ def _base_quality(task: Tensor, tasks: int, y: Tensor, base: Tensor, there: Tens
     scale = (cross / square.clamp_min(1e-6)).clamp(0.0, 5.0)
     errors = y.new_zeros(tasks).index_add(0, task, (y - scale[task] * base).abs() * there)
     return torch.stack([scale, (errors / total.clamp_min(1e-6)).clamp(0.0, 2.0)], 1)
+
+
+def _base_skill(task: Tensor, cell: Tensor, tasks: int, y: Tensor, base: Tensor, there: Tensor) -> Tensor:
+    r"""Return (tasks,), the correlation of power and base forecast beyond what the hour of the day tells.
+
+    Both count as differences from their means at the same hour of the day, so it is zero after a single day.
+    """
+    counted = torch.stack([there, there * y, there * base], 1)
+    count, power, given = y.new_zeros(tasks * HOURS, 3).index_add(0, cell, counted).unbind(1)
+    power, given = (
+        there * (y - (power / count.clamp_min(1.0))[cell]),
+        there * (base - (given / count.clamp_min(1.0))[cell]),
+    )
+    products = torch.stack([power * given, power.square(), given.square()], 1)
+    cross, left, right = y.new_zeros(tasks, 3).index_add(0, task, products).unbind(1)
+    return cross / (left * right).sqrt().clamp_min(1e-6)
 
 
 class SiteNetwork(nn.Module):
@@ -106,7 +126,9 @@ class SiteNetwork(nn.Module):
     def features(self, x: Tensor, context: Tensor) -> Tensor:
         """Return what the first layer reads, (N, features), each with a spread of about one."""
         profile = _Lookup(context, len(x))
-        days, scale, error = profile.totals.split(1, 1)
+        days, scale, error, skill = profile.totals.split(1, 1)
+        useful = ((days < JUDGED_AFTER) | (skill > LEAST_SKILL)).to(x)
+        scale, error, skill = useful * scale, useful * error, useful * skill
         lead, hour = x[:, COLUMNS["lead"]], x[:, COLUMNS["hour"]]
         recent, there = x[:, COLUMNS["recent"]], x[:, COLUMNS["recent_there"]]
         before = hour - lead - torch.arange(RECENT, device=x.device)  # hours of the day of recent power, (N, RECENT)
@@ -121,9 +143,10 @@ class SiteNetwork(nn.Module):
         clear, clear_past, place = x[:, COLUMNS["clear"]], x[:, COLUMNS["clear_recent"]], x[:, COLUMNS["place"]]
         sky = [place * _ratio(recent, clear_past, there, last) for last in (1, 3)]
         adapted = (days > 0).to(x)
-        given, base_there = x[:, COLUMNS["base"]], x[:, COLUMNS["base_there"]]
+        given, base_there = useful * x[:, COLUMNS["base"]], useful * x[:, COLUMNS["base_there"]]
         now = _ratio(recent, scale * x[:, COLUMNS["base_recent"]], there, 3)
-        base = [given, scale * given, (now * scale * given).clamp(max=1.5)]
+        trusted = skill.clamp_min(0.0) * base_there * (scale * given - here[:, :1])
+        base = [given, scale * given, (now * scale * given).clamp(max=1.5), here[:, :1] + trusted]
         powers = [
             profile.at(hour - 1)[:, 0],
             here,
@@ -139,7 +162,18 @@ class SiteNetwork(nn.Module):
             *[value * clear for value in sky],
             *base,
         ]
-        ratios_and_flags = [*ratios, *yesterday, x[:, COLUMNS["sun"]], *sky, there, adapted, place, error, base_there]
+        ratios_and_flags = [
+            *ratios,
+            *yesterday,
+            x[:, COLUMNS["sun"]],
+            *sky,
+            there,
+            adapted,
+            place,
+            error,
+            skill,
+            base_there,
+        ]
         times = [lead / 6.0, torch.log1p(lead), (lead / 24.0).clamp(max=2.0), torch.log1p(days)]
         return torch.cat([4.0 * torch.cat(powers, 1), 2.0 * torch.cat(ratios_and_flags, 1), *times], 1)
 

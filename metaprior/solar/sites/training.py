@@ -39,7 +39,7 @@ SPREAD = CalibrationByShots(
     168,
 )
 """Factors of the spread of the packaged prior by support hours, from ``calibrate_on`` 24 weeks of seven real plants."""
-WITH_BASE, WITH_GAPS = 0.4, 0.4
+WITH_BASE, WITH_GAPS = 0.5, 0.4
 """Shares of the plants with a base forecast, and with missing hours."""
 
 

@@ -41,7 +41,10 @@ def test_a_profile_is_what_a_loop_over_hours_finds() -> None:
     there = ~y[:, 0].isnan()
     p, b = y[there, 0], x[there, COLUMNS["base"]][:, 0]
     scale = (p * b).sum() / (b * b).sum()
-    totals = torch.stack([there.sum() / 24, scale, (p - scale * b).abs().sum() / p.sum()])
+    hours = x[there, COLUMNS["hour"]][:, 0]
+    rest = [torch.stack([v[i] - v[hours == h].mean() for i, h in enumerate(hours)]) for v in (p, b)]
+    skill = (rest[0] * rest[1]).sum() / (rest[0].square().sum() * rest[1].square().sum()).sqrt()
+    totals = torch.stack([there.sum() / 24, scale, (p - scale * b).abs().sum() / p.sum(), skill])
     torch.testing.assert_close(found[0, -len(TOTALS) :], totals)
 
 
@@ -50,7 +53,7 @@ def test_an_hour_reads_the_profile_of_its_own_time_of_day() -> None:
     x = torch.zeros(3, WIDTH, dtype=torch.float64)
     x[:, COLUMNS["lead"]], x[:, COLUMNS["hour"]] = 1.0, torch.tensor([[3.0], [12.0], [23.0]]).double()
     context = torch.zeros(SupportProfile.size, dtype=torch.float64).index_fill(0, torch.tensor([12 * 5]), 0.7)
-    context[-3] = 1.0
+    context[-len(TOTALS)] = 1.0
     changed = network(x, context) - network(x, torch.zeros_like(context).index_fill(0, torch.tensor([120 + 0]), 1.0))
     assert changed[1].abs().max() > 1e-3
     each = context.expand(3, -1)
