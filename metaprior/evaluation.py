@@ -351,8 +351,7 @@ def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:
         each = f" of {examples_per_shot} examples each" if examples_per_shot > 1 else ""
         raise ValueError(
             f"task {task.name!r} has {task.support.size} support examples, too few for {cell.shots} shots{each}. "
-            "Try shots=(0, None), where None is all there are, or tasks with larger support sets (in training "
-            "fit(tasks, shots=...) varies their sizes)"
+            "Try shots=(0, None), where None is all there are, or tasks with larger support sets."
         )
     return task.support.first(count) if count else None
 

@@ -101,7 +101,7 @@ def envelope_at_targets(history: History) -> Floats:
 def _ratio(history: History) -> tuple[Floats, Floats, Floats]:
     """Return the envelope at the targets (N, L), the last ratio (N,), and its age at the targets in hours (N, L)."""
     now, then = _envelopes(history)
-    high = np.maximum(np.nanmax(np.nan_to_num(now), axis=1), np.nanmax(np.nan_to_num(then), axis=1))
+    high = np.nan_to_num(np.concatenate([now, then], axis=1)).max(axis=1)  # where nothing tells, there is no light
     lit = np.isfinite(history.recent) & (now > LOW * high[:, None]) & (now > 0)
     later = lit[:, ::-1].cumsum(1)[:, ::-1]  # number of lit intervals from here to the issue
     per_hour = history.recent.shape[1] / 24.0

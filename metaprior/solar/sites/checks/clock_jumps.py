@@ -81,7 +81,10 @@ def _first_crossing(share: Floats) -> Floats:
     here, before = share[rows, at], share[rows, np.maximum(at - 1, 0)]
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.clip((here - 0.1) / (here - before), 0, 1)
-    return np.where(above.any(axis=1), at - np.nan_to_num(part), np.nan)
+    part = np.where(
+        np.isnan(part), 0.0, part
+    )  # the value before is not known: the crossing is at the time of day itself
+    return np.where(above.any(axis=1), at - part, np.nan)
 
 
 def _days_with_power(record: Record) -> Bools:

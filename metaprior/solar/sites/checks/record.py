@@ -178,7 +178,7 @@ def _day_begin(plant: Plant, values: Floats, scale: float) -> int:
     slots = DAY // plant.step
     since_midnight = int((plant.start - plant.start.astype("datetime64[D]")) / np.timedelta64(1, "s"))
     angle = 2 * np.pi * (since_midnight + (np.arange(len(values)) + 0.5) * plant.step) / DAY
-    weight = np.clip(np.nan_to_num(values), 0, scale)
+    weight = np.where(np.isnan(values), 0.0, np.clip(values, 0.0, scale))  # what is missing has no weight
     noon = np.angle((weight * np.exp(1j * angle)).sum()) % (2 * np.pi) if weight.any() else np.pi
     begin = round((noon - np.pi) / (2 * np.pi) * slots)
     return since_midnight // plant.step - begin

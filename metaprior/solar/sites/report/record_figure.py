@@ -47,7 +47,7 @@ def _draw(axes: "Axes", plant: Plant) -> None:
 
     record = Record(plant)
     power = record.as_days(plant.power, np.nan)
-    doubt = np.nan_to_num(record.as_days(plant.doubt.astype(np.float64), 0.0))
+    doubt = record.as_days(plant.doubt.astype(np.float64), 0.0)
     days = dates.date2num(record.begins)  # type: ignore[no-untyped-call]
     first = float((record.begins[0] - record.begins[0].astype("datetime64[D]")) / np.timedelta64(HOUR, "s"))
     extent = (days[0], days[-1] + 1, first, first + 24)
