@@ -255,6 +255,17 @@ class GaussianForecast(Forecast):
         means = self.mean + factor * (self.means - self.mean)
         return replace(self, means=means, scales=self.scales * factor, task_scales=self._task_scales_times(factor))
 
+    def mixed_with(self, other: "GaussianForecast", share: float) -> "GaussianForecast":
+        """Return the distribution that is the other forecast with probability ``share``, and this one otherwise."""
+        checks.check_share("share", share)
+        parts = []
+        for one, part in ((self, 1.0 - share), (other, share)):
+            equal = one.means.new_full((len(one.means), 1), 1.0 / len(one.means))
+            weights = equal if one.weights is None else one.weights.flatten(1)
+            parts.append(part * weights.expand(-1, one.means.shape[1]))
+        scales = [one.scales.expand_as(one.means) for one in (self, other)]
+        return GaussianForecast(torch.cat([self.means, other.means]), torch.cat(scales), weights=torch.cat(parts))
+
     def _task_scales_times(self, factor: float | Tensor) -> Tensor | None:
         if self.task_scales is None:
             return None

@@ -10,17 +10,27 @@ import pandas as pd  # type: ignore[import-untyped]
 from benchmarks.common.benchmark import Context
 from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.sites import networks
-from benchmarks.sites.fleets import NO_BASE, POWER, QUALITIES, real_plants, simulated_plants, with_base
+from benchmarks.sites.fleets import (
+    NO_BASE,
+    POWER,
+    QUALITIES,
+    real_plants,
+    simulated_plants,
+    weather_panels,
+    with_base,
+)
 from benchmarks.sites.networks import PLACES
 from benchmarks.sites.settings import Settings
 from benchmarks.sites.whole_record import trees_on_whole_record
 from metaprior.solar.sites.backtest import ADAPTED, MEASURES, Method, adapted, backtest, baseline
 from metaprior.solar.sites.backtest.methods import BASELINES
+from metaprior.solar.sites.backtest.networks import POOLED, TUNED, fine_tuned, pooled
 from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
 from metaprior.solar.sites.plant import Plant
 
-REAL, SIMULATED = "real plants", "simulated fleet"
-POOLED, TUNED, WHOLE = "pooled network", "pooled network, fine-tuned", "boosted trees, whole record"
+REAL, SIMULATED, PANELS = "real plants", "simulated fleet", "12 US panels"
+WITHOUT, WEATHER = "without", "weather"
+WHOLE = "boosted trees, whole record"
 SMART, BLEND, SCALED = "smart persistence", "blend", "scaled base"
 BASELINE_ROUND = -1
 WORST = {"ratio_smart_worst": max, "coverage_low": min, "coverage_high": max}
@@ -45,8 +55,10 @@ NOTES = (
     "number of days from 1 on; coverage_*: lowest and highest of 1 to 30 days and both places",
     "of ratio_smart_worst and coverage_* the worst training counts, of the others the mean over trainings",
     "base forecasts: made from the true power of each real plant (smoothed, noisy, times a factor); place known",
-    "the 12 US panels are not used: they have five or six readings a day between 10 and 16 h, so the hours before most "
-    "issues and most hours of a day are missing",
+    "ratio_base_*: RMSE with a base forecast divided by that without, mean over plants; ratio_scaled_*: divided by "
+    "that of the base forecast times a factor from the support days",
+    "12 US panels: five to seven readings a day between 10 and 16 h; their measured weather (humidity, temperature, "
+    "visibility, pressure, ceiling, wind) counts as forecast, which makes ratio_weather_* too good; place known",
 )
 
 
@@ -61,7 +73,7 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     notes = list(NOTES)
     if real.empty:
         notes.append(f"real plants are left out: {context.data / POWER} does not exist")
-    each = [statistics_of(real, number) for number in rounds[1:]]
+    each = [statistics_of(real, number) | base_statistics(scores, number) for number in rounds[1:]]
     limits = [_limits(name, [one[name] for one in each]) for name in each[0]]
     headline = {str(row["what"]): float(row["value"]) for row in limits if row["what"] in HEADLINE}
     return BenchmarkResult(headline, [*limits, *_tables(scores), *_per_plant(real), *about], notes)
@@ -82,8 +94,8 @@ def one_round(context: Context[Settings], number: int) -> tuple[pd.DataFrame, li
         tunings = networks.best_tunings(trained.pooled, settings)
         methods = {
             ADAPTED: adapted(forecaster),
-            POOLED: networks.pooled(trained.pooled),
-            TUNED: networks.fine_tuned(trained.pooled.learner, tunings),
+            POOLED: pooled(trained.pooled),
+            TUNED: fine_tuned(trained.pooled.learner, tunings),
         }
         chosen = {"tuned": "; ".join(f"{k} days: {steps} steps, lr {lr:g}" for k, (steps, lr) in tunings.items())}
         about = [
@@ -126,9 +138,14 @@ def _scores(
     sets = {name: with_base(real, quality) for name, quality in QUALITIES.items()} if real else {}
     for name, plants in sets.items():
         add(plants, REAL, name, days=settings.base_days, weeks=settings.base_weeks, methods=chosen, place="known")
-    if real and ADAPTED in with_bases:
+    if ADAPTED in with_bases:
         given: dict[str, Any] = {"days": settings.base_days, "weeks": settings.base_weeks, "methods": chosen}
-        add(real, REAL, "without", place="known", **given)
+        if real:
+            add(real, REAL, WITHOUT, place="known", **given)
+        panels = weather_panels(data)
+        for base, use in ((WITHOUT, "never"), (WEATHER, "always")):
+            if panels:
+                add(panels, PANELS, base, place="known", weather=use, **given)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -173,6 +190,24 @@ def statistics_of(real: pd.DataFrame, training: int) -> dict[str, float]:
             each = [rmse[key] for key in ((place, ADAPTED, count), (place, ADAPTED, 0)) if key in rmse]
             worst_plant = 100.0 * (1.0 - each[0].div(each[1]).max()) if len(each) == 2 else math.nan
             found[f"gain_worst_plant_{count}_{place}"] = float(worst_plant)
+    return found
+
+
+def base_statistics(scores: pd.DataFrame, training: int) -> dict[str, float]:
+    """Return what base forecasts and weather are worth to one training, as ratios of RMSE at 3 and 7 days."""
+    rows = scores[scores["training"].isin([BASELINE_ROUND, training])]
+    rmse = rows.groupby(["fleet", "base", "method", "days"])["rmse"].mean()
+
+    def ratio(days: int, own: tuple[str, str, str], other: tuple[str, str, str]) -> float:
+        return float(rmse.get((*own, days), math.nan) / rmse.get((*other, days), math.nan))
+
+    found = {}
+    for days in (3, 7):
+        for base in QUALITIES:
+            own = (REAL, base, ADAPTED)
+            found[f"ratio_base_{days}, {base}"] = ratio(days, own, (REAL, WITHOUT, ADAPTED))
+            found[f"ratio_scaled_{days}, {base}"] = ratio(days, own, (REAL, base, SCALED))
+        found[f"ratio_weather_{days}"] = ratio(days, (PANELS, WEATHER, ADAPTED), (PANELS, WITHOUT, ADAPTED))
     return found
 
 

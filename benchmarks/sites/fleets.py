@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 
 from benchmarks.sites.settings import Settings
 from metaprior.solar.sites.plant import BASE, HOUR, Plant
@@ -15,6 +16,9 @@ from metaprior.solar.sites.sun_path import plant_sun_path
 from metaprior.solar.sites.sun_position import sun_of_intervals
 
 POWER = Path("pv_sites") / "pv_power.csv.gz"
+PANELS = Path("pv_sites") / "us_12_horizontal_panels.csv.gz"
+WEATHER = ("Humidity", "AmbientTemp", "Visibility", "Pressure", "Cloud.Ceiling", "Wind.Speed")
+"""Columns of the table of panels that a weather service forecasts."""
 HELD_OUT, VALIDATION = 2021, 2022
 """Seeds of the simulated fleets; trainings have small ones."""
 NO_BASE = "none"
@@ -34,6 +38,26 @@ def real_plants(data: Path) -> list[Plant]:
     """
     table = data / POWER
     return [plant.share().hourly() for plant in read_power(table)] if table.is_file() else []
+
+
+def weather_panels(data: Path) -> list[Plant]:
+    """Return the 12 US panels with their weather, in hours of their local mean time; none without a table.
+
+    They have five to seven readings a day between 10 and 16 h; clocks are taken for those of the longitudes.
+    """
+    table = data / PANELS
+    if not table.is_file():
+        return []
+    frame = pd.read_csv(table)
+    clock = frame["Date"].astype(str) + frame["Time"].astype(str).str.zfill(4)
+    frame = frame.rename(columns={"Location": "site", "PolyPwr": "power"})
+    frame["time"] = pd.to_datetime(clock, format="%Y%m%d%H%M")
+    made: list[Plant] = []
+    for _, own in frame.groupby("site"):
+        zone = f"{round(own['Longitude'].iloc[0] / 15):+03d}:00"
+        columns = ["site", "time", "power", "Latitude", "Longitude", *WEATHER]
+        made += [plant.share().hourly() for plant in read_power(own[columns], zone=zone, unit="W")]
+    return made
 
 
 def simulated_plants(settings: Settings) -> list[Plant]:

@@ -22,7 +22,9 @@ class Settings:
     simulated_weeks: int = 6
     base_days: tuple[int, ...] = (0, 1, 3, 7)
     base_weeks: int = 13
-    tunings: tuple[tuple[int, float], ...] = ((0, 0.0), (10, 1e-4), (30, 1e-4), (30, 3e-4), (100, 3e-4))
+    tunings: tuple[tuple[int, float], ...] = (
+        *((0, 0.0), (10, 1e-4), (30, 1e-4), (30, 3e-4), (100, 3e-4), (300, 3e-4), (100, 1e-3)),
+    )
     """Steps and learning rate of fine-tuning, chosen for each number of days on simulated validation plants."""
     validation_plants: int = 8
     validation_weeks: int = 2

@@ -86,8 +86,23 @@ def write_power(folder: Path) -> None:
     (folder / "pv_sites" / "pv_power.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
+def write_panels(folder: Path) -> None:
+    """Write two panels with six readings a day, which are the brighter the drier the air is."""
+    random = np.random.default_rng(8)
+    weather = "Humidity,AmbientTemp,PolyPwr,Wind.Speed,Visibility,Pressure,Cloud.Ceiling"
+    lines = [f"Location,Date,Time,Latitude,Longitude,{weather}"]
+    for place, longitude in (("Here", -105.0), ("There", -90.0)):
+        for day in np.arange("2018-06-01", "2018-07-11", dtype="datetime64[D]"):
+            dry = random.random()
+            for hour in range(10, 16):
+                power = 25 * (0.3 + 0.7 * dry) * np.sin(np.pi * (hour - 5) / 15) + random.random()
+                start = f"{place},{str(day).replace('-', '')},{100 * hour},40.0,{longitude}"
+                lines.append(f"{start},{90 - 60 * dry:.1f},20,{power:.3f},5,10,1000,700")
+    (folder / "pv_sites" / "us_12_horizontal_panels.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
 def write_all(folder: Path) -> Path:
     """Write every data set to a folder, and return it."""
-    for write in (write_uci, write_mnist, write_omniglot, write_himawari, write_power):
+    for write in (write_uci, write_mnist, write_omniglot, write_himawari, write_power, write_panels):
         write(folder)
     return folder

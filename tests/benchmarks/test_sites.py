@@ -9,9 +9,10 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from benchmarks.sites import BENCHMARK, comparison, networks
-from benchmarks.sites.fleets import QUALITIES, real_plants, with_base
+from benchmarks.sites.fleets import QUALITIES, WEATHER, real_plants, weather_panels, with_base
 from benchmarks.sites.whole_record import trees_on_whole_record
 from metaprior.solar.sites.backtest import ADAPTED, Case, case_of
+from metaprior.solar.sites.backtest.networks import fine_tuned, pooled
 from metaprior.solar.sites.plant import BASE
 from metaprior.solar.sites.simulator.fleet import simulate_fleet
 from tests.benchmarks.tiny import TINY
@@ -65,6 +66,27 @@ def test_base_forecasts_have_the_size_and_the_gaps_that_are_asked_for(made_up_da
     assert 0.2 < np.isnan(gaps).mean() < 0.8
 
 
+def test_ratios_of_base_forecasts_and_weather_are_those_of_their_definitions(made_up_data: Path) -> None:
+    panels = weather_panels(made_up_data)
+    assert [plant.name for plant in panels] == ["Here", "There"]
+    assert set(panels[0].future) == set(WEATHER)
+    keys = ("fleet", "base", "method", "training")
+    cells = {
+        (comparison.REAL, "good", ADAPTED, 0): 8.0,
+        (comparison.REAL, comparison.WITHOUT, ADAPTED, 0): 10.0,
+        (comparison.REAL, "good", comparison.SCALED, -1): 16.0,
+        (comparison.REAL, "good", ADAPTED, 1): 1.0,  # another training does not count
+        (comparison.PANELS, comparison.WEATHER, ADAPTED, 0): 18.0,
+        (comparison.PANELS, comparison.WITHOUT, ADAPTED, 0): 20.0,
+    }
+    rows = [dict(zip(keys, cell, strict=True), days=3, rmse=value) for cell, value in cells.items()]
+    found = comparison.base_statistics(pd.DataFrame(rows), 0)
+    assert found["ratio_base_3, good"] == pytest.approx(0.8)
+    assert found["ratio_scaled_3, good"] == pytest.approx(0.5)
+    assert found["ratio_weather_3"] == pytest.approx(0.9)
+    assert math.isnan(found["ratio_base_7, good"])
+
+
 def test_networks_and_trees_read_no_power_after_the_issue() -> None:
     plant = simulate_fleet(1, 40, seed=4).plants[0]
     case = case_of(plant, (0, 7), 1, 6, "given")
@@ -75,7 +97,7 @@ def test_networks_and_trees_read_no_power_after_the_issue() -> None:
     power = case.plant.power.copy()
     power[last:] = 0.7
     other = replace(case, plant=replace(case.plant, power=power))
-    for method in (networks.pooled(trained.pooled), networks.fine_tuned(trained.pooled.learner, {7: (2, 1e-3)})):
+    for method in (pooled(trained.pooled), fine_tuned(trained.pooled.learner, {7: (2, 1e-3)})):
         for days in (0, 7):
             wanted, found = method(case, days), method(other, days)
             assert wanted is not None

@@ -193,6 +193,10 @@ def backtest(
     zone: Zone = None,
     stamps: Stamps = "auto",
     sites: Sites = None,
+    weather: Annotated[
+        Literal["auto", "always", "never"],
+        typer.Option(help="Whether weather columns were forecasts; auto: those that go on after the power were."),
+    ] = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all scores to this file.")] = None,
     page: Annotated[Path | None, typer.Option(help="A page to write, with figures: .html.")] = None,
     prior: Annotated[
@@ -203,7 +207,8 @@ def backtest(
     """Score forecasts of the past weeks of plants, beside what else could be done.
 
     Every week is forecast from the days before it alone. Beside the prior: persistence, smart persistence, climatology,
-    their blend, boosted trees on the plant alone and, where the table has one, the base forecast scaled by a factor.
+    their blend, boosted trees on the plant alone, one network for all plants, that network fine-tuned on the plant and,
+    where the table has one, the base forecast scaled by a factor.
 
     Example: metaprior sites backtest power.csv --page backtest.html --json backtest.json
     """
@@ -225,7 +230,8 @@ def backtest(
     table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
     for line in short_findings(table.findings, table.plants):
         typer.echo(f"- {line}")
-    result = run_backtest(table.plants, forecaster, days=integers("--days", days) or (), weeks=weeks)
+    counts = integers("--days", days) or ()
+    result = run_backtest(table.plants, forecaster, days=counts, weeks=weeks, weather=weather, progress=True)
     typer.echo(f"\n{result.answer()}")
     for measure, told in (("rmse", "RMSE in % of capacity"), ("coverage", "% of hours in the 90 % band")):
         typer.echo(f"\n{told}, by days of data")

@@ -20,10 +20,12 @@ from metaprior.solar.sites.forecaster import (
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import PowerTable
 from metaprior.solar.sites.sun_path import plant_sun_path
+from metaprior.solar.sites.weather import weather_in_words
 from metaprior.text_table import Row
 
 WITHOUT_BASE = 6
 """Hours that are forecast without a base forecast."""
+USELESS = "the base forecast had no skill on the last days and is not used"
 SHOWN_LEADS = (1, 3, 6, 12, 24, 48)
 """Leads of the table that is printed."""
 RECOGNISED = (
@@ -100,6 +102,7 @@ def forecast_table(
     if not adapted:
         raise ValueError(f"plants must have power in the {MOST_DAYS} days before {issue}, got none. Try an earlier at.")
     _check_base(adapted, issue, hours)
+    notes += base_notes(adapted, issue)
     frames = [one.predict(issue, hours=hours, levels=levels).assign(unit=one.plant.unit) for one in adapted.values()]
     frame = pd.concat(frames, ignore_index=True)
     for name in ("issued", "time"):
@@ -107,17 +110,30 @@ def forecast_table(
     return TableForecast(frame, adapted, issue, zone, tuple(levels), table, notes)
 
 
+def base_notes(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64) -> list[str]:
+    """Return how weather is used, and which base forecasts are not; a line for all plants with the same."""
+    plants: dict[str, list[str]] = {}
+    for name, one in adapted.items():
+        end = one.index(issue)
+        useless = np.isfinite(one.hours_known_at(end).base).any() and one.trust(end) == 0.0
+        told = [weather_in_words(one.plant), USELESS if useless else None]
+        for line in told:
+            if line is not None:
+                plants.setdefault(line, []).append(name)
+    return [told if len(names) == len(adapted) else f"{', '.join(names)}: {told}" for told, names in plants.items()]
+
+
 def adapted_days(adapted: AdaptedPlant, issue: np.datetime64) -> int:
     """Return on how many of the last 30 days before the time of issue the plant has usable power."""
-    index = int((issue - adapted.hours.first[0].astype("datetime64[h]")) / np.timedelta64(1, "h"))
+    index = adapted.index(issue)
     known = np.isfinite(adapted.hours.power[0, max(0, index - 24 * adapted.days) : index])
     return int(np.pad(known, (-len(known) % 24, 0)).reshape(-1, 24).any(axis=1).sum())
 
 
 def place_in_words(plant: Plant) -> str:
     """Return where a plant is: as given, or as its power tells, with the uncertainty."""
-    if plant.latitude is not None and plant.longitude is not None and plant.zone_known:
-        return f"given, {plant.latitude:.4g} {plant.longitude:.4g}"
+    if plant.place is not None:
+        return "given, {:.4g} {:.4g}".format(*plant.place)
     if not np.isfinite(plant.usable).any():
         return "unknown"
     return f"estimated, {plant_sun_path(plant)}"
@@ -221,6 +237,6 @@ def _check_base(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64, hours
 
 def _reach_of_base(adapted: AdaptedPlant, issue: np.datetime64, hours: int) -> int:
     """Return for how many hours after the time of issue there is a base forecast without a gap."""
-    index = int((issue - adapted.hours.first[0].astype("datetime64[h]")) / np.timedelta64(1, "h"))
-    known = np.isfinite(adapted.hours.base[0, index : index + hours])
+    index = adapted.index(issue)
+    known = np.isfinite(adapted.hours_known_at(index).base[0, index : index + hours])
     return int(np.append(known, False).argmin())

@@ -17,16 +17,16 @@ from torch.nn import functional as F
 from metaprior.adaptation.context.encoder import SupportEncoder
 from metaprior.likelihoods import GaussianMixture
 from metaprior.solar.sites.rows import COLUMNS, RECENT, WIDTH
+from metaprior.tasks.task import Examples
 
 HOURS = 24
 STATISTICS = ("mean", "largest", "smallest", "spread", "latest")
 """Of the power at an hour of the day, over the support days."""
-TOTALS = ("days", "base_scale", "base_error", "base_skill")
-"""Days with power at their hours on average; factor, relative error and skill of a base forecast on support days."""
+TOTALS = ("days", "base_days", "base_scale", "base_error", "base_skill")
+"""Days with power, and with a base forecast too, at the hour of the day that has most; factor, relative error and skill
+of the base forecast."""
 MEMORY = 3.0
 """Days after which a support day counts 1/e in the latest mean."""
-JUDGED_AFTER, LEAST_SKILL = 2.5, 0.15
-"""Support days after which a base forecast with less skill than this is as if there were none."""
 TINY = 0.01
 """Share of capacity below which ratios of power say nothing."""
 LIKELIHOOD = GaussianMixture(components=3, min_scale=0.004)
@@ -46,11 +46,19 @@ class SupportProfile(SupportEncoder):
         x, y = x[present], y[present, 0]
         cell = task * HOURS + x[:, COLUMNS["hour"]][:, 0].long()
         by_hour = _statistics(cell, len(sizes) * HOURS, y, x[:, COLUMNS["age"]][:, 0])
-        counts = y.new_zeros(len(sizes)).index_add(0, task, torch.ones_like(y))
         given, there = x[:, COLUMNS["base"]][:, 0], x[:, COLUMNS["base_there"]][:, 0]
         base = _base_quality(task, len(sizes), y, given, there)
         skill = _base_skill(task, cell, len(sizes), y, given, there)
-        return torch.cat([by_hour.reshape(len(sizes), -1), (counts / HOURS)[:, None], base, skill[:, None]], 1)
+        counted = torch.stack([torch.ones_like(y), there], 1)
+        days = y.new_zeros(len(sizes) * HOURS, 2).index_add(0, cell, counted).unflatten(0, (-1, HOURS)).amax(1)
+        return torch.cat([by_hour.reshape(len(sizes), -1), days, base, skill[:, None]], 1)
+
+
+def base_skill(support: Examples) -> tuple[float, float]:
+    """Return on how many support days a plant has a base forecast, and its skill on them."""
+    profile = SupportProfile()(support.x, support.y, torch.tensor([len(support.x)]))[0]
+    days, skill = (profile[TOTALS.index(name) - len(TOTALS)] for name in ("base_days", "base_skill"))
+    return float(days), float(skill)
 
 
 def _statistics(cell: Tensor, cells: int, y: Tensor, age: Tensor) -> Tensor:
@@ -126,9 +134,7 @@ class SiteNetwork(nn.Module):
     def features(self, x: Tensor, context: Tensor) -> Tensor:
         """Return what the first layer reads, (N, features), each with a spread of about one."""
         profile = _Lookup(context, len(x))
-        days, scale, error, skill = profile.totals.split(1, 1)
-        useful = ((days < JUDGED_AFTER) | (skill > LEAST_SKILL)).to(x)
-        scale, error, skill = useful * scale, useful * error, useful * skill
+        days, base_days, scale, error, skill = profile.totals.split(1, 1)
         lead, hour = x[:, COLUMNS["lead"]], x[:, COLUMNS["hour"]]
         recent, there = x[:, COLUMNS["recent"]], x[:, COLUMNS["recent_there"]]
         before = hour - lead - torch.arange(RECENT, device=x.device)  # hours of the day of recent power, (N, RECENT)
@@ -143,8 +149,10 @@ class SiteNetwork(nn.Module):
         clear, clear_past, place = x[:, COLUMNS["clear"]], x[:, COLUMNS["clear_recent"]], x[:, COLUMNS["place"]]
         sky = [place * _ratio(recent, clear_past, there, last) for last in (1, 3)]
         adapted = (days > 0).to(x)
-        given, base_there = useful * x[:, COLUMNS["base"]], useful * x[:, COLUMNS["base_there"]]
-        now = _ratio(recent, scale * x[:, COLUMNS["base_recent"]], there, 3)
+        given, base_there = x[:, COLUMNS["base"]], x[:, COLUMNS["base_there"]]
+        past_base = scale * x[:, COLUMNS["base_recent"]]
+        now = _ratio(recent, past_base, there, 3)
+        missed = there * (past_base > 0) * (recent - past_base)  # errors of the scaled base forecast in the last hours
         trusted = skill.clamp_min(0.0) * base_there * (scale * given - here[:, :1])
         base = [given, scale * given, (now * scale * given).clamp(max=1.5), here[:, :1] + trusted]
         powers = [
@@ -161,6 +169,7 @@ class SiteNetwork(nn.Module):
             x[:, COLUMNS["clear_around"]],
             *[value * clear for value in sky],
             *base,
+            missed,
         ]
         ratios_and_flags = [
             *ratios,
@@ -174,7 +183,7 @@ class SiteNetwork(nn.Module):
             skill,
             base_there,
         ]
-        times = [lead / 6.0, torch.log1p(lead), (lead / 24.0).clamp(max=2.0), torch.log1p(days)]
+        times = [lead / 6.0, torch.log1p(lead), (lead / 24.0).clamp(max=2.0), torch.log1p(days), torch.log1p(base_days)]
         return torch.cat([4.0 * torch.cat(powers, 1), 2.0 * torch.cat(ratios_and_flags, 1), *times], 1)
 
 

@@ -78,6 +78,13 @@ class Plant:
         return len(self.power)
 
     @property
+    def place(self) -> tuple[float, float] | None:
+        """Latitude and longitude; None unless both and the zone of the stamps are known."""
+        if self.latitude is None or self.longitude is None or not self.zone_known:
+            return None
+        return self.latitude, self.longitude
+
+    @property
     def end(self) -> np.datetime64:
         """The end of the last interval of power."""
         return self.start + np.timedelta64(len(self) * self.step, "s")

@@ -7,7 +7,7 @@ and the base forecast, which are known in advance. Support rows are hours of the
 target, and have an age in days in place of recent power.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from metaprior.solar.sites.plant import BASE, HOUR, Plant
 from metaprior.solar.sites.sun_position import sun_of_intervals
+from metaprior.solar.sites.weather import learned_base, other_weather, with_base
 from metaprior.tasks.task import Examples
 
 Singles = NDArray[np.float32]
@@ -63,6 +64,7 @@ class Hours:
         sun: Direction of the sun (up, east, north) in the middle of the hour, (plants, at least T, 3).
         place: Whether the place is known, (plants,).
         base: Base forecast in shares of capacity, NaN where there is none, at least T long.
+        weather: Of one plant without a base forecast: columns from which one can be learned, (at least T, columns).
     """
 
     first: Index
@@ -71,21 +73,21 @@ class Hours:
     sun: Singles
     place: NDArray[np.bool_]
     base: Singles
+    weather: Singles | None = None
 
     @classmethod
     def of(cls, plant: Plant, *, hours_ahead: int = 0) -> "Hours":
         """Return the hours of a plant whose capacity is known, with sun and base forecast for hours ahead of them."""
-        hourly = plant.share().hourly()
+        hourly = with_base(plant.share().hourly())
         count = len(hourly) + hours_ahead
         base = np.full(count + 1, np.nan, np.float32)
         given = hourly.future.get(BASE, base[:0])[: count + 1]
         base[: len(given)] = given
         first = hourly.start.astype("datetime64[h]").astype(np.int64)
-        latitude, longitude = plant.latitude, plant.longitude
-        known = latitude is not None and longitude is not None and plant.zone_known
-        place = np.array([[latitude, longitude]] if known else [[0.0, 0.0]], np.float64)
-        made = cls.from_arrays(np.array([first]), hourly.usable[None], place[:, 0], place[:, 1], base[None])
-        return made if known else made.without_place()
+        latitude, longitude = np.array(plant.place or (0.0, 0.0))[:, None]
+        made = cls.from_arrays(np.array([first]), hourly.usable[None], latitude, longitude, base[None])
+        made = made if plant.place else made.without_place()
+        return replace(made, weather=other_weather(hourly))
 
     @classmethod
     def from_arrays(
@@ -114,7 +116,37 @@ class Hours:
     def without_place(self) -> "Hours":
         """Return the same hours of plants whose places are not known."""
         zeros, nowhere = np.zeros_like(self.clear), np.zeros_like(self.place)
-        return Hours(self.first, self.power, zeros, np.zeros_like(self.sun), nowhere, self.base)
+        return replace(self, clear=zeros, sun=np.zeros_like(self.sun), place=nowhere)
+
+    def without_base(self) -> "Hours":
+        """Return the same hours without any base forecast."""
+        return replace(self, base=np.full_like(self.base, np.nan))
+
+    def with_learned_base(self, begin: int, end: int) -> "Hours":
+        """Return the hours of one plant with a base forecast that the support hours teach, if there is weather."""
+        if self.weather is None:
+            return self
+        base = np.full_like(self.base, np.nan)
+        length = min(base.shape[1], len(self.weather))
+        sky = self.clear[0] if self.place[0] else self._mean_profile(begin, end)
+        base[0, :length] = learned_base(self.power[0], sky, self.weather[:length], begin, end)
+        return replace(self, base=base)
+
+    def dark_hours(self, begin: int, end: int, *, at_most: float) -> NDArray[np.bool_]:
+        """Return at which hours of the day (24,) one plant's power was tiny and known, from ``begin`` to ``end``."""
+        power, hour = self.power[0, begin:end], (self.first[0] + np.arange(begin, end)) % 24
+        there = np.isfinite(power)
+        counts = [np.bincount(hour[own], minlength=24) for own in (there, there & (power > at_most))]
+        return np.asarray((counts[0] > 0) & (counts[1] == 0))
+
+    def _mean_profile(self, begin: int, end: int) -> NDArray[np.float64]:
+        """Return the mean power of the support hours at the same hour of the day, as long as the base forecast."""
+        power = self.power[0, begin:end]
+        there = np.isfinite(power)
+        hour = (self.first[0] + np.arange(self.base.shape[1])) % 24
+        own = hour[begin:end][there]
+        mean = np.bincount(own, power[there], minlength=24) / np.maximum(np.bincount(own, minlength=24), 1)
+        return np.asarray(mean[hour])
 
     def query_rows(self, plant: int, issue: Index, lead: Index) -> Singles:
         """Return rows (N, WIDTH) of forecasts that are issued at hours ``issue`` of a plant for leads >= 1, (N,)."""

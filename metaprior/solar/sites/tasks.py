@@ -23,7 +23,7 @@ class SiteTasks:
 
     Args:
         hours: The plants.
-        daylight: Where an hour is light enough to be forecast, (plants, T).
+        daylight: Where an hour is light enough to be forecast, (plants, T); hours without power are drawn last.
         days: Numbers of support days to draw from.
         leads: Leads to draw from.
         forecasts: Query rows of a task.
@@ -50,8 +50,9 @@ class SiteTasks:
         end = int(draw.integers(max(DAY * days, RECENT), latest))
         issue = end + draw.integers(DAY * self.query_days, size=4 * self.forecasts)
         lead = draw.choice(self.leads, size=4 * self.forecasts)
-        light = self.daylight[plant, issue + lead - 1]
-        chosen = np.argsort(~light, kind="stable")[: self.forecasts]
+        then = issue + lead - 1
+        wanted = self.daylight[plant, then] & np.isfinite(self.hours.power[plant, then])
+        chosen = np.argsort(~wanted, kind="stable")[: self.forecasts]
         known = self.hours if draw.random() < self.place else self._placeless
         return Task(
             known.support(plant, end - DAY * days, end), known.query(plant, issue[chosen], lead[chosen]), f"{plant}"

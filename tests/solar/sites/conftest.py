@@ -10,8 +10,7 @@ from metaprior.solar.sites.training import simulated_tasks, train_prior
 
 @pytest.fixture(scope="session")
 def forecaster() -> SiteForecaster:
-    with pytest.warns(UserWarning, match="targets are missing"):
-        return SiteForecaster(train_prior(simulated_tasks(20, seed=5, days=45), steps=20, progress=False))
+    return SiteForecaster(train_prior(simulated_tasks(20, seed=5, days=45), steps=20, progress=False))
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,8 @@ def test_a_profile_is_what_a_loop_over_hours_finds() -> None:
     hours = x[there, COLUMNS["hour"]][:, 0]
     rest = [torch.stack([v[i] - v[hours == h].mean() for i, h in enumerate(hours)]) for v in (p, b)]
     skill = (rest[0] * rest[1]).sum() / (rest[0].square().sum() * rest[1].square().sum()).sqrt()
-    totals = torch.stack([there.sum() / 24, scale, (p - scale * b).abs().sum() / p.sum(), skill])
+    days = torch.stack([(hours == h).sum() for h in range(24)]).max().float()
+    totals = torch.stack([days, days, scale, (p - scale * b).abs().sum() / p.sum(), skill])
     torch.testing.assert_close(found[0, -len(TOTALS) :], totals)
 
 

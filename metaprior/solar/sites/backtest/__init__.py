@@ -8,10 +8,10 @@
 Scores are of daylight hours, in % of the capacity. Every method is scored on the same hours.
 """
 
-from metaprior.solar.sites.backtest.methods import ADAPTED, LEVELS, Method, adapted, baseline, usual_methods
+from metaprior.solar.sites.backtest.methods import ADAPTED, LEVELS, Method, adapted, baseline
 from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, Queries, case_of
 from metaprior.solar.sites.backtest.result import Backtest, joined
-from metaprior.solar.sites.backtest.rolling import backtest
+from metaprior.solar.sites.backtest.rolling import backtest, usual_methods
 from metaprior.solar.sites.backtest.scores import GROUPS, MEASURES
 
 __all__ = [

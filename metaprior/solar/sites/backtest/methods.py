@@ -60,8 +60,3 @@ def baseline(name: str) -> Method:
         return PowerForecast(found.mean[row, column], found.quantile(LEVELS)[row, column].T)
 
     return method
-
-
-def usual_methods(forecaster: SiteForecaster) -> dict[str, Method]:
-    """Return the methods of a backtest unless others are given, by name."""
-    return {ADAPTED: adapted(forecaster)} | {name: baseline(name) for name in BASELINES}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from metaprior.solar.sites.plant import BASE, HOUR, Plant
 from metaprior.solar.sites.sun_path import SunPath, plant_sun_path
 from metaprior.solar.sites.sun_position import Floats, sun_of_intervals
+from metaprior.solar.sites.weather import with_base
 
 Ints = NDArray[np.int64]
 Place = Literal["given", "known", "unknown"]
@@ -110,10 +111,9 @@ def case_of(plant: Plant, days: Sequence[int], weeks: int, leads: int, place: Pl
     queries = _queries(hours, path, begins, length, leads)
     if not len(queries):
         return f"{plant.name}: no usable power by day after the first {first // DAY} days"
-    stated = plant.latitude is not None and plant.longitude is not None and plant.zone_known
-    told = stated if place == "given" else place == "known"
+    told = plant.place is not None if place == "given" else place == "known"
     north, east = (float(path.latitude), 15.0 * float(path.solar_offset)) if told else (None, None)
-    placed = replace(hours, latitude=north, longitude=east, zone_known=told)
+    placed = with_base(replace(hours, latitude=north, longitude=east, zone_known=told))
     return Case(placed, path if told else None, queries, possible, leads, length * len(queries.origins) / WEEK)
 
 

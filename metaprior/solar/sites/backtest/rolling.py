@@ -1,17 +1,28 @@
 """Backtests: forecasts of past weeks with rolling origins, by several methods and numbers of support days."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd  # type: ignore[import-untyped]
+from tqdm import tqdm
 
 from metaprior.checks import check_counts, check_integer
-from metaprior.solar.sites.backtest.methods import Method, usual_methods
+from metaprior.solar.sites.backtest.methods import ADAPTED, BASELINES, Method, adapted, baseline
+from metaprior.solar.sites.backtest.networks import POOLED, TUNED, fine_tuned, pooled
 from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, case_of
 from metaprior.solar.sites.backtest.result import KEYS, Backtest, Extent
 from metaprior.solar.sites.backtest.scores import score_rows
+from metaprior.solar.sites.forecaster import POOLED as POOLED_FOLDER
 from metaprior.solar.sites.forecaster import SiteForecaster
 from metaprior.solar.sites.plant import Plant
+from metaprior.solar.sites.weather import Use, usable_weather
 from metaprior.text_table import Row
+
+
+def usual_methods(forecaster: SiteForecaster) -> dict[str, Method]:
+    """Return the methods of a backtest unless others are given, by name."""
+    network = SiteForecaster.pretrained(POOLED_FOLDER)
+    networks = {POOLED: pooled(network), TUNED: fine_tuned(network.learner)}
+    return {ADAPTED: adapted(forecaster)} | {name: baseline(name) for name in BASELINES} | networks
 
 
 def backtest(
@@ -23,6 +34,8 @@ def backtest(
     leads: int = 6,
     methods: Mapping[str, Method] | None = None,
     place: Place = "given",
+    weather: Use = "auto",
+    progress: bool = False,
 ) -> Backtest:
     """Return the scores of forecasts of the plants' past weeks, each from the days before it alone.
 
@@ -36,6 +49,9 @@ def backtest(
         methods: Methods by name; those of ``usual_methods`` if not given.
         place: What methods are told about a plant's place: what is "given"; the place as "known", estimated from the
             whole record where it is not given; or "unknown".
+        weather: Whether columns of weather count as known when forecasts are issued: "always", "never", or "auto" for
+            those that go on after the last power, as forecasts do and measurements do not.
+        progress: Show a progress bar.
 
     Raises:
         ValueError: No plant has a record that is long enough, or an argument is out of its range.
@@ -47,26 +63,33 @@ def backtest(
     rows: list[Row] = []
     extents: dict[str, Extent] = {}
     notes: list[str] = []
-    for plant in [plants] if isinstance(plants, Plant) else plants:
+    given = [plants] if isinstance(plants, Plant) else list(plants)
+    total = len(given) * len(chosen)
+    bar = tqdm(total=total, desc="backtest", unit="method", delay=2, disable=not progress)
+    for plant in given:
+        plant, note = usable_weather(plant, weather)
+        notes += [] if note is None else [note]
         case = case_of(plant, days, weeks, leads, place)
         if isinstance(case, str):
             notes.append(case)
+            bar.update(len(chosen))
             continue
         left_out = sorted(set(days) - set(case.days))
         if left_out:
             notes.append(f"{plant.name}: the record is too short for {', '.join(map(str, left_out))} days of support")
         extents[plant.name] = _extent(case)
-        rows += _plant_rows(case, chosen)
+        rows += _plant_rows(case, chosen, bar.update)
+    bar.close()
     if not rows:
         raise ValueError(
             f"a backtest needs at least one plant with enough power, got none: {'; '.join(notes) or 'no plants'}. Try "
             "a longer record or fewer days of support."
         )
-    return Backtest(pd.DataFrame(rows), extents, leads, tuple(notes))
+    return Backtest(pd.DataFrame(rows), extents, leads, tuple(dict.fromkeys(notes)))
 
 
-def _plant_rows(case: Case, methods: Mapping[str, Method]) -> list[Row]:
-    """Return the scores of all methods and numbers of days."""
+def _plant_rows(case: Case, methods: Mapping[str, Method], advance: Callable[[], object]) -> list[Row]:
+    """Return the scores of all methods and numbers of days; ``advance`` is called after each method."""
     place = "unknown" if case.sun is None else "known"
     rows = []
     for name, method in methods.items():
@@ -75,6 +98,7 @@ def _plant_rows(case: Case, methods: Mapping[str, Method]) -> list[Row]:
             if found is not None:
                 keys = dict(zip(KEYS, (case.plant.name, place, name, days), strict=True))
                 rows += [{**keys, **row} for row in score_rows(case.queries, found)]
+        advance()
     return rows
 
 

@@ -65,7 +65,7 @@ def open_source(table: Any) -> Source:
     elif hasattr(table, "collect"):  # a lazy frame of polars
         return open_source(table.collect())
     elif hasattr(table, "get_columns"):  # polars: column by column, because its to_pandas needs pyarrow
-        frame = pd.DataFrame({column.name: column.to_numpy() for column in table.get_columns()})
+        frame = pd.DataFrame({column.name: _polars_column(column) for column in table.get_columns()})
     elif hasattr(table, "to_pandas"):
         frame = table.to_pandas()
     elif isinstance(table, Mapping):
@@ -76,6 +76,13 @@ def open_source(table: Any) -> Source:
             f"{type(table).__name__}. Try pandas.DataFrame(...)."
         )
     return Source(_without_index(frame))
+
+
+def _polars_column(column: Any) -> pd.Series:
+    """Return a column of polars; its to_numpy forgets the time zone."""
+    values = pd.Series(column.to_numpy())
+    zone = getattr(column.dtype, "time_zone", None)
+    return values if zone is None else values.dt.tz_localize("UTC").dt.tz_convert(zone)
 
 
 def _without_index(frame: pd.DataFrame) -> pd.DataFrame:

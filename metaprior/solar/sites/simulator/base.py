@@ -57,10 +57,10 @@ class BaseQuality:
 
 
 def draw_quality(random: np.random.Generator) -> BaseQuality:
-    """Return a quality as users may have it: mostly decent, one in four useless, in a scale of its own."""
-    useless, scaled, gaps = random.random(3) < (0.25, 0.5, 0.2)
+    """Return a quality as users may have it: mostly decent, one in ten useless, in a scale of its own."""
+    useless, scaled, gaps = random.random(3) < (0.1, 0.5, 0.2)
     return BaseQuality(
-        skill=random.uniform(0, 0.25) if useless else random.uniform(0.5, 0.97),
+        skill=random.uniform(0, 0.25) if useless else random.uniform(0.35, 0.97),
         factor=float(np.exp(random.normal(0, 0.5 if scaled else 0.1))),
         error_hours=random.uniform(2, 24),
         smoothing_hours=random.uniform(1, 6),

@@ -27,24 +27,6 @@ def check_is_the_plant(table, power=POWER, name="roof"):
 # --- layouts and files ------------------------------------------------------------------------------------------------
 
 
-class PolarsColumn:
-    def __init__(self, name, values):
-        self.name, self._values = name, values
-
-    def to_numpy(self):
-        return self._values
-
-
-class PolarsFrame:
-    """What is used of a data frame of polars."""
-
-    def __init__(self, frame):
-        self._frame = frame
-
-    def get_columns(self):
-        return [PolarsColumn(name, self._frame[name].to_numpy()) for name in self._frame]
-
-
 def naive(frame):
     return frame.assign(time=frame["time"].dt.tz_localize(None))
 
@@ -69,10 +51,45 @@ def test_layouts_give_the_same_plant(layout):
     check_is_the_plant(read_power(LAYOUTS[layout]()))
 
 
-def test_a_frame_of_polars_is_read_column_by_column():
-    frame = naive(long_frame())
-    table = read_power(PolarsFrame(frame), zone="UTC")
+def columns_of_polars(frame):
+    pl = pytest.importorskip("polars")
+    columns = {name: frame[name].to_numpy() for name in frame if name != "time"}
+    return pl.DataFrame({"time": frame["time"].dt.tz_convert(None).to_numpy("datetime64[us]"), **columns})
+
+
+POLARS = {
+    "aware": lambda frame, pl: frame.with_columns(pl.col("time").dt.replace_time_zone("UTC")),
+    "abroad": lambda frame, pl: frame.with_columns(
+        pl.col("time").dt.replace_time_zone("UTC").dt.convert_time_zone("Asia/Tokyo")
+    ),
+    "naive": lambda frame, pl: frame,
+    "texts": lambda frame, pl: frame.with_columns(pl.col("time").dt.strftime("%Y-%m-%d %H:%M:%S")),
+    "categories": lambda frame, pl: frame.with_columns(pl.col("site").cast(pl.Categorical)),
+    "nulls": lambda frame, pl: frame.with_columns(pl.lit(None).cast(pl.Float64).alias("ghi")),
+    "lazy": lambda frame, pl: frame.lazy(),
+}
+
+
+@pytest.mark.parametrize("kind", POLARS)
+def test_frames_of_polars_give_the_same_plant(kind):
+    pl = pytest.importorskip("polars")
+    frame = POLARS[kind](columns_of_polars(long_frame()), pl)
+    table = read_power(frame, zone=None if kind in ("aware", "abroad") else "UTC")
     check_is_the_plant(table)
+    assert (table.zones["roof"] == "+09:00") == (kind == "abroad")
+
+
+@pytest.mark.parametrize("layout", ["long", "wide", "indexed", "two sites", "texts"])
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_parquet_files_give_the_same_plant(layout, writer, tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = LAYOUTS[layout]()
+    if writer == "pandas":
+        frame.to_parquet(tmp_path / "power.parquet")
+    else:
+        pl = pytest.importorskip("polars")
+        pl.from_pandas(frame.reset_index() if layout == "indexed" else frame).write_parquet(tmp_path / "power.parquet")
+    check_is_the_plant(read_power(tmp_path / "power.parquet"))
 
 
 def csv_text(frame, **options):
