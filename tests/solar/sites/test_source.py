@@ -14,6 +14,7 @@ from metaprior.solar.sites.simulator.fleet import simulate_fleet
 from metaprior.solar.sites.simulator.writing import write_power
 from metaprior.solar.sites.source import fleet_source, simulated_source
 from metaprior.solar.sites.task_settings import SitesTasks
+from tests.team.torchrun import torchrun
 
 FEW = [
     "meta.epochs=2",
@@ -70,6 +71,20 @@ def test_a_run_on_a_fleet_resumes_is_evaluated_reported_and_forecasts(fleet: Pat
     assert "learned from 4 plants" in (tmp_path / "whole" / "report.html").read_text()
     forecast = SiteForecaster.pretrained(tmp_path / "whole").adapt(fleet).predict()
     assert len(forecast) == 36
+
+
+@pytest.mark.slow
+def test_two_processes_train_on_a_fleet_as_one(fleet: Path, tmp_path: Path) -> None:
+    own = (f"tasks.path={fleet}", f"tasks.sites={fleet.with_name('fleet_sites.csv')}")
+    train(tmp_path / "one", *own)
+    options = [part for change in [*FEW, *own] for part in ("--set", change)]
+    ended = torchrun("metaprior", "train", "sites", "--run-dir", tmp_path / "two", "--quiet", *options)
+    assert ended.code == 0, ended.said()
+    one, two = (json.loads((tmp_path / name / "evaluation.json").read_text())["rows"] for name in ("one", "two"))
+    assert len(one) == len(two) == 5
+    for first, second in zip(one, two, strict=True):
+        assert second["rmse"] == pytest.approx(first["rmse"], rel=1e-4)
+        assert second["crps"] == pytest.approx(first["crps"], rel=1e-4)
 
 
 def test_what_does_not_fit_is_said(fleet: Path, tmp_path: Path) -> None:
