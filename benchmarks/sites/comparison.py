@@ -95,7 +95,7 @@ def one_round(context: Context[Settings], number: int) -> tuple[pd.DataFrame, li
         methods = {
             ADAPTED: adapted(forecaster),
             POOLED: pooled(trained.pooled),
-            TUNED: fine_tuned(trained.pooled.learner, tunings),
+            TUNED: fine_tuned(trained.pooled, tunings),
         }
         chosen = {"tuned": "; ".join(f"{k} days: {steps} steps, lr {lr:g}" for k, (steps, lr) in tunings.items())}
         about = [

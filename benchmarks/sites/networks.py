@@ -55,7 +55,7 @@ def best_tunings(forecaster: SiteForecaster, settings: Settings) -> dict[int, Tu
     plants, days = validation_plants(settings), [count for count in settings.days if count]
     errors = []
     for tuning in settings.tunings:
-        method = {"fine-tuned": fine_tuned(forecaster.learner, dict.fromkeys(days, tuning))}
+        method = {"fine-tuned": fine_tuned(forecaster, dict.fromkeys(days, tuning))}
         found = [
             backtest(plants, forecaster, days=days, weeks=settings.validation_weeks, methods=method, place=place)
             for place in PLACES

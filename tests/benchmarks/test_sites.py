@@ -97,7 +97,7 @@ def test_networks_and_trees_read_no_power_after_the_issue() -> None:
     power = case.plant.power.copy()
     power[last:] = 0.7
     other = replace(case, plant=replace(case.plant, power=power))
-    for method in (pooled(trained.pooled), fine_tuned(trained.pooled.learner, {7: (2, 1e-3)})):
+    for method in (pooled(trained.pooled), fine_tuned(trained.pooled, {7: (2, 1e-3)})):
         for days in (0, 7):
             wanted, found = method(case, days), method(other, days)
             assert wanted is not None

@@ -123,7 +123,7 @@ def forecast(
     power: Power,
     out: Annotated[Path | None, typer.Option(help="The file to write: .csv, .parquet or .nc.")] = None,
     hours: Annotated[
-        int, typer.Option(min=1, max=48, help="Hours to forecast: 6, or up to 48 with a base forecast in the table.")
+        int, typer.Option(min=1, max=48, help="Hours to forecast: 6, or up to 48 with a base forecast or weather.")
     ] = 6,
     at: Annotated[
         str | None, typer.Option(help="Time of issue, as 2025-06-01T12:00, in the table's zone (default: its end).")

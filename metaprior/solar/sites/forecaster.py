@@ -24,6 +24,7 @@ from metaprior.solar.sites.network import SiteNetwork, base_skill
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import plants_of
 from metaprior.solar.sites.rows import Hours
+from metaprior.solar.sites.weather import Use, usable_weather
 
 LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 """Quantiles of a forecast unless others are asked for."""
@@ -65,17 +66,20 @@ class SiteForecaster:
         """Write the prior, for ``pretrained``."""
         self.learner.save(str(folder))
 
-    def adapt(self, power: Any, *, days: int = MOST_DAYS) -> "AdaptedPlants":
+    def adapt(self, power: Any, *, days: int = MOST_DAYS, weather: Use = "auto") -> "AdaptedPlants":
         """Return forecasters of plants, adapted to up to ``days`` days at the end of their records.
 
         Args:
             power: A table as ``read_power`` takes it (a path or a data frame) or returns it, a plant, or several.
                 Capacities must be known, records may be empty.
             days: Days to read; 0 leaves the prior as it is (the last hours of power are still read).
+            weather: Whether columns of weather are read: "auto" for those that go on after the power, as forecasts do
+                and measurements do not, "always" or "never".
         """
         check_integer("days", days, 0)
         plants, findings = plants_of(power)
-        return AdaptedPlants({plant.name: AdaptedPlant(self.learner, plant, days) for plant in plants}, findings)
+        adapted = {plant.name: AdaptedPlant(self.learner, plant, days, weather) for plant in plants}
+        return AdaptedPlants(adapted, findings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,7 @@ class AdaptedPlant:
     learner: MetaLearner
     plant: Plant
     days: int = MOST_DAYS
+    weather: Use = "auto"
 
     def update(self, later: Plant) -> "AdaptedPlant":
         """Return the forecaster with the power of later hours, of a record that may overlap with the present one."""
@@ -93,7 +98,7 @@ class AdaptedPlant:
     @cached_property
     def hours(self) -> Hours:
         """The plant's hours, and the sun over the next two days."""
-        return Hours.of(self.plant, hours_ahead=MOST_HOURS)
+        return Hours.of(usable_weather(self.plant, self.weather), hours_ahead=MOST_HOURS)
 
     def index(self, time: np.datetime64) -> int:
         """Return the number of the hour of the record that begins at ``time``."""
@@ -120,34 +125,46 @@ class AdaptedPlant:
             end: Hour before which the support days end; the first time of issue if not given.
         """
         end = int(issue.min()) if end is None else end
-        trust, hours = self.trust(end), self.hours_known_at(end)
+        hours, trust = self.known_at(end)
+        if not np.isfinite(hours.base[0, issue + lead - 1]).any():
+            trust = 0.0
         without = hours.without_base()
         found = self._predicted(hours if trust else without, issue, lead, end)
         if 0.0 < trust < 1.0:
             found = self._predicted(without, issue, lead, end).mixed_with(found, trust)
+        return self.limited(found, issue, lead, levels, end)
+
+    def limited(
+        self,
+        found: GaussianForecast,
+        issue: NDArray[np.int64],
+        lead: NDArray[np.int64],
+        levels: Sequence[float],
+        end: int,
+    ) -> PowerForecast:
+        """Return a forecast within the limits of the plant, which is zero at night; arguments as in ``forecast``."""
+        then = issue + lead - 1
         dark = self.hours.dark_hours(self._begin(end), end, at_most=DARK)
-        night = dark[(self.hours.first[0] + issue + lead - 1) % 24]
+        night = dark[(self.hours.first[0] + then) % 24]
         if self.hours.place[0]:
-            sun_is_low = self.hours.sun[0, issue + lead - 1, 0] < LOW_SUN
-            night = (self.hours.clear[0, issue + lead - 1] <= 0) | (night & sun_is_low)
+            sun_is_low = self.hours.sun[0, then, 0] < LOW_SUN
+            night = (self.hours.clear[0, then] <= 0) | (night & sun_is_low)
         return within_limits(found, tuple(levels), night, self.limit(end))
 
-    def hours_known_at(self, end: int) -> Hours:
-        """Return the hours; where weather is to teach a base forecast, it is learned from the days before ``end``."""
-        return self.hours.with_learned_base(self._begin(end), end)
+    def known_at(self, end: int) -> tuple[Hours, float]:
+        """Return the hours with the base forecast as the days before ``end`` show it, and how far to trust it.
 
-    def trust(self, end: int) -> float:
-        """Return the probability of the forecast with the base forecast, by its skill on the days before ``end``.
-
-        The forecast without it has the rest. It is 0 where there is no base forecast.
+        Weather teaches a base forecast, and one in a scale of its own is scaled. The trust is the probability of the
+        forecast with it, by its skill on these days; the forecast without it has the rest.
         """
-        hours = self.hours_known_at(end)
+        begin = self._begin(end)
+        hours = self.hours.with_learned_base(begin, end).with_fitting_base(begin, end)
         if not np.isfinite(hours.base).any():
-            return 0.0
-        days, skill = base_skill(hours.support(0, self._begin(end), end))
+            return hours, 0.0
+        days, skill = base_skill(hours.support(0, begin, end))
         if days < JUDGED_AFTER:
-            return FIRST_TRUST
-        return float(np.clip((skill * days**0.5 - NO_TRUST) / (FULL_TRUST - NO_TRUST), 0.0, 1.0))
+            return hours, FIRST_TRUST
+        return hours, float(np.clip((skill * days**0.5 - NO_TRUST) / (FULL_TRUST - NO_TRUST), 0.0, 1.0))
 
     def _predicted(self, hours: Hours, issue: NDArray[np.int64], lead: NDArray[np.int64], end: int) -> GaussianForecast:
         """Return the forecasts that the days before ``end`` adapt, without the plant's limits."""

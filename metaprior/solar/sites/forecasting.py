@@ -20,7 +20,7 @@ from metaprior.solar.sites.forecaster import (
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import PowerTable
 from metaprior.solar.sites.sun_path import plant_sun_path
-from metaprior.solar.sites.weather import weather_in_words
+from metaprior.solar.sites.weather import usable_weather, weather_source
 from metaprior.text_table import Row
 
 WITHOUT_BASE = 6
@@ -82,7 +82,7 @@ def forecast_table(
         forecaster: The prior.
         table: As ``read_power`` returns it.
         at: Time of issue in the zone of the table unless it states one; by default the end of the longest record.
-        hours: Hours to forecast: up to 6, or up to 48 where the table has a base forecast for them.
+        hours: Hours to forecast: up to 6, or up to 48 where the table has a base forecast or weather for them.
         levels: Increasing levels of the quantiles.
 
     Raises:
@@ -114,12 +114,13 @@ def base_notes(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64) -> lis
     """Return how weather is used, and which base forecasts are not; a line for all plants with the same."""
     plants: dict[str, list[str]] = {}
     for name, one in adapted.items():
-        end = one.index(issue)
-        useless = np.isfinite(one.hours_known_at(end).base).any() and one.trust(end) == 0.0
-        told = [weather_in_words(one.plant), USELESS if useless else None]
+        hours, trust = one.known_at(one.index(issue))
+        source = weather_source(usable_weather(one.plant, one.weather))
+        told = [] if source is None else [str(source)]
+        if trust == 0.0 and np.isfinite(hours.base).any():
+            told.append(USELESS)
         for line in told:
-            if line is not None:
-                plants.setdefault(line, []).append(name)
+            plants.setdefault(line, []).append(name)
     return [told if len(names) == len(adapted) else f"{', '.join(names)}: {told}" for told, names in plants.items()]
 
 
@@ -230,13 +231,13 @@ def _check_base(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64, hours
         named = ", ".join(f"{name} ({reach[name]} h)" for name in short[:5]) + ", ..." * (len(short) > 5)
         raise ValueError(
             f"hours must be at most {WITHOUT_BASE} where there is no base forecast for them, got {hours}. Base "
-            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column 'base' with a forecast "
-            "(of a weather service, in the unit of the power) to the table, with rows for the hours to come."
+            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column to the table, with rows "
+            "for the hours to come: 'base' with a forecast in the unit of the power, or weather such as 'ghi'."
         )
 
 
 def _reach_of_base(adapted: AdaptedPlant, issue: np.datetime64, hours: int) -> int:
     """Return for how many hours after the time of issue there is a base forecast without a gap."""
     index = adapted.index(issue)
-    known = np.isfinite(adapted.hours_known_at(index).base[0, index : index + hours])
+    known = np.isfinite(adapted.known_at(index)[0].base[0, index : index + hours])
     return int(np.append(known, False).argmin())

@@ -126,7 +126,11 @@ class SiteNetwork(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
         """Return (N, 3 components) for rows x (N, WIDTH) and one profile, (size,), or one for each row."""
-        hidden = F.silu(self.first(self.features(x, context)))
+        return self.from_features(self.features(x, context))
+
+    def from_features(self, features: Tensor) -> Tensor:
+        """Return (N, 3 components) for what ``features`` returned, which does not depend on any weight."""
+        hidden = F.silu(self.first(features))
         hidden = hidden + F.silu(self.second(hidden))
         hidden = hidden + F.silu(self.third(hidden))
         return self.output(hidden)  # type: ignore[no-any-return]

@@ -24,6 +24,9 @@ Index = NDArray[np.int64]
 RECENT = 6
 """Hours before the time of issue whose power is read."""
 
+OFF_SCALE = 3.0
+"""Factor between power and base forecast beyond which the latter is scaled: a wrong unit or a quantity of its own."""
+
 _WIDTHS = {
     "lead": 1,  # hours from the time of issue to the end of the hour; 0 for support rows
     "hour": 1,  # of the day, 0 to 23, in the plant's stamps
@@ -131,6 +134,15 @@ class Hours:
         sky = self.clear[0] if self.place[0] else self._mean_profile(begin, end)
         base[0, :length] = learned_base(self.power[0], sky, self.weather[:length], begin, end)
         return replace(self, base=base)
+
+    def with_fitting_base(self, begin: int, end: int) -> "Hours":
+        """Return the hours of one plant with the base forecast in the scale of its power, if it is far from it."""
+        power, base = self.power[0, begin:end], self.base[0, begin:end]
+        both = np.isfinite(power) & np.isfinite(base)
+        square = float(np.square(base[both], dtype=np.float64).sum())
+        factor = float(np.dot(power[both].astype(np.float64), base[both])) / square if square > 0 else 1.0
+        fits = factor <= 0 or 1.0 / OFF_SCALE <= factor <= OFF_SCALE
+        return self if fits else replace(self, base=np.float32(factor) * self.base)
 
     def dark_hours(self, begin: int, end: int, *, at_most: float) -> NDArray[np.bool_]:
         """Return at which hours of the day (24,) one plant's power was tiny and known, from ``begin`` to ``end``."""

@@ -16,6 +16,7 @@ from metaprior.solar.sites.rows import Hours
 from metaprior.solar.sites.task_settings import LEAST_DAYS, SitesTasks
 from metaprior.solar.sites.tasks import DAY, SUPPORT_DAYS, SiteTasks
 from metaprior.solar.sites.training import LEADS, LOWEST_SUN, simulated_tasks
+from metaprior.solar.sites.weather import usable_weather
 from metaprior.tasks.task import Task, Tasks
 
 HELD_OUT = 0.15
@@ -109,7 +110,10 @@ def fleet_source(settings: SitesTasks) -> SiteSource:
         "val": order[few : 2 * few],
         "test": order[:few],
     }
-    plants = {purpose: [_of_plant(plant, purpose) for plant in parts[purpose]] for purpose in parts}
+    plants = {
+        purpose: [_of_plant(usable_weather(plant, settings.weather), purpose) for plant in parts[purpose]]
+        for purpose in parts
+    }
     facts = {purpose: sorted(plant.name for plant in parts[purpose]) for purpose in parts}
     return SiteSource(settings, plants, facts | {"digest": _digest(plants)})
 
@@ -120,10 +124,8 @@ def _of_plant(plant: Plant, purpose: Purpose) -> SiteTasks:
     if hours.place[0]:
         light = hours.sun[:, :length, 0] > np.sin(np.radians(LOWEST_SUN))
     else:
-        by_hour = (hours.first[0] + np.arange(length)) % DAY
-        power = np.nan_to_num(hours.power[0])
-        lit = np.array([power[by_hour == hour].max(initial=0.0) > LIT for hour in range(DAY)])
-        light = lit[by_hour][None]
+        lit = ~hours.dark_hours(0, length, at_most=LIT)
+        light = lit[(hours.first[0] + np.arange(length)) % DAY][None]
     return _of_purpose(hours, light, purpose, LEADS if np.isfinite(hours.base).any() else range(1, 7))
 
 

@@ -1,7 +1,7 @@
 """Settings of tasks from plants: the keys of ``[tasks]`` with ``kind = "sites"``, checked without opening anything."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from metaprior.checks import check_counts
 from metaprior.runs.config import Choice
@@ -23,6 +23,7 @@ class SitesTasks(TaskSettings):
     Args:
         path: A table of power as ``read_power`` takes it; without one, plants are simulated.
         sites, unit, zone: What the table does not say itself, as in ``read_power``.
+        weather: Whether columns of weather are read, as in ``SiteForecaster.adapt``: "auto", "always" or "never".
         plants, days: Number of simulated plants, and the length of their records.
         seed: Seed of the plants, of their division and of the tasks.
     """
@@ -31,6 +32,7 @@ class SitesTasks(TaskSettings):
     sites: str | None = None
     unit: str | None = None
     zone: str | None = None
+    weather: Literal["auto", "always", "never"] = "auto"
     plants: int = 1000
     days: int = 60
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -58,11 +59,9 @@ class SiteTasks:
             known.support(plant, end - DAY * days, end), known.query(plant, issue[chosen], lead[chosen]), f"{plant}"
         )
 
-    @property
+    @cached_property
     def _placeless(self) -> Hours:
-        if not hasattr(self, "_without"):
-            object.__setattr__(self, "_without", self.hours.without_place())
-        return self._without  # type: ignore[attr-defined, no-any-return]
+        return self.hours.without_place()
 
 
 def weeks_of(hours: Hours, *, weeks: int, light: NDArray[np.bool_], days: int = 30, leads: int = 6) -> list[Task]:

@@ -37,11 +37,12 @@ CALIBRATION_DAYS = (0, 1, 3, 7, 14, 30)
 """Numbers of support days at which the spread is fitted to real plants."""
 SPREAD = CalibrationByShots(
     tuple(DAY * days for days in CALIBRATION_DAYS),
-    (1.0, 1.056, 1.0, 1.0, 1.0, 1.0),
-    (0.89, 0.90, 0.89, 0.89, 0.90, 0.91),
-    168,
+    (1.0, 1.056, 1.056, 1.056, 1.0, 1.0),
+    (0.88, 0.90, 0.90, 0.90, 0.89, 0.89),
+    336,
 )
-"""Factors of the spread of the packaged prior by support hours, from ``calibrate_on`` 24 weeks of seven real plants."""
+"""Factors of the spread of the packaged prior by support hours, from ``calibrate_on`` 24 weeks of seven real plants
+with and without their places; the same for three trainings."""
 WITH_BASE, WITH_GAPS, SPARSE = 0.5, 0.4, 0.08
 """Shares of the plants with a base forecast, with missing hours, and with readings at some hours of the day alone."""
 

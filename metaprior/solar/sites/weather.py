@@ -11,65 +11,75 @@ columns, standardised over the support days. Support hours get the forecast of t
 errors are those of a forecast, and the network can judge it as it judges every base forecast.
 """
 
-import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metaprior.solar.sites.plant import BASE, HOUR, Plant
+from metaprior.solar.sites.column_names import IRRADIANCE, Kind, weather_kind, words
+from metaprior.solar.sites.plant import BASE, HOUR, Plant, usual_peak
 from metaprior.solar.sites.sun_position import Floats, sun_of_intervals
 
-IRRADIANCE = re.compile(r"gti|poa|tilted|ghi|global|shortwave|short_wave|ssrd|irradi|radiation")
-"""Names of irradiance, the best first: on the modules, horizontal, unspecified."""
-NOT_IRRADIANCE = re.compile(r"dni|dhi|direct|diffuse|beam|long|clear|net|extra|terrestrial|uv|index")
-CLOUD_COVER = re.compile(r"cloud_?(cover|fraction|amount|area)|cloudiness|total_cloud|(^|_)(tcc|clouds)($|_)")
-OTHER_WEATHER = re.compile(
-    r"temp|humid|dew|wind|pressure|precip|rain|snow|visib|ceiling|cloud|(^|_)(t2m|rh|uv)($|_)|irradi|radiation|dni|dhi"
-)
-MEASURED = re.compile(r"module|panel|cell|inverter|measured|back")
-"""Names of what is measured at the plant, and of which there is no forecast."""
-NOT_WEATHER = re.compile(r"clear_?sky|extra|zenith|altitude|azimuth")
-
 Use = Literal["auto", "always", "never"]
-"""Whether a backtest reads weather: if it goes on after the power as forecasts do, always, or never."""
+"""Whether weather is read: columns that go on after the power as forecasts do, all of them, or none."""
+GOES_ON = 6
+"""Hours after the last power for which a column must have values to count as a forecast."""
 
 TAU, SIGMA = 0.3, 0.42
-"""Standard deviations of what a standardised column changes in the index, and of its errors; hours of a day are alike,
-so that an error of 0.3 counts as one of 0.42."""
+"""Standard deviations of what a standardised column changes in $p / c$, and of the errors of $p$. Errors are about 0.3,
+and neighbouring hours are so much alike that two count as one: 0.3 times the square root of two."""
 FEWEST_DAYS = 2
 """Support days with power and weather from which a forecast is learned."""
 FARTHEST = 3.0
 """Standard deviations at which weather that is unlike the support days is cut off."""
 HIGHEST = 1.5
 LEAST_CLEAR = 0.02
+PEAKS = (0.1, 1.6)
+"""Range of the usual peak of irradiance in kW/m2, by which its unit is recognised."""
+UNITS = (1.0, 1e-3, 1 / 3600, 1 / 3.6, 1 / 3.6e6)
+"""To kW/m2 from kW/m2, W/m2 and, of an hour, kJ/m2, MJ/m2 and J/m2."""
 
 
-class Weather(NamedTuple):
-    """The columns of a plant that tell of its future power, by what they are; "" where there is none."""
+@dataclass(frozen=True)
+class WeatherSource:
+    """The columns from which a plant's base forecast comes, all of one kind; ``names`` has one unless that is other."""
 
-    irradiance: str
-    clouds: str
-    others: tuple[str, ...]
+    kind: Kind
+    names: tuple[str, ...]
 
-    @property
-    def names(self) -> list[str]:
-        """All of them, each once."""
-        return list(dict.fromkeys(name for name in (self.irradiance, self.clouds, *self.others) if name))
+    def __str__(self) -> str:
+        """Return how they are used, for the user."""
+        listed = ", ".join(map(repr, self.names))
+        if self.kind == "other":
+            return f"a base forecast is learned from {listed}, from {FEWEST_DAYS} days of power on"
+        return f"{listed}{' times the clear sky' * (self.kind == 'clouds')} is used as a base forecast"
 
 
-def weather_columns(names: Mapping[str, object]) -> Weather:
-    """Return which columns are irradiance, cloud cover and other weather, by their names."""
-    plain = {name: re.sub(r"[^0-9a-z]+", "_", name.lower()) for name in names if name != BASE}
-    plain = {name: text for name, text in plain.items() if not MEASURED.search(text) and not NOT_WEATHER.search(text)}
-    bright = [name for name, text in plain.items() if IRRADIANCE.search(text) and not NOT_IRRADIANCE.search(text)]
-    order = IRRADIANCE.pattern.split("|")
-    bright.sort(key=lambda name: next(i for i, word in enumerate(order) if word in plain[name]))
-    clouds = [name for name, text in plain.items() if CLOUD_COVER.search(text)]
-    others = [name for name, text in plain.items() if OTHER_WEATHER.search(text)]
-    return Weather(bright[0] if bright else "", clouds[0] if clouds else "", tuple(others))
+def weather_source(plant: Plant) -> WeatherSource | None:
+    """Return which columns of weather a plant's base forecast comes from; None with a base forecast, or without any.
+
+    Irradiance is preferred to cloud cover, which needs a place, and that to other weather. Of several columns of
+    irradiance or cloud cover, the one with the most values counts, then the one whose name says more.
+    """
+    if BASE in plant.future:
+        return None
+    kinds = {name: weather_kind(name) for name in plant.future if np.isfinite(plant.future[name]).any()}
+    bright = [name for name, kind in kinds.items() if kind == "irradiance" and not _accumulates(plant.future[name])]
+    clouds = [name for name, kind in kinds.items() if kind == "clouds"]
+    others = [name for name, kind in kinds.items() if kind is not None and kind != "irradiance"]
+    if bright:
+        return WeatherSource("irradiance", (max(bright, key=lambda name: _preference(plant, name)),))
+    if clouds and plant.place is not None:
+        return WeatherSource("clouds", (max(clouds, key=lambda name: _preference(plant, name)),))
+    return WeatherSource("other", tuple(others)) if others else None
+
+
+def _preference(plant: Plant, name: str) -> tuple[int, int, int]:
+    """Return what is larger for the better of two columns of one kind."""
+    known = int(np.isfinite(plant.future[name]).sum())
+    rank = min((IRRADIANCE.index(word) for word in words(name) if word in IRRADIANCE), default=0)
+    return known, -rank, -len(name)
 
 
 def with_base(plant: Plant) -> Plant:
@@ -77,67 +87,66 @@ def with_base(plant: Plant) -> Plant:
 
     A base forecast that the plant has is kept, and a plant without such columns is returned as it is.
     """
-    if BASE in plant.future:
+    source = weather_source(plant)
+    if source is None or source.kind == "other":
         return plant
-    irradiance, clouds, _ = weather_columns(plant.future)
-    if irradiance:
-        base = _kilowatts(plant.future[irradiance])
-    elif clouds and plant.place is not None:
-        latitude, longitude = plant.place
-        times = plant.times_until(len(plant.future[clouds]))
-        seen = sun_of_intervals(times, HOUR, latitude, longitude / 15.0)
-        base = seen.clear_sky / 1000.0 * (1.0 - 0.75 * _share(plant.future[clouds]) ** 3.4)
+    column = plant.future[source.names[0]]
+    if source.kind == "irradiance":
+        base = _kilowatts(column)
     else:
-        return plant
+        assert plant.place is not None
+        latitude, longitude = plant.place
+        seen = sun_of_intervals(plant.times_until(len(column)), HOUR, latitude, longitude / 15.0)
+        base = seen.clear_sky / 1000.0 * (1.0 - 0.75 * _share(column) ** 3.4)
     return replace(plant, future={**plant.future, BASE: base})
 
 
 def other_weather(plant: Plant) -> NDArray[np.float32] | None:
     """Return what a base forecast can be learned from, (T or more, columns); None if there is none, or no need."""
-    if BASE in plant.future:
+    source = weather_source(plant)
+    if source is None or source.kind != "other":
         return None
-    names = weather_columns(plant.future).others
-    if not names:
-        return None
-    given = [plant.future[name] for name in names]
+    given = [plant.future[name] for name in source.names]
     rows = max(map(len, given))
     columns = [np.pad(column, (0, rows - len(column)), constant_values=np.nan) for column in given]
     return np.stack(columns, 1).astype(np.float32)
 
 
-def weather_in_words(plant: Plant) -> str | None:
-    """Return how the weather of a plant's table is used, or None without any."""
-    irradiance, clouds, others = weather_columns(plant.future)
-    if not (irradiance or clouds or others):
+def usable_weather(plant: Plant, use: Use) -> Plant:
+    """Return the plant without the weather that a forecast cannot know: by default, what ends with the power."""
+    after = GOES_ON * HOUR // plant.step
+
+    def goes_on(column: Floats) -> bool:
+        return int(np.isfinite(column[len(plant) :]).sum()) >= after
+
+    kept = {
+        name: column
+        for name, column in plant.future.items()
+        if weather_kind(name) is None or use == "always" or (use == "auto" and goes_on(column))
+    }
+    return plant if len(kept) == len(plant.future) else replace(plant, future=kept)
+
+
+def weather_note(plant: Plant, use: Use) -> str | None:
+    """Return what the user of a backtest should know about the weather of a plant's table; None without any."""
+    kept = usable_weather(plant, use).future
+    lost = [name for name in plant.future if name not in kept]
+    if BASE in plant.future or use == "never":
         return None
-    named = ", ".join(map(repr, weather_columns(plant.future).names))
-    if BASE in plant.future:
-        return f"weather ({named}) is not used, as there is a base forecast"
-    if irradiance:
-        return f"{irradiance!r} is used as a base forecast"
-    if clouds and plant.place is not None:
-        return f"{clouds!r} times the clear sky is used as a base forecast"
-    return f"a base forecast is learned from {named}, from {FEWEST_DAYS} days of power on"
-
-
-def usable_weather(plant: Plant, use: Use) -> tuple[Plant, str | None]:
-    """Return the plant with the weather that a backtest may read, and what the user should know about it."""
-    names = weather_columns(plant.future).names
-    if not names:
-        return plant, None
-    listed = ", ".join(map(repr, names))
-    goes_on = any(np.isfinite(plant.future[name][len(plant) :]).any() for name in names)
-    if use == "always" or (use == "auto" and goes_on):
-        return plant, f"weather ({listed}) counts as forecast in time; if it was measured, these scores are too good"
-    kept = {name: column for name, column in plant.future.items() if name not in names}
-    ends = f"weather ({listed}) ends with the power, as measurements do, and is not used. Try weather='always' if not"
-    return replace(plant, future=kept), ends if use == "auto" else None
+    if lost and use == "auto":
+        listed = ", ".join(map(repr, lost))
+        told = f"weather ({listed}) ends with the power, as measurements do, and is not used"
+        return f"{told}. Try weather='always' if it was forecast"
+    source = weather_source(replace(plant, future=kept))
+    return None if source is None else f"{source}; if it was measured and not forecast, these scores are too good"
 
 
 def learned_base(
     power: NDArray[np.floating], sky: NDArray[np.floating], weather: NDArray[np.floating], begin: int, end: int
 ) -> NDArray[np.float32]:
     """Return a base forecast of all hours with weather from ``begin`` on, NaN elsewhere and with too few support days.
+
+    Columns that are missing in most support hours, or in most hours ahead that others have, are left out.
 
     Args:
         power: Share of capacity, (T,), of which only hours from ``begin`` to before ``end`` are read.
@@ -149,7 +158,8 @@ def learned_base(
     base = np.full(len(weather), np.nan, np.float32)
     hours = np.arange(begin, min(end, len(weather)))
     hours = hours[np.isfinite(power[hours]) & (sky[hours] > LEAST_CLEAR)]
-    given = np.isfinite(weather[hours]).sum(0) > 0.5 * len(hours)
+    ahead = np.isfinite(weather[end:]).sum(0)
+    given = (np.isfinite(weather[hours]).sum(0) > 0.5 * len(hours)) & (2 * ahead >= ahead.max(initial=0))
     weather = weather[:, given].astype(np.float64)
     there = np.isfinite(weather).all(1)
     hours = hours[there[hours]]
@@ -173,20 +183,28 @@ def _inputs(weather: NDArray[np.floating], hours: NDArray[np.int64]) -> Floats:
 
 
 def _weights(inputs: NDArray[np.floating], power: NDArray[np.floating]) -> Floats:
-    """Return the posterior mean of $w_0$, whose prior is flat, and of w."""
+    """Return the posterior mean of $w_0$, whose prior is nearly flat, and of w."""
     precision = np.full(inputs.shape[1], (SIGMA / TAU) ** 2)
     precision[0] = 1e-3
     return np.asarray(np.linalg.solve(inputs.T @ inputs + np.diag(precision), inputs.T @ power), np.float64)
 
 
+def _accumulates(irradiance: Floats) -> bool:
+    """Return whether a column hardly ever falls, as one that is summed up over each day does."""
+    changes = np.diff(irradiance[np.isfinite(irradiance)])
+    changes = changes[changes != 0]
+    return len(changes) >= 24 and bool((changes < 0).mean() < 0.2)
+
+
 def _kilowatts(irradiance: Floats) -> Floats:
-    """Return irradiance in kW/m2 from that in W/m2, kW/m2, or J/m2 in an hour, whichever its largest value is."""
-    largest = np.nanmax(irradiance, initial=0.0)
-    factor = 1.0 if largest <= 2.0 else 1e-3 if largest <= 3000.0 else 1.0 / 3.6e6
-    return np.maximum(irradiance, 0.0) * factor
+    """Return irradiance in kW/m2, whose unit its usual peak tells; NaN where it is far above that peak."""
+    peak = usual_peak(irradiance[np.isfinite(irradiance)])
+    factors = [factor for factor in UNITS if PEAKS[0] <= factor * peak <= PEAKS[1]]
+    factor = factors[0] if factors else 1.0 / max(peak, 1e-9)
+    return np.where(irradiance <= 3.0 * peak, np.maximum(irradiance, 0.0) * factor, np.nan)
 
 
 def _share(clouds: Floats) -> Floats:
-    """Return cloud cover between 0 and 1 from shares, eighths or per cent, whichever its largest value is."""
+    """Return cloud cover between 0 and 1 from shares, eighths (9 is a hidden sky) or per cent, by its largest value."""
     largest = np.nanmax(clouds, initial=0.0)
-    return np.clip(clouds / (1.0 if largest <= 1.0 else 8.0 if largest <= 8.0 else 100.0), 0.0, 1.0)
+    return np.clip(clouds / (1.0 if largest <= 1.0 else 8.0 if largest <= 9.0 else 100.0), 0.0, 1.0)

@@ -73,7 +73,7 @@ def test_plants_that_stopped_earlier_are_forecast_at_the_same_time(forecaster: S
 
 
 def test_more_than_six_hours_need_a_base_forecast(forecaster: SiteForecaster, fleet: Fleet) -> None:
-    with pytest.raises(ValueError, match=r"at most 6 .* got 24.*plant_0 \(0 h\).*add a column 'base'"):
+    with pytest.raises(ValueError, match=r"at most 6 .* got 24.*plant_0 \(0 h\).*add a column to the table.*'base'"):
         forecast_table(forecaster, read_power(power_table(fleet.plants)), hours=24)
     plants = with_base(fleet, 6, seed=0)
     table = read_power(power_table(plants), sites=facts(plants))

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from metaprior.solar.sites.backtest import adapted, backtest, baseline
+from metaprior.solar.sites.column_names import weather_kind
 from metaprior.solar.sites.forecaster import FIRST_TRUST, SiteForecaster
 from metaprior.solar.sites.forecasting import USELESS, base_notes, forecast_table
 from metaprior.solar.sites.plant import BASE, Plant
+from metaprior.solar.sites.reading.columns import find_columns
 from metaprior.solar.sites.reading.reader import read_power
 from metaprior.solar.sites.rows import Hours
 from metaprior.solar.sites.simulator.fleet import simulate_fleet
@@ -18,8 +20,8 @@ from metaprior.solar.sites.weather import (
     learned_base,
     other_weather,
     usable_weather,
-    weather_columns,
-    weather_in_words,
+    weather_note,
+    weather_source,
     with_base,
 )
 from tests.solar.sites.tables import long_frame, sunny_power
@@ -35,20 +37,41 @@ def plant() -> Plant:
     return replace(hours, future={"ghi": fleet.ghi[0].astype(np.float64)})
 
 
-@pytest.mark.parametrize(
-    ("names", "irradiance", "clouds", "others"),
-    [
-        (("GHI", "DNI", "DHI"), "GHI", "", ("DNI", "DHI")),
-        (("shortwave_radiation", "poa_global"), "poa_global", "", ("shortwave_radiation",)),
-        (("ghi_clear_sky", "Cloud Cover", "temp"), "", "Cloud Cover", ("Cloud Cover", "temp")),
-        (("module_temperature", "Cloud.Ceiling"), "", "", ("Cloud.Ceiling",)),
-        (("row", "solar_zenith", "hour", BASE), "", "", ()),
-    ],
-)
-def test_columns_are_told_apart_by_their_names(
-    names: tuple[str, ...], irradiance: str, clouds: str, others: tuple[str, ...]
-) -> None:
-    assert weather_columns(dict.fromkeys(names)) == (irradiance, clouds, others)
+KINDS = {
+    "irradiance": ("GHI", "poa_global", "shortwave_radiation", "ssrd", "Globalstrahlung", "ghi_forecast", "dswrf"),
+    "clouds": ("Cloud Cover", "tcc", "clouds", "total_cloud_cover", "Bewölkung", "cloud", "Bedeckungsgrad"),
+    "other": ("AmbientTemp", "RH2M", "Cloud.Ceiling", "dni", "cloud_cover_low", "Außentemperatur", "uv_index"),
+    None: (
+        *("ssrdc", "ghi_cs", "toa_incident_solar_radiation", "GHI_uncert (%)", "shortwave_radiation_sum", "ghi_lag1"),
+        *("poa_irradiance_rear", "Global_active_power", "ghi10", "ghi_observed", "Modultemperatur", "WR_Temperatur"),
+        *("inv1_temp", "battery_temperature", "window_open", "terrain_factor", "template_id", "Cloud Type", "hour"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_told_apart_by_whole_words(kind: str | None) -> None:
+    assert {name: weather_kind(name) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
+
+
+def test_a_wide_table_has_plants_with_names_like_weather() -> None:
+    names = ["time", "Windsor", "Rainford", "Hull", "Globalstrahlung", "ghi10", "temp"]
+    assert find_columns(names, names[1:], {}).plants == ["Windsor", "Rainford", "Hull"]
+
+
+def test_the_column_with_most_values_then_the_best_name_counts(plant: Plant) -> None:
+    full, half = plant.future["ghi"], np.where(np.arange(len(plant)) < 200, plant.future["ghi"], np.nan)
+    for future, wanted in (
+        ({"ghi": full, "poa": full}, ("poa",)),
+        ({"ghi": full, "poa": half}, ("ghi",)),
+        ({"ghi": full, "ghi_station_north": full}, ("ghi",)),
+        ({"ghi": np.full(len(plant), np.nan), "clouds": half}, ("clouds",)),
+        ({"ssrd": full.reshape(-1, DAY).cumsum(1).ravel(), "humidity": half}, ("humidity",)),
+    ):
+        source = weather_source(replace(plant, future=future))
+        assert source is not None
+        assert source.names == wanted
+    assert weather_source(replace(plant, future={BASE: full, "ghi": full})) is None
 
 
 def test_irradiance_is_a_base_forecast_in_any_unit(plant: Plant) -> None:
@@ -56,6 +79,10 @@ def test_irradiance_is_a_base_forecast_in_any_unit(plant: Plant) -> None:
     found = [with_base(replace(plant, future={"ghi": watts * factor})).future[BASE] for factor in (1.0, 1e-3, 3600.0)]
     for base in found:
         np.testing.assert_allclose(base, watts / 1000, rtol=1e-12)
+    spoilt = np.where(np.arange(len(watts)) == 30, 99999.0, watts)
+    base = with_base(replace(plant, future={"ghi": spoilt})).future[BASE]
+    assert np.isnan(base[30])
+    np.testing.assert_allclose(np.delete(base, 30), np.delete(watts, 30) / 1000, rtol=1e-12)
 
 
 def test_cloud_cover_dims_the_clear_sky_where_the_place_is_known(plant: Plant) -> None:
@@ -118,58 +145,92 @@ def test_readings_at_some_hours_alone_are_enough(forecaster: SiteForecaster, pla
     humidity = np.where(read, 100 * (1 - plant.power), np.nan)
     sparse = replace(plant, power=np.where(read, plant.power, np.nan), future={"humidity": humidity})
     one = forecaster.adapt(sparse)[plant.name]
-    assert np.isfinite(one.hours_known_at(10 * DAY).base[0, :384][read]).mean() > 0.9
-    assert one.trust(10 * DAY) > 0.5
+    hours, trust = replace(one, weather="always").known_at(10 * DAY)
+    assert np.isfinite(hours.base[0, :384][read]).mean() > 0.9
+    assert trust > 0.5
 
 
 def test_trust_follows_the_skill_on_the_support_days(forecaster: SiteForecaster, plant: Plant) -> None:
     rng = np.random.default_rng(2)
     end, queries = 14 * DAY, (np.full(6, 14 * DAY + 6), np.arange(1, 7))
     noise = np.where(plant.power > 0, rng.random(len(plant)), 0.0)
-    perfect, useless, bare = (
+    ended = np.where(np.arange(len(plant)) < end, plant.power, np.nan)
+    perfect, useless, past, bare = (
         forecaster.adapt(replace(plant, future=future))[plant.name]
-        for future in ({BASE: plant.power}, {BASE: noise}, {})
+        for future in ({BASE: plant.power}, {BASE: noise}, {BASE: ended}, {})
     )
-    assert (perfect.trust(end), useless.trust(end), bare.trust(end)) == (1.0, 0.0, 0.0)
-    assert (perfect.trust(0), useless.trust(DAY)) == (FIRST_TRUST, FIRST_TRUST)
-    wanted, found, other = (one.forecast(*queries, (0.05, 0.95), end=end) for one in (bare, useless, perfect))
-    np.testing.assert_array_equal(found.mean, wanted.mean)
-    np.testing.assert_array_equal(found.quantiles, wanted.quantiles)
+    assert [one.known_at(end)[1] for one in (perfect, useless, bare)] == [1.0, 0.0, 0.0]
+    assert (perfect.known_at(0)[1], useless.known_at(DAY)[1]) == (FIRST_TRUST, FIRST_TRUST)
+    wanted, found, other, without = (
+        one.forecast(*queries, (0.05, 0.95), end=end) for one in (bare, useless, perfect, past)
+    )
+    for same in (found, without):  # one without values ahead changes nothing either
+        np.testing.assert_array_equal(same.mean, wanted.mean)
+        np.testing.assert_array_equal(same.quantiles, wanted.quantiles)
     assert (other.mean != wanted.mean).any()
     issue = perfect.plant.start + np.timedelta64(end, "h")
     assert base_notes({"a": useless, "b": perfect}, issue) == [f"a: {USELESS}"]
 
 
-def test_a_backtest_reads_weather_that_goes_on_after_the_power(plant: Plant) -> None:
-    longer = replace(plant, power=plant.power[:-30], doubt=plant.doubt[:-30])
+@pytest.mark.parametrize("factor", [1e-3, 0.1, 30.0, 1e3])
+def test_a_base_forecast_off_scale_is_scaled_by_the_support_days(
+    forecaster: SiteForecaster, plant: Plant, factor: float
+) -> None:
+    end, queries = 14 * DAY, (np.full(6, 14 * DAY + 6), np.arange(1, 7))
+    known = plant.power * np.random.default_rng(0).uniform(0.9, 1.1, len(plant))
+    scale = float(np.dot(known[:end], plant.power[:end]) / np.dot(known[:end], known[:end]))
+    own, other = (
+        forecaster.adapt(replace(plant, future={BASE: known * times}))[plant.name].forecast(*queries, (0.5,), end=end)
+        for times in (scale, factor)
+    )
+    np.testing.assert_allclose(own.mean, other.mean, rtol=1e-3, atol=1e-5)
+
+
+def test_weather_counts_column_by_column_if_it_goes_on_after_the_power(plant: Plant) -> None:
+    shorter = replace(plant, power=plant.power[:-30], doubt=plant.doubt[:-30])
+    ghi = plant.future["ghi"]
+    measured = np.where(np.arange(len(ghi)) < len(shorter) + 2, ghi, np.nan)
     for given, use, kept, told in (
-        (plant, "auto", False, "ends with the power"),
-        (plant, "always", True, "too good"),
-        (longer, "auto", True, "too good"),
-        (longer, "never", False, None),
-        (replace(plant, future={}), "auto", False, None),
+        (plant, "auto", set(), "ends with the power"),
+        (plant, "always", {"ghi"}, "too good"),
+        (shorter, "auto", {"ghi"}, "too good"),
+        (shorter, "never", set(), None),
+        (replace(plant, future={}), "auto", set(), None),
+        (replace(shorter, future={"poa": measured, "ghi": ghi, BASE: ghi}), "auto", {"ghi", BASE}, None),
+        (replace(shorter, future={"poa": measured, "temp": ghi}), "auto", {"temp"}, "'poa'"),
+        (replace(shorter, future={"poa": ghi, "ghi": ghi, "gti": ghi}), "never", set(), None),
     ):
-        found, note = usable_weather(given, use)  # type: ignore[arg-type]
-        assert ("ghi" in found.future) == kept
+        assert set(usable_weather(given, use).future) == kept  # type: ignore[arg-type]
+        note = weather_note(given, use)  # type: ignore[arg-type]
         assert note is None if told is None else note is not None and told in note
 
 
-def test_the_user_is_told_how_weather_is_used(forecaster: SiteForecaster, plant: Plant) -> None:
-    words = {
-        weather_in_words(replace(plant, future=dict.fromkeys(names, plant.power)))
-        for names in ((), ("ghi",), ("ghi", BASE), ("clouds", "wind"), ("wind",))
-    }
-    assert words == {
-        None,
-        "'ghi' is used as a base forecast",
-        "weather ('ghi') is not used, as there is a base forecast",
-        "'clouds' times the clear sky is used as a base forecast",
-        "a base forecast is learned from 'wind', from 2 days of power on",
-    }
+def test_a_forecast_of_the_past_reads_no_measured_weather(forecaster: SiteForecaster, plant: Plant) -> None:
+    bare = replace(plant, future={})
+    at = plant.start + np.timedelta64(10 * DAY + 8, "h")
+    own, other = (forecaster.adapt(one).predict(at, hours=6) for one in (plant, bare))
+    np.testing.assert_array_equal(own["mean"], other["mean"])
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("ghi",), "'ghi' is used as a base forecast"),
+        (("clouds", "wind"), "'clouds' times the clear sky is used as a base forecast"),
+        (("wind",), "a base forecast is learned from 'wind', from 2 days of power on"),
+    ],
+)
+def test_the_user_is_told_how_weather_is_used(plant: Plant, names: tuple[str, ...], told: str) -> None:
+    assert str(weather_source(replace(plant, future=dict.fromkeys(names, plant.power)))) == told
+
+
+def test_a_backtest_scales_irradiance_by_hand_too(forecaster: SiteForecaster, plant: Plant) -> None:
     methods = {"prior": adapted(forecaster), "scaled": baseline("scaled base")}
     result = backtest(plant, forecaster, days=(3,), weeks=1, methods=methods, weather="always")
     assert result.methods == ["prior", "scaled"]
     assert any("too good" in note for note in result.notes)
+    without = backtest(plant, forecaster, days=(3,), weeks=1, methods=methods)
+    assert without.methods == ["prior"]
 
 
 def test_a_day_ahead_needs_weather_for_it(forecaster: SiteForecaster) -> None:

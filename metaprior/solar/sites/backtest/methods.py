@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from metaprior.solar.sites.backtest.queries import DAY, Case
+from metaprior.solar.sites.backtest.queries import DAY, Case, Ints
 from metaprior.solar.sites.baselines import forecast as baseline_forecast
 from metaprior.solar.sites.forecaster import SiteForecaster
 from metaprior.solar.sites.limits import PowerForecast
@@ -25,16 +25,21 @@ def adapted(forecaster: SiteForecaster) -> Method:
     """Return the method of a prior that is adapted to the support days."""
 
     def method(case: Case, days: int) -> PowerForecast:
-        plant = forecaster.adapt(case.plant, days=days)[case.plant.name]
-        queries = case.queries
-        mean, quantiles = np.empty(len(queries)), np.empty((len(LEVELS), len(queries)))
-        for origin in queries.origins:
-            own = queries.origin == origin
-            found = plant.forecast(queries.issue[own], queries.lead[own], LEVELS, end=int(origin))
-            mean[own], quantiles[:, own] = found.mean, found.quantiles
-        return PowerForecast(mean, quantiles)
+        plant = forecaster.adapt(case.plant, days=days, weather="always")[case.plant.name]
+        return by_week(case, lambda issue, lead, origin: plant.forecast(issue, lead, LEVELS, end=origin))
 
     return method
+
+
+def by_week(case: Case, forecast: Callable[[Ints, Ints, int], PowerForecast]) -> PowerForecast:
+    """Return the forecasts of all queries from ``forecast(issue, lead, origin)``, called once for each query week."""
+    queries = case.queries
+    mean, quantiles = np.empty(len(queries)), np.empty((len(LEVELS), len(queries)))
+    for origin in queries.origins.tolist():
+        own = queries.origin == origin
+        found = forecast(queries.issue[own], queries.lead[own], origin)
+        mean[own], quantiles[:, own] = found.mean, found.quantiles
+    return PowerForecast(mean, quantiles)
 
 
 def baseline(name: str) -> Method:

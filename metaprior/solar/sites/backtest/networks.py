@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from metaprior.methods import MetaLearner
-from metaprior.solar.sites.backtest.methods import LEVELS, Method, adapted
-from metaprior.solar.sites.backtest.queries import DAY, Case
+from metaprior.solar.sites.backtest.methods import LEVELS, Method, by_week
+from metaprior.solar.sites.backtest.queries import DAY, Case, Ints
 from metaprior.solar.sites.forecaster import DARK, SiteForecaster
-from metaprior.solar.sites.limits import PowerForecast, within_limits
+from metaprior.solar.sites.limits import PowerForecast
 from metaprior.solar.sites.network import LIKELIHOOD, SiteNetwork, SupportProfile
 from metaprior.solar.sites.rows import Hours
 from metaprior.tasks.task import Examples
@@ -32,44 +31,42 @@ BATCH = 256
 
 def pooled(forecaster: SiteForecaster) -> Method:
     """Return the method of a network that reads no support days: its forecasts are those of 0 days."""
-    without = adapted(forecaster)
-    return lambda case, days: without(case, 0)
+    return fine_tuned(forecaster, {})
 
 
-def fine_tuned(learner: MetaLearner, tunings: Mapping[int, Tuning] = TUNINGS) -> Method:
+def fine_tuned(forecaster: SiteForecaster, tunings: Mapping[int, Tuning] = TUNINGS) -> Method:
     """Return the method of a pooled network whose weights are all fine-tuned on the support days of each week.
 
     It learns from forecasts of the hours that were lit, issued in the support days with what they had before; the loss
-    is that of its training. Without support days it is the pooled network.
+    is that of its training. Base forecast, night and limits are those of the adapted prior.
 
     Args:
-        learner: The pooled network.
-        tunings: Steps and learning rate by number of support days; in between, those of the next lower number.
+        forecaster: The pooled network.
+        tunings: Steps and learning rate by number of support days; in between, those of the next lower number, and
+            without any the network as it is.
     """
 
     def method(case: Case, days: int) -> PowerForecast:
-        queries, hours = case.queries, Hours.of(case.plant, hours_ahead=DAY)
-        mean, quantiles = np.empty(len(queries)), np.empty((len(LEVELS), len(queries)))
+        plant = forecaster.adapt(case.plant, days=days, weather="always")[case.plant.name]
         tuning = tunings[max(known)] if (known := [count for count in tunings if count <= days]) else AS_IT_IS
-        for origin in queries.origins.tolist():
-            own = queries.origin == origin
-            issue, lead = queries.issue[own], queries.lead[own]
-            begin = origin - DAY * days
-            lit = ~hours.dark_hours(begin, origin, at_most=DARK)
-            module = _tuned(learner, _lit_forecasts(hours, begin, origin, case.leads, lit), tuning)
+
+        def forecast(issue: Ints, lead: Ints, origin: int) -> PowerForecast:
+            hours, _ = plant.known_at(origin)
+            support = _lit_forecasts(hours, origin - DAY * days, origin, case.leads)
+            module = _tuned(forecaster.learner, support, tuning)
             with torch.no_grad():
                 outputs = module(torch.from_numpy(hours.query_rows(0, issue, lead)), torch.zeros(SupportProfile.size))
-            then = issue + lead - 1
-            night = hours.clear[0, then] <= 0 if hours.place[0] else ~lit[(hours.first[0] + then) % DAY]
-            found = within_limits(LIKELIHOOD.forecast(outputs.expand(2, -1, -1), {}), LEVELS, night, 1.0)
-            mean[own], quantiles[:, own] = found.mean, found.quantiles
-        return PowerForecast(mean, quantiles)
+            found = LIKELIHOOD.forecast(outputs.expand(2, -1, -1), {})
+            return plant.limited(found, issue, lead, LEVELS, origin)
+
+        return by_week(case, forecast)
 
     return method
 
 
-def _lit_forecasts(hours: Hours, begin: int, end: int, leads: int, lit: NDArray[np.bool_]) -> Examples:
+def _lit_forecasts(hours: Hours, begin: int, end: int, leads: int) -> Examples:
     """Return all forecasts of lit hours of the support that could have been issued in it."""
+    lit = ~hours.dark_hours(begin, end, at_most=DARK)
     power = hours.power.copy()
     power[:, :begin] = np.nan  # a plant that was connected then
     issue, lead = (part.ravel() for part in np.meshgrid(np.arange(begin, end), np.arange(1, leads + 1), indexing="ij"))
@@ -86,11 +83,12 @@ def _tuned(learner: MetaLearner, support: Examples, tuning: Tuning) -> SiteNetwo
     steps, lr = tuning
     if not len(support.x) or not steps:
         return module
+    features = module.features(support.x, torch.zeros(SupportProfile.size))
     draw = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(module.parameters(), lr=lr)
     for _ in range(steps):
         some = torch.randint(len(support.x), (min(BATCH, len(support.x)),), generator=draw)
-        outputs = module(support.x[some], torch.zeros(SupportProfile.size))
+        outputs = module.from_features(features[some])
         optimizer.zero_grad()
         LIKELIHOOD.elementwise_nll(outputs, support.y[some], {}).mean().backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)

@@ -86,7 +86,7 @@ class Case:
     @property
     def has_base(self) -> bool:
         """Whether there is a base forecast."""
-        return BASE in self.plant.future
+        return BASE in self.plant.future and bool(np.isfinite(self.plant.future[BASE]).any())
 
 
 def case_of(plant: Plant, days: Sequence[int], weeks: int, leads: int, place: Place) -> Case | str:

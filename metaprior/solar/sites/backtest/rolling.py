@@ -14,14 +14,14 @@ from metaprior.solar.sites.backtest.scores import score_rows
 from metaprior.solar.sites.forecaster import POOLED as POOLED_FOLDER
 from metaprior.solar.sites.forecaster import SiteForecaster
 from metaprior.solar.sites.plant import Plant
-from metaprior.solar.sites.weather import Use, usable_weather
+from metaprior.solar.sites.weather import Use, usable_weather, weather_note
 from metaprior.text_table import Row
 
 
 def usual_methods(forecaster: SiteForecaster) -> dict[str, Method]:
     """Return the methods of a backtest unless others are given, by name."""
     network = SiteForecaster.pretrained(POOLED_FOLDER)
-    networks = {POOLED: pooled(network), TUNED: fine_tuned(network.learner)}
+    networks = {POOLED: pooled(network), TUNED: fine_tuned(network)}
     return {ADAPTED: adapted(forecaster)} | {name: baseline(name) for name in BASELINES} | networks
 
 
@@ -67,9 +67,9 @@ def backtest(
     total = len(given) * len(chosen)
     bar = tqdm(total=total, desc="backtest", unit="method", delay=2, disable=not progress)
     for plant in given:
-        plant, note = usable_weather(plant, weather)
+        note = weather_note(plant, weather)
         notes += [] if note is None else [note]
-        case = case_of(plant, days, weeks, leads, place)
+        case = case_of(usable_weather(plant, weather), days, weeks, leads, place)
         if isinstance(case, str):
             notes.append(case)
             bar.update(len(chosen))

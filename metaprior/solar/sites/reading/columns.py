@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from metaprior.solar.sites.column_names import is_weather_or_calendar, weather_kind, words
+
 UNIT_WORDS = {
     "w": "W",
     "wp": "W",
@@ -93,12 +95,6 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 CONSTANTS = ("capacity", "latitude", "longitude", "tilt", "azimuth")
 
-WEATHER = re.compile(
-    r"ghi|dni|dhi|gti|poa|irradi|radiation|temp|wind|humid|cloud|pressure|precip|rain|snow|albedo|visib|dew|uv|zenith"
-    r"|elevation|clear_?sky|ceiling|altitude|(^|_)t2m|(^|_)(tcc|ssrd|rh|hour|month|year|day|doy|season|weekday)($|_)"
-)
-"""Names of columns that are weather or calendar, not the power of a plant."""
-
 OTHER_POWER = re.compile(r"(^|_)(dc|daily|total|cumulative|reactive|voltage|current|apparent|frequency)(_|$)|yield")
 """Names of measurements that come with the power and are not known in advance."""
 
@@ -118,12 +114,6 @@ class Columns:
     plants: Sequence[str] = ()
     known: Sequence[str] = ()
     unused: Sequence[str] = field(default_factory=tuple)
-
-
-def words(name: str) -> list[str]:
-    """Return the lower-case words of a column's name: "AC_Power [kW]" has ac, power and kw."""
-    spaced = re.sub(r"(?<=[a-z]{2})(?=[A-Z])", "_", str(name))
-    return [word for word in re.split(r"[^0-9a-z%]+", spaced.lower()) if word]
 
 
 def unit_of(name: str) -> str | None:
@@ -181,7 +171,8 @@ def find_columns(names: Sequence[str], numeric: Sequence[str], given: Mapping[st
         if role not in roles and candidates:
             roles[role] = min(candidates, key=lambda name: _preference(role, name))
     others = [name for name in numeric if name not in roles.values()]
-    unused = [name for name in others if found.get(name) == "power" or OTHER_POWER.search("_".join(words(name)))]
+    beside = [name for name in others if OTHER_POWER.search("_".join(words(name))) and weather_kind(name) is None]
+    unused = [name for name in others if found.get(name) == "power" or name in beside]
     known = [name for name in others if name not in unused]
     if "time" not in roles and "date" in roles:
         roles["time"] = roles.pop("date")
@@ -189,7 +180,7 @@ def find_columns(names: Sequence[str], numeric: Sequence[str], given: Mapping[st
         raise ValueError(f"the table must have a column of times. {_listed(names)} Try columns={{'time': '...'}}.")
     if "power" in roles:
         return Columns(roles, (), known, unused)
-    plants = [name for name in others if not WEATHER.search("_".join(words(name))) and name not in unused]
+    plants = [name for name in others if not is_weather_or_calendar(name) and name not in unused]
     if "site" in roles and len(plants) == 1:
         return Columns({**roles, "power": plants[0]}, (), [name for name in known if name != plants[0]], unused)
     if "site" in roles or not plants:

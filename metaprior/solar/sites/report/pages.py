@@ -9,12 +9,13 @@ import numpy as np
 from metaprior.report.canvas import pens_of
 from metaprior.report.page.content import PageContent, Section
 from metaprior.report.page.writing import write_page
-from metaprior.solar.sites.backtest import ADAPTED, Backtest, adapted, backtest, baseline
+from metaprior.solar.sites.backtest import ADAPTED, DAYS, Backtest, adapted, backtest, baseline
 from metaprior.solar.sites.checks import DEFECTS, count_doubts
 from metaprior.solar.sites.forecaster import MOST_DAYS, SiteForecaster
 from metaprior.solar.sites.forecasting import TableForecast, adapted_days, place_in_words, short_findings
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.report.figures import forecast_svg, groups_svg
+from metaprior.solar.sites.weather import usable_weather
 from metaprior.text_table import Row
 
 UNITS = "% of capacity"
@@ -47,9 +48,9 @@ def recent_scores(found: TableForecast, forecaster: SiteForecaster) -> Backtest 
     """Return the scores of the last two weeks before the time of issue, or why there are none."""
     methods = {ADAPTED: adapted(forecaster)} | {name: baseline(name) for name in OTHERS}
     first = found.issue - np.timedelta64(MOST_DAYS + 7 * RECENT_WEEKS, "D")
-    plants = [one.plant.between(first, found.issue) for one in found.plants.values()]
+    plants = [usable_weather(one.plant, one.weather).between(first, found.issue) for one in found.plants.values()]
     try:
-        return backtest(plants, forecaster, weeks=RECENT_WEEKS, days=(0, 1, 3, 7, 14, 30), methods=methods)
+        return backtest(plants, forecaster, weeks=RECENT_WEEKS, days=DAYS, methods=methods, weather="always")
     except ValueError as error:
         return str(error)
 
