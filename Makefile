@@ -22,7 +22,7 @@ check: lint test
 bench: .venv
 	$(BIN)/python -m benchmarks all $(BENCH_FLAGS)
 
-# The prior over plants that the package brings along: about ten minutes on one core.
+# The prior over plants that the package brings along, and its pooled network: about 15 minutes on one core.
 prior-sites: .venv
 	$(BIN)/python -m metaprior.solar.sites.training metaprior/solar/sites/prior
 

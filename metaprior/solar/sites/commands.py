@@ -28,6 +28,10 @@ Stamps = Annotated[
 Sites = Annotated[
     Path | None, typer.Option(help="A second table with capacity, latitude, longitude, ... of each plant.")
 ]
+Prior = Annotated[
+    Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 HELP = """Forecast the power of single plants.
 
@@ -134,10 +138,8 @@ def forecast(
     sites: Sites = None,
     levels: Annotated[str, typer.Option(help="Levels of the quantiles.")] = "0.05,0.1,0.25,0.5,0.75,0.9,0.95",
     page: Annotated[Path | None, typer.Option(help="A page to write, with figures and recent scores: .html.")] = None,
-    prior: Annotated[
-        Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    prior: Prior = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Forecast the next hours of plants, with bands, from the days that they have recorded.
 
@@ -199,10 +201,8 @@ def backtest(
     ] = "auto",
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all scores to this file.")] = None,
     page: Annotated[Path | None, typer.Option(help="A page to write, with figures: .html.")] = None,
-    prior: Annotated[
-        Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    prior: Prior = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Score forecasts of the past weeks of plants, beside what else could be done.
 

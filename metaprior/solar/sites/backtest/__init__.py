@@ -10,7 +10,7 @@ Scores are of daylight hours, in % of the capacity. Every method is scored on th
 
 from metaprior.solar.sites.backtest.methods import ADAPTED, LEVELS, Method, adapted, baseline
 from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, Queries, case_of
-from metaprior.solar.sites.backtest.result import Backtest, joined
+from metaprior.solar.sites.backtest.result import Backtest
 from metaprior.solar.sites.backtest.rolling import backtest, usual_methods
 from metaprior.solar.sites.backtest.scores import GROUPS, MEASURES
 
@@ -29,6 +29,5 @@ __all__ = [
     "backtest",
     "baseline",
     "case_of",
-    "joined",
     "usual_methods",
 ]

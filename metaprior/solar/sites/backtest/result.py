@@ -1,6 +1,6 @@
 """The result of a backtest: tidy scores, a sentence and a table for readers, and lines for figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,10 +142,3 @@ class Backtest:
         own = own if plant is None else own[own["plant"] == plant]
         low, high = np.quantile(own["rmse"], [0.1, 0.9])
         return f"{text}; in eight of ten weeks the RMSE was {low:.0f} to {high:.0f} %."
-
-
-def joined(parts: Sequence[Backtest]) -> Backtest:
-    """Return several backtests as one, of other plants, methods or with other knowledge of the place."""
-    extents = {name: extent for part in parts for name, extent in part.extents.items()}
-    notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
-    return Backtest(pd.concat([part.rows for part in parts], ignore_index=True), extents, parts[0].leads, notes)

@@ -7,91 +7,56 @@ from dataclasses import dataclass, field
 from metaprior.solar.sites.column_names import is_weather_or_calendar, weather_kind, words
 
 UNIT_WORDS = {
-    "w": "W",
-    "wp": "W",
-    "watt": "W",
-    "watts": "W",
-    "kw": "kW",
-    "kwp": "kW",
-    "mw": "MW",
-    "mwp": "MW",
-    "wh": "Wh",
-    "kwh": "kWh",
-    "mwh": "MWh",
-    "share": "share",
-    "fraction": "share",
-    "pu": "share",
-    "percent": "%",
-    "pct": "%",
-    "%": "%",
+    word: unit
+    for unit, own in {
+        "W": "w wp watt watts",
+        "kW": "kw kwp",
+        "MW": "mw mwp",
+        "Wh": "wh",
+        "kWh": "kwh",
+        "MWh": "mwh",
+        "share": "share fraction pu",
+        "%": "percent pct %",
+    }.items()
+    for word in own.split()
 }
 """Words of a column's name that state a unit."""
 
 NAMES: dict[str, tuple[str, ...]] = {
-    "time": (
-        *("time", "timestamp", "datetime", "date_time", "ds", "valid_time", "measured_on", "measured_at", "stamp"),
-        *("time_stamp", "period_end", "interval_end", "end", "end_time", "time_end", "hour_ending", "period_start"),
-        *(
-            "interval_start",
-            "start",
-            "begin",
-            "start_time",
-            "time_start",
-            "time_begin",
-            "period",
-            "zeit",
-            "zeitstempel",
+    role: (*own.split(), *[""] * (role == "power"))
+    for role, own in {
+        "time": (
+            "time timestamp datetime date_time ds valid_time measured_on measured_at stamp time_stamp "
+            "period_end interval_end end end_time time_end hour_ending period_start interval_start start "
+            "begin start_time time_start time_begin period zeit zeitstempel"
         ),
-    ),
-    "date": ("date", "day", "datum"),
-    "site": (
-        *("site", "site_id", "plant", "plant_id", "plant_name", "site_name", "system", "system_id", "station"),
-        *(
-            "station_id",
-            "pv_id",
-            "ss_id",
-            "inverter",
-            "inverter_id",
-            "source_key",
-            "unique_id",
-            "location",
-            "name",
-            "id",
+        "date": "date day datum",
+        "site": (
+            "site site_id plant plant_id plant_name site_name system system_id station station_id pv_id ss_id "
+            "inverter inverter_id source_key unique_id location name id"
         ),
-    ),
-    "power": (
-        *("power", "ac_power", "power_ac", "pac", "active_power", "generation", "solar_generation", "generation_power"),
-        *(
-            "pv_power",
-            "solar_power",
-            "pv",
-            "production",
-            "output",
-            "power_output",
-            "energy",
-            "yield",
-            "value",
-            "y",
-            "p",
+        "power": (
+            "power ac_power power_ac pac active_power generation solar_generation generation_power pv_power "
+            "solar_power pv production output power_output energy yield value y p leistung erzeugung "
+            "load_factor capacity_factor"
         ),
-        *("leistung", "erzeugung", "", "load_factor", "capacity_factor"),
-    ),
-    "capacity": (
-        *("capacity", "nameplate", "nameplate_capacity", "installed_capacity", "peak_power", "ac_capacity"),
-        *("dc_capacity", "capacity_ac", "capacity_dc", "rated_power", "nominal_power", "installed"),
-    ),
-    "latitude": ("latitude", "lat"),
-    "longitude": ("longitude", "lon", "lng", "long"),
-    "tilt": ("tilt", "slope", "inclination", "surface_tilt"),
-    "azimuth": ("azimuth", "orientation", "aspect", "surface_azimuth"),
-    "base": (
-        *("base", "base_forecast", "forecast", "forecast_power", "power_forecast", "predicted_power", "prediction"),
-        *("pv_estimate", "day_ahead_forecast"),
-    ),
-    "unit": ("unit", "units"),
-    "zone": ("zone", "timezone", "time_zone", "tz"),
+        "capacity": (
+            "capacity nameplate nameplate_capacity installed_capacity peak_power ac_capacity dc_capacity "
+            "capacity_ac capacity_dc rated_power nominal_power installed"
+        ),
+        "latitude": "latitude lat",
+        "longitude": "longitude lon lng long",
+        "tilt": "tilt slope inclination surface_tilt",
+        "azimuth": "azimuth orientation aspect surface_azimuth",
+        "base": (
+            "base base_forecast forecast forecast_power power_forecast predicted_power prediction pv_estimate "
+            "day_ahead_forecast"
+        ),
+        "unit": "unit units",
+        "zone": "zone timezone time_zone tz",
+    }.items()
 }
-"""Names of columns by what they are, in order of preference, without the words that state a unit."""
+"""Names of columns by what they are, in order of preference, without words that state a unit; "" is a unit alone."""
 
 CONSTANTS = ("capacity", "latitude", "longitude", "tilt", "azimuth")
 

@@ -80,7 +80,10 @@ def open_source(table: Any) -> Source:
 
 def _polars_column(column: Any) -> pd.Series:
     """Return a column of polars; its to_numpy forgets the time zone."""
-    values = pd.Series(column.to_numpy())
+    values = column.to_numpy()
+    if values.ndim != 1:
+        raise TypeError(f"column {column.name!r} must hold one number, text or time in each row, got {column.dtype}")
+    values = pd.Series(values)
     zone = getattr(column.dtype, "time_zone", None)
     return values if zone is None else values.dt.tz_localize("UTC").dt.tz_convert(zone)
 

@@ -5,7 +5,6 @@ from metaprior.solar.sites.simulator.climates import CLIMATES, Climate
 from metaprior.solar.sites.simulator.defects import with_defects
 from metaprior.solar.sites.simulator.fleet import Fleet, plants_under, simulate_fleet
 from metaprior.solar.sites.simulator.parameters import PlantParameters
-from metaprior.solar.sites.simulator.realism import realism_table, statistics
 
 __all__ = [
     "BASE_DAYS",
@@ -17,9 +16,7 @@ __all__ = [
     "base_forecast",
     "base_of",
     "plants_under",
-    "realism_table",
     "simulate_fleet",
-    "statistics",
     "with_base",
     "with_defects",
 ]

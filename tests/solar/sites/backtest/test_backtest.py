@@ -13,7 +13,6 @@ from metaprior.solar.sites.backtest import (
     Queries,
     backtest,
     case_of,
-    joined,
     usual_methods,
 )
 from metaprior.solar.sites.backtest.scores import score_rows
@@ -128,7 +127,7 @@ def test_the_answer_says_how_much_it_rests_on(result: Backtest) -> None:
     assert told.startswith("With 3 days of data, forecasts of the next 6 hours of plant_1 were wrong by ")
     assert "than smart persistence" in told
     assert "This rests on 2 weeks of forecasts from 2024-06-04 to 2024-07-10: too few" in told
-    many = joined([replace(result, extents={f"{n}": result.extents["plant_1"] for n in range(9)})])
+    many = replace(result, extents={f"{n}": result.extents["plant_1"] for n in range(9)})
     assert "in eight of ten weeks the RMSE was" in many.answer()
 
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from benchmarks.sites.realism import realism_table, statistics
 from metaprior.solar.sites.plant import Plant
-from metaprior.solar.sites.simulator import realism_table, simulate_fleet, statistics
+from metaprior.solar.sites.simulator import simulate_fleet
 
 
 def plant(power: np.ndarray) -> Plant:
