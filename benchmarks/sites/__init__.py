@@ -22,6 +22,6 @@ BENCHMARK = Benchmark(
     measure,
     full=Settings(),
     quick=Settings(trainings=0, weeks=4, simulated_plants=6, simulated_weeks=2, base_weeks=3, base_days=(0, 3)),
-    quick_note="one prior, that of the package, no pooled network (gain_finetuned_3 is unknown), and few weeks",
+    quick_note="one training, the prior and the pooled network of the package, and few weeks",
     extras=("solar",),
 )

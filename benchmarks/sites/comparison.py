@@ -25,6 +25,7 @@ from benchmarks.sites.whole_record import trees_on_whole_record
 from metaprior.solar.sites.backtest import ADAPTED, MEASURES, Method, adapted, backtest, baseline
 from metaprior.solar.sites.backtest.methods import BASELINES
 from metaprior.solar.sites.backtest.networks import POOLED, TUNED, fine_tuned, pooled
+from metaprior.solar.sites.forecaster import POOLED as POOLED_FOLDER
 from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
 from metaprior.solar.sites.plant import Plant
 
@@ -106,7 +107,8 @@ def one_round(context: Context[Settings], number: int) -> tuple[pd.DataFrame, li
         ]
     else:
         forecaster = SiteForecaster.pretrained(Path(settings.prior) if settings.prior else PRIOR)
-        methods = {ADAPTED: adapted(forecaster)}
+        network = SiteForecaster.pretrained(POOLED_FOLDER)
+        methods = {ADAPTED: adapted(forecaster), POOLED: pooled(network), TUNED: fine_tuned(network)}
     return _scores(context.data, settings, forecaster, methods, {ADAPTED}).assign(training=number), about
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Settings:
     """Sizes of trainings and backtests.
 
-    Without any training (``trainings=0``) the prior of ``prior`` (default: of the package) is measured alone, and there
-    is no pooled network. Without sizes, trainings have those of the packaged prior.
+    Without any training (``trainings=0``) the prior of ``prior`` (default: of the package) is measured beside the
+    pooled network of the package. Without sizes, trainings have those of the packaged networks.
     """
 
     trainings: int = 3
