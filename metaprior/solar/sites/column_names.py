@@ -71,5 +71,5 @@ def is_weather_or_calendar(name: str) -> bool:
     """Return whether a column is certainly not the power of a plant: weather, measured or forecast, or the calendar."""
     given = words(name)
     plain = {word.rstrip("0123456789") for word in given}
-    compound = any(word.endswith(_COMPOUNDS) for word in given)
+    compound = any(word.endswith(_COMPOUNDS) for word in given) or "t" in given[:1]
     return compound or bool(plain & {*IRRADIANCE, *_CLOUDS, *_OTHER, *_CALENDAR, "poa", "ssrdc", "dni", "dhi"})

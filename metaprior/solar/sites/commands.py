@@ -50,6 +50,7 @@ def inspect(
     rows: Annotated[
         Path | None, typer.Option(help="A CSV file to write, with every row that was left out or is doubtful.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Check a table of power: what was recognised, what is doubtful, and a picture of it.
 
@@ -58,11 +59,16 @@ def inspect(
     Example: metaprior inspect power.csv --zone Europe/Berlin --out power.png
     """
     from metaprior.report.canvas import save
+    from metaprior.solar.sites.forecast_file import check_path
     from metaprior.solar.sites.reading.reader import read_power
     from metaprior.solar.sites.report.record_figure import AT_MOST, record_figure
     from metaprior.text_table import text_table
 
     _check_table(path)
+    if rows is not None:
+        check_path(rows, overwrite=overwrite, endings=(".csv",))
+    if out is not None:
+        check_path(out, overwrite=overwrite, endings=(".png", ".svg", ".pdf"))
     table = read_power(path, unit=unit, zone=zone, stamps=stamps, sites=sites)
     for line in table.findings.lines():
         typer.echo(f"- {line}")
@@ -164,7 +170,9 @@ def forecast(
         check_path(page, overwrite=overwrite, endings=(".html",))
     forecaster = SiteForecaster.pretrained(prior or PRIOR)
     table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
-    for line in [*short_findings(table.findings, table.plants), f"all findings: metaprior inspect {power}"]:
+    given = {"--unit": unit, "--zone": zone, "--stamps": None if stamps == "auto" else stamps, "--sites": sites}
+    options = "".join(f" {name} {value}" for name, value in given.items() if value is not None)
+    for line in [*short_findings(table.findings, table.plants), f"all findings: metaprior inspect {power}{options}"]:
         typer.echo(f"- {line}")
     found = forecast_table(forecaster, table, at=at, hours=hours, levels=quantiles)
     typer.echo(f"\nissued {found.shown(found.issue)}, mean ({100 * quantiles[0]:g} % to {100 * quantiles[-1]:g} %)")

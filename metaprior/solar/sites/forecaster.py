@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -20,9 +20,9 @@ from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.limits import PowerForecast, within_limits
-from metaprior.solar.sites.network import SiteNetwork, base_skill
+from metaprior.solar.sites.network import SiteNetwork, base_quality
 from metaprior.solar.sites.plant import Plant
-from metaprior.solar.sites.reading.reader import plants_of
+from metaprior.solar.sites.reading.reader import LONG_DAYS, plants_of
 from metaprior.solar.sites.rows import Hours
 from metaprior.solar.sites.weather import Use, usable_weather
 
@@ -37,6 +37,8 @@ sqrt(n) decides: no trust up to the one, full trust from the other on. Useless o
 days by chance. Chosen on simulated plants, so that useless ones cost at most 1.5 % of RMSE from three days on."""
 DARK = 5e-4
 """Share of capacity at or below which an hour of the support days counts as dark."""
+UNKNOWN_LIMIT = 1.5
+"""Limit in estimated capacities of a plant whose record is short."""
 LOW_SUN = 0.09
 """Sine of the sun's elevation, of 5 degrees, below which an hour that was dark so far stays dark."""
 PRIOR = Path(__file__).parent / "prior"
@@ -82,7 +84,24 @@ class SiteForecaster:
         return AdaptedPlants(adapted, findings)
 
 
-@dataclass(frozen=True, eq=False)
+class Known(NamedTuple):
+    """A plant's hours with the base forecast as its support days show it.
+
+    Args:
+        hours: The hours; a base forecast in a scale of its own is scaled.
+        trust: Probability of the forecast with the base forecast, by its skill on the support days; the forecast
+            without it has the rest.
+        days: Support days with a base forecast.
+        factor: What the base forecast was multiplied by.
+    """
+
+    hours: Hours
+    trust: float
+    days: float
+    factor: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AdaptedPlant:
     """The forecaster of one plant. Nothing is trained: a new hour of power costs as much as a forecast."""
 
@@ -92,8 +111,22 @@ class AdaptedPlant:
     weather: Use = "auto"
 
     def update(self, later: Plant) -> "AdaptedPlant":
-        """Return the forecaster with the power of later hours, of a record that may overlap with the present one."""
+        """Return the forecaster with the power of later hours, of a record that may overlap with the present one.
+
+        Raises:
+            ValueError: One of the records has a known zone, the other has not, or they do not fit together.
+        """
+        if len(later) and later.zone_known != self.plant.zone_known:
+            stated = "no zone" if self.plant.zone_known else "a zone"
+            raise ValueError(
+                f"the later record of {self.plant.name} has {stated}, unlike the present one. Try "
+                "update(read_power(later, zone=...)) with the zone of the first table."
+            )
         return replace(self, plant=self.plant.followed_by(later))
+
+    def __repr__(self) -> str:
+        """Return name, capacity and length of the record."""
+        return f"AdaptedPlant({self.plant!r}, up to {self.days} days)"
 
     @cached_property
     def hours(self) -> Hours:
@@ -109,9 +142,13 @@ class AdaptedPlant:
         return max(0, end - 24 * self.days)
 
     def limit(self, end: int) -> float:
-        """Return the largest share of capacity of a forecast: 1, or what was recorded above it before hour ``end``."""
+        """Return the largest share of capacity of a forecast: 1, or what was recorded above it before hour ``end``.
+
+        A capacity that was estimated from less than ``LONG_DAYS`` is no limit yet: ``UNKNOWN_LIMIT``.
+        """
         recorded = self.hours.power[0, :end]
-        return max(1.0, float(recorded[np.isfinite(recorded)].max(initial=0.0)))
+        short = self.plant.capacity_estimated and len(self.plant) * self.plant.step < 24 * 3600 * LONG_DAYS
+        return max(UNKNOWN_LIMIT if short else 1.0, float(recorded[np.isfinite(recorded)].max(initial=0.0)))
 
     def forecast(
         self, issue: NDArray[np.int64], lead: NDArray[np.int64], levels: Sequence[float], *, end: int | None = None
@@ -125,7 +162,8 @@ class AdaptedPlant:
             end: Hour before which the support days end; the first time of issue if not given.
         """
         end = int(issue.min()) if end is None else end
-        hours, trust = self.known_at(end)
+        known = self.known_at(end)
+        hours, trust = known.hours, known.trust
         if not np.isfinite(hours.base[0, issue + lead - 1]).any():
             trust = 0.0
         without = hours.without_base()
@@ -151,20 +189,20 @@ class AdaptedPlant:
             night = (self.hours.clear[0, then] <= 0) | (night & sun_is_low)
         return within_limits(found, tuple(levels), night, self.limit(end))
 
-    def known_at(self, end: int) -> tuple[Hours, float]:
-        """Return the hours with the base forecast as the days before ``end`` show it, and how far to trust it.
-
-        Weather teaches a base forecast, and one in a scale of its own is scaled. The trust is the probability of the
-        forecast with it, by its skill on these days; the forecast without it has the rest.
-        """
+    def known_at(self, end: int) -> Known:
+        """Return what the days before ``end`` tell about the base forecast; weather may teach it."""
         begin = self._begin(end)
-        hours = self.hours.with_learned_base(begin, end).with_fitting_base(begin, end)
-        if not np.isfinite(hours.base).any():
-            return hours, 0.0
-        days, skill = base_skill(hours.support(0, begin, end))
-        if days < JUDGED_AFTER:
-            return hours, FIRST_TRUST
-        return hours, float(np.clip((skill * days**0.5 - NO_TRUST) / (FULL_TRUST - NO_TRUST), 0.0, 1.0))
+        learned = self.hours.with_learned_base(begin, end)
+        factor = learned.base_factor(begin, end)
+        hours = learned.with_base_times(factor)
+        days, base_days, skill = base_quality(hours.support(0, begin, end))
+        if not np.isfinite(hours.base).any() or (days >= JUDGED_AFTER and base_days < 1):
+            trust = 0.0
+        elif base_days < JUDGED_AFTER:
+            trust = FIRST_TRUST
+        else:
+            trust = float(np.clip((skill * base_days**0.5 - NO_TRUST) / (FULL_TRUST - NO_TRUST), 0.0, 1.0))
+        return Known(hours, trust, base_days, factor)
 
     def _predicted(self, hours: Hours, issue: NDArray[np.int64], lead: NDArray[np.int64], end: int) -> GaussianForecast:
         """Return the forecasts that the days before ``end`` adapt, without the plant's limits."""
@@ -244,7 +282,7 @@ def quantile_name(level: float) -> str:
     return f"q{100 * level:0{2 if 100 * level < 10 else 1}g}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AdaptedPlants:
     """Forecasters of several plants, by name; ``findings`` is what was found in their table, if one was read."""
 
@@ -254,9 +292,17 @@ class AdaptedPlants:
     def __getitem__(self, name: str) -> AdaptedPlant:
         return self.plants[name]
 
+    def __repr__(self) -> str:
+        """Return the number and the names of the plants."""
+        names = ", ".join(list(self.plants)[:5]) + ", ..." * (len(self.plants) > 5)
+        return f"AdaptedPlants({len(self.plants)} plants: {names})"
+
     def update(self, later: Any) -> "AdaptedPlants":
         """Return the forecasters with later power of some of the plants, as ``SiteForecaster.adapt`` takes it."""
         given, findings = plants_of(later)
+        unknown = [one.name for one in given if one.name not in self.plants]
+        if unknown:
+            raise ValueError(f"later power must be of {', '.join(self.plants)}, got {', '.join(unknown)}. Try adapt.")
         return AdaptedPlants(
             {**self.plants, **{one.name: self.plants[one.name].update(one) for one in given}}, findings
         )

@@ -9,10 +9,12 @@ import pandas as pd  # type: ignore[import-untyped]
 from metaprior.solar.sites.checks import count_doubts
 from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.forecaster import (
+    JUDGED_AFTER,
     LEVELS,
     MOST_DAYS,
     MOST_HOURS,
     AdaptedPlant,
+    Known,
     SiteForecaster,
     full_hour,
     quantile_name,
@@ -20,17 +22,20 @@ from metaprior.solar.sites.forecaster import (
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import PowerTable
 from metaprior.solar.sites.sun_path import plant_sun_path
-from metaprior.solar.sites.weather import usable_weather, weather_source
+from metaprior.solar.sites.weather import weather_notes
 from metaprior.text_table import Row
 
 WITHOUT_BASE = 6
 """Hours that are forecast without a base forecast."""
+UNKNOWN = "the base forecast has no values for the days with power, so nothing tells its quality, and is not used"
 USELESS = "the base forecast had no skill on the last days and is not used"
+STALE_HOURS = 24
+"""Hours between the end of a record and the issue from which the user is told."""
 SHOWN_LEADS = (1, 3, 6, 12, 24, 48)
 """Leads of the table that is printed."""
 RECOGNISED = (
     *("columns", "zone", "zone unknown", "zone suggested", "stamps", "stamps assumed", "cadence", "irregular"),
-    *("unit", "unit unknown", "capacity", "capacity estimated", "no power", "noon"),
+    *("unit", "unit unknown", "capacity", "capacity estimated", "capacity exceeded", "no power", "noon"),
 )
 """Kinds of findings that say what a table was taken for."""
 
@@ -97,6 +102,11 @@ def forecast_table(
     notes = [
         f"{one.name} is not forecast: its record ends at {one.end}, more than {MOST_DAYS} days ago" for one in late
     ]
+    notes += [
+        f"{one.name}: its record ends {(issue - one.end) / np.timedelta64(1, 'h'):.0f} hours before the issue"
+        for one in table
+        if len(one) and np.timedelta64(STALE_HOURS, "h") < issue - one.end and one not in late
+    ]
     kept = [plant.until(issue) for plant in table if plant not in late]
     adapted = forecaster.adapt(kept).plants
     if not adapted:
@@ -114,14 +124,21 @@ def base_notes(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64) -> lis
     """Return how weather is used, and which base forecasts are not; a line for all plants with the same."""
     plants: dict[str, list[str]] = {}
     for name, one in adapted.items():
-        hours, trust = one.known_at(one.index(issue))
-        source = weather_source(usable_weather(one.plant, one.weather))
-        told = [] if source is None else [str(source)]
-        if trust == 0.0 and np.isfinite(hours.base).any():
-            told.append(USELESS)
-        for line in told:
+        known = one.known_at(one.index(issue))
+        for line in [*weather_notes(one.plant, one.weather), *_trust_in_words(known)]:
             plants.setdefault(line, []).append(name)
     return [told if len(names) == len(adapted) else f"{', '.join(names)}: {told}" for told, names in plants.items()]
+
+
+def _trust_in_words(known: Known) -> list[str]:
+    """Return how far a base forecast is trusted, and whether it was scaled; nothing without one."""
+    if not np.isfinite(known.hours.base).any():
+        return []
+    if known.trust == 0.0:
+        return [UNKNOWN if known.days < 1 else USELESS]
+    scaled = f", times {known.factor:.3g} to fit the power" if known.factor != 1.0 else ""
+    why = "by its skill on the last days" if known.days > JUDGED_AFTER else "until there are days to judge it by"
+    return [f"the base forecast counts for {known.trust:.0%}, {why}{scaled}"]
 
 
 def adapted_days(adapted: AdaptedPlant, issue: np.datetime64) -> int:
@@ -137,7 +154,8 @@ def place_in_words(plant: Plant) -> str:
         return "given, {:.4g} {:.4g}".format(*plant.place)
     if not np.isfinite(plant.usable).any():
         return "unknown"
-    return f"estimated, {plant_sun_path(plant)}"
+    told = f"estimated, {plant_sun_path(plant)}"
+    return told.replace("of the stamps", "UTC") if plant.zone_known else told
 
 
 def plant_rows(found: TableForecast) -> list[Row]:
@@ -177,7 +195,8 @@ def short_findings(findings: Findings, plants: Sequence[Plant]) -> list[str]:
         own = findings.of(kind)
         messages = list(dict.fromkeys(entry.message for entry in own))
         if kind in RECOGNISED:
-            which = f"{own[0].plant}: " if len(messages) > 1 and own[0].plant else ""
+            single = len({entry.plant for entry in own}) < len(plants)
+            which = f"{own[0].plant}: " if (len(messages) > 1 or single) and own[0].plant else ""
             more = f" (and {len(messages) - 1} more plants with others)" if len(messages) > 1 else ""
             lines.append(f"{which}{messages[0]}{more}")
     total = sum(len(plant) for plant in plants)
@@ -188,6 +207,7 @@ def short_findings(findings: Findings, plants: Sequence[Plant]) -> list[str]:
     if masked:
         counts = ", ".join(f"{name} {count:,}" for name, count in masked.items())
         lines.append(f"masked as doubtful: {sum(masked.values()) / total:.2%} of the intervals ({counts})")
+    lines += [entry.message for entry in findings.of("not a number")]
     left_out = sum(len(entry.rows) for entry in findings if "left out" in entry.message)
     return [*lines, f"{left_out:,} rows were left out"] if left_out else lines
 
@@ -239,5 +259,5 @@ def _check_base(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64, hours
 def _reach_of_base(adapted: AdaptedPlant, issue: np.datetime64, hours: int) -> int:
     """Return for how many hours after the time of issue there is a base forecast without a gap."""
     index = adapted.index(issue)
-    known = np.isfinite(adapted.known_at(index)[0].base[0, index : index + hours])
+    known = np.isfinite(adapted.known_at(index).hours.base[0, index : index + hours])
     return int(np.append(known, False).argmin())

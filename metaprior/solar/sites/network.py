@@ -54,11 +54,13 @@ class SupportProfile(SupportEncoder):
         return torch.cat([by_hour.reshape(len(sizes), -1), days, base, skill[:, None]], 1)
 
 
-def base_skill(support: Examples) -> tuple[float, float]:
-    """Return on how many support days a plant has a base forecast, and its skill on them."""
+def base_quality(support: Examples) -> tuple[float, float, float]:
+    """Return the days with power of one plant, those with a base forecast too, and its skill on them."""
     profile = SupportProfile()(support.x, support.y, torch.tensor([len(support.x)]))[0]
-    days, skill = (profile[TOTALS.index(name) - len(TOTALS)] for name in ("base_days", "base_skill"))
-    return float(days), float(skill)
+    days, base_days, skill = (
+        float(profile[TOTALS.index(name) - len(TOTALS)]) for name in ("days", "base_days", "base_skill")
+    )
+    return days, base_days, skill
 
 
 def _statistics(cell: Tensor, cells: int, y: Tensor, age: Tensor) -> Tensor:

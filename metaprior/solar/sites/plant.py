@@ -23,7 +23,7 @@ BASE = "base"
 """Column of ``Plant.future`` with a base forecast of the power, in the plant's unit; the others have own units."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plant:
     """The power of one plant on a regular grid of time, and what is known about it.
 
@@ -76,6 +76,11 @@ class Plant:
 
     def __len__(self) -> int:
         return len(self.power)
+
+    def __repr__(self) -> str:
+        """Return name, capacity and extent."""
+        extent = f"{len(self)} intervals of {self.step // 60} min from {self.start}"
+        return f"Plant({self.name!r}, capacity {self.capacity} {self.unit}, {extent})"
 
     @property
     def place(self) -> tuple[float, float] | None:

@@ -135,14 +135,17 @@ class Hours:
         base[0, :length] = learned_base(self.power[0], sky, self.weather[:length], begin, end)
         return replace(self, base=base)
 
-    def with_fitting_base(self, begin: int, end: int) -> "Hours":
-        """Return the hours of one plant with the base forecast in the scale of its power, if it is far from it."""
+    def base_factor(self, begin: int, end: int) -> float:
+        """Return what the base forecast of one plant must be multiplied by to fit its power; 1 if it is not far off."""
         power, base = self.power[0, begin:end], self.base[0, begin:end]
         both = np.isfinite(power) & np.isfinite(base)
         square = float(np.square(base[both], dtype=np.float64).sum())
         factor = float(np.dot(power[both].astype(np.float64), base[both])) / square if square > 0 else 1.0
-        fits = factor <= 0 or 1.0 / OFF_SCALE <= factor <= OFF_SCALE
-        return self if fits else replace(self, base=np.float32(factor) * self.base)
+        return 1.0 if factor <= 0 or 1.0 / OFF_SCALE <= factor <= OFF_SCALE else factor
+
+    def with_base_times(self, factor: float) -> "Hours":
+        """Return the same hours with a multiple of the base forecast."""
+        return self if factor == 1.0 else replace(self, base=np.float32(factor) * self.base)
 
     def dark_hours(self, begin: int, end: int, *, at_most: float) -> NDArray[np.bool_]:
         """Return at which hours of the day (24,) one plant's power was tiny and known, from ``begin`` to ``end``."""

@@ -127,18 +127,13 @@ def usable_weather(plant: Plant, use: Use) -> Plant:
     return plant if len(kept) == len(plant.future) else replace(plant, future=kept)
 
 
-def weather_note(plant: Plant, use: Use) -> str | None:
-    """Return what the user of a backtest should know about the weather of a plant's table; None without any."""
-    kept = usable_weather(plant, use).future
-    lost = [name for name in plant.future if name not in kept]
-    if BASE in plant.future or use == "never":
-        return None
-    if lost and use == "auto":
-        listed = ", ".join(map(repr, lost))
-        told = f"weather ({listed}) ends with the power, as measurements do, and is not used"
-        return f"{told}. Try weather='always' if it was forecast"
-    source = weather_source(replace(plant, future=kept))
-    return None if source is None else f"{source}; if it was measured and not forecast, these scores are too good"
+def weather_notes(plant: Plant, use: Use) -> list[str]:
+    """Return how the weather of a plant's table is used, and which of it is not."""
+    kept = usable_weather(plant, use)
+    lost = ", ".join(repr(name) for name in plant.future if name not in kept.future)
+    told = f"weather ({lost}) ends with the power, as measurements do, and is not used (weather='always' uses it)"
+    source = weather_source(kept)
+    return ([told] if lost and use == "auto" else []) + ([] if source is None else [str(source)])
 
 
 def learned_base(

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
-from metaprior.solar.sites.forecaster import LEVELS, SiteForecaster, quantile_name
+from metaprior.solar.sites.forecaster import LEVELS, UNKNOWN_LIMIT, SiteForecaster, quantile_name
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import read_power
 from metaprior.solar.sites.rows import Hours
@@ -105,3 +105,21 @@ def test_tables_paths_and_frames_are_read(forecaster: SiteForecaster, plants: li
 
 def test_quantiles_are_named_by_their_percent() -> None:
     assert [quantile_name(level) for level in (0.025, 0.05, 0.07, 0.5, 0.975)] == ["q2.5", "q05", "q07", "q50", "q97.5"]
+
+
+def test_an_update_with_another_clock_or_another_plant_is_refused(
+    forecaster: SiteForecaster, plants: list[Plant]
+) -> None:
+    adapted = forecaster.adapt(plants[0])
+    with pytest.raises(ValueError, match=r"has no zone, unlike the present one.*zone="):
+        adapted.update(replace(plants[0], zone_known=False))
+    with pytest.raises(ValueError, match=r"later power must be of plant_0, got plant_1"):
+        adapted.update(plants[1])
+    assert repr(adapted) == "AdaptedPlants(1 plants: plant_0)"
+    assert len(repr(adapted[plants[0].name])) < 200
+
+
+def test_an_estimated_capacity_of_a_short_record_is_no_limit(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    for estimated, limit in ((True, UNKNOWN_LIMIT), (False, 1.0)):
+        plant = replace(plants[0], capacity_estimated=estimated, capacity=2 * np.nanmax(plants[0].power))
+        assert forecaster.adapt(plant)[plant.name].limit(240) == limit

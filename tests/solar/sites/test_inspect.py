@@ -79,3 +79,11 @@ def test_every_public_name_can_be_imported_and_no_other():
         assert getattr(sites, name) is not None
     with pytest.raises(AttributeError, match=r"'metaprior\.solar\.sites' has no attribute 'nothing'"):
         _ = sites.nothing
+
+
+def test_no_file_is_replaced_unasked(power_csv):
+    before = power_csv.read_bytes()
+    result = run(power_csv, "--rows", power_csv)
+    assert result.exit_code != 0
+    assert isinstance(result.exception, FileExistsError)
+    assert power_csv.read_bytes() == before

@@ -8,7 +8,7 @@ import pytest
 from metaprior.solar.sites.backtest import adapted, backtest, baseline
 from metaprior.solar.sites.column_names import weather_kind
 from metaprior.solar.sites.forecaster import FIRST_TRUST, SiteForecaster
-from metaprior.solar.sites.forecasting import USELESS, base_notes, forecast_table
+from metaprior.solar.sites.forecasting import UNKNOWN, USELESS, base_notes, forecast_table
 from metaprior.solar.sites.plant import BASE, Plant
 from metaprior.solar.sites.reading.columns import find_columns
 from metaprior.solar.sites.reading.reader import read_power
@@ -20,7 +20,7 @@ from metaprior.solar.sites.weather import (
     learned_base,
     other_weather,
     usable_weather,
-    weather_note,
+    weather_notes,
     weather_source,
     with_base,
 )
@@ -145,9 +145,9 @@ def test_readings_at_some_hours_alone_are_enough(forecaster: SiteForecaster, pla
     humidity = np.where(read, 100 * (1 - plant.power), np.nan)
     sparse = replace(plant, power=np.where(read, plant.power, np.nan), future={"humidity": humidity})
     one = forecaster.adapt(sparse)[plant.name]
-    hours, trust = replace(one, weather="always").known_at(10 * DAY)
-    assert np.isfinite(hours.base[0, :384][read]).mean() > 0.9
-    assert trust > 0.5
+    known = replace(one, weather="always").known_at(10 * DAY)
+    assert np.isfinite(known.hours.base[0, :384][read]).mean() > 0.9
+    assert known.trust > 0.5
 
 
 def test_trust_follows_the_skill_on_the_support_days(forecaster: SiteForecaster, plant: Plant) -> None:
@@ -159,8 +159,8 @@ def test_trust_follows_the_skill_on_the_support_days(forecaster: SiteForecaster,
         forecaster.adapt(replace(plant, future=future))[plant.name]
         for future in ({BASE: plant.power}, {BASE: noise}, {BASE: ended}, {})
     )
-    assert [one.known_at(end)[1] for one in (perfect, useless, bare)] == [1.0, 0.0, 0.0]
-    assert (perfect.known_at(0)[1], useless.known_at(DAY)[1]) == (FIRST_TRUST, FIRST_TRUST)
+    assert [one.known_at(end).trust for one in (perfect, useless, bare)] == [1.0, 0.0, 0.0]
+    assert (perfect.known_at(0).trust, useless.known_at(DAY).trust) == (FIRST_TRUST, FIRST_TRUST)
     wanted, found, other, without = (
         one.forecast(*queries, (0.05, 0.95), end=end) for one in (bare, useless, perfect, past)
     )
@@ -169,7 +169,11 @@ def test_trust_follows_the_skill_on_the_support_days(forecaster: SiteForecaster,
         np.testing.assert_array_equal(same.quantiles, wanted.quantiles)
     assert (other.mean != wanted.mean).any()
     issue = perfect.plant.start + np.timedelta64(end, "h")
-    assert base_notes({"a": useless, "b": perfect}, issue) == [f"a: {USELESS}"]
+    told = "the base forecast counts for 100%, by its skill on the last days"
+    assert base_notes({"a": useless, "b": perfect}, issue) == [f"a: {USELESS}", f"b: {told}"]
+    ahead = forecaster.adapt(replace(plant, future={BASE: np.where(np.isnan(ended), plant.power, np.nan)}))
+    assert ahead[plant.name].known_at(end).trust == 0.0
+    assert base_notes(ahead.plants, issue) == [UNKNOWN]
 
 
 @pytest.mark.parametrize("factor", [1e-3, 0.1, 30.0, 1e3])
@@ -192,17 +196,17 @@ def test_weather_counts_column_by_column_if_it_goes_on_after_the_power(plant: Pl
     measured = np.where(np.arange(len(ghi)) < len(shorter) + 2, ghi, np.nan)
     for given, use, kept, told in (
         (plant, "auto", set(), "ends with the power"),
-        (plant, "always", {"ghi"}, "too good"),
-        (shorter, "auto", {"ghi"}, "too good"),
+        (plant, "always", {"ghi"}, "is used"),
+        (shorter, "auto", {"ghi"}, "is used"),
         (shorter, "never", set(), None),
         (replace(plant, future={}), "auto", set(), None),
-        (replace(shorter, future={"poa": measured, "ghi": ghi, BASE: ghi}), "auto", {"ghi", BASE}, None),
+        (replace(shorter, future={"poa": measured, "ghi": ghi, BASE: ghi}), "auto", {"ghi", BASE}, "ends with"),
         (replace(shorter, future={"poa": measured, "temp": ghi}), "auto", {"temp"}, "'poa'"),
         (replace(shorter, future={"poa": ghi, "ghi": ghi, "gti": ghi}), "never", set(), None),
     ):
         assert set(usable_weather(given, use).future) == kept  # type: ignore[arg-type]
-        note = weather_note(given, use)  # type: ignore[arg-type]
-        assert note is None if told is None else note is not None and told in note
+        notes = weather_notes(given, use)  # type: ignore[arg-type]
+        assert notes == [] if told is None else any(told in note for note in notes)
 
 
 def test_a_forecast_of_the_past_reads_no_measured_weather(forecaster: SiteForecaster, plant: Plant) -> None:

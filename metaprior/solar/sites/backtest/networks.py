@@ -51,7 +51,7 @@ def fine_tuned(forecaster: SiteForecaster, tunings: Mapping[int, Tuning] = TUNIN
         tuning = tunings[max(known)] if (known := [count for count in tunings if count <= days]) else AS_IT_IS
 
         def forecast(issue: Ints, lead: Ints, origin: int) -> PowerForecast:
-            hours, _ = plant.known_at(origin)
+            hours = plant.known_at(origin).hours
             support = _lit_forecasts(hours, origin - DAY * days, origin, case.leads)
             module = _tuned(forecaster.learner, support, tuning)
             with torch.no_grad():

@@ -12,7 +12,8 @@ from metaprior.solar.sites.backtest.scores import MEASURES
 
 KEYS = ("plant", "place", "method", "days")
 """Columns that name a forecast: the plant, whether its place was "known" or "unknown", method, support days."""
-PEER = "smart persistence"
+PEER, POOLED = "smart persistence", "pooled network"
+"""Beside which answers name the best other method, and a method that is no alternative: it knows nothing of a plant."""
 ENOUGH_WEEKS = 8
 """Query weeks from which their spread is told, and below which the answer warns."""
 
@@ -123,19 +124,25 @@ class Backtest:
             f"With {days} day{'s' * (days != 1)} of data, forecasts of the next {self.leads} hours {who} were wrong by "
             f"{own['mae']:.1f} % of capacity on average by day (RMSE {own['rmse']:.1f} %)"
         )
-        if PEER in scores.index and method != PEER:
-            gain = 100.0 * (1.0 - own["rmse"] / scores.loc[[PEER]].iloc[0]["rmse"])
-            text += f", {abs(gain):.0f} % {'less' if gain >= 0 else 'more'} than {PEER}"
-        text += f", and {own['coverage']:.0f} % of the hours lay in the 90 % band."
+        others = scores[~scores.index.isin([method, POOLED])]["rmse"]
+        named = [name for name in (PEER, others.idxmin() if len(others) else None) if name in others.index]
+        gains = {name: 100.0 * (1.0 - own["rmse"] / others[name]) for name in named}
+        parts = [
+            f"{abs(gain):.0f} % {'below' if gain >= 0 else 'above'} that of {name}" for name, gain in gains.items()
+        ]
+        text += f". The RMSE is {' and '.join(parts)}" * bool(parts)
+        text += f". {own['coverage']:.0f} % of the hours lay in the 90 % band."
         return f"{text} {self._basis(plant, method, days)}"
 
     def _basis(self, plant: str | None, method: str, days: int) -> str:
         """Return what the answer rests on, and how much weeks differ."""
         extents = list(self.extents.values()) if plant is None else [self.extents[plant]]
         weeks = sum(one.weeks for one in extents)
-        many = f"{weeks:.0f} weeks" if weeks >= 2 else f"{7 * weeks:.0f} day{'s' * (round(7 * weeks) != 1)}"
+        each = weeks / len(extents)
+        many = f"{each:.0f} weeks" if each >= 2 else f"{7 * each:.0f} day{'s' * (round(7 * each) != 1)}"
+        many += f" of each of {len(extents)} plants" * (len(extents) > 1)
         span = f"{str(min(one.start for one in extents))[:10]} to {str(max(one.end for one in extents))[:10]}"
-        text = f"This rests on {many} of forecasts from {span}"
+        text = f"This rests on {many}, from {span}"
         if weeks < ENOUGH_WEEKS:
             return f"{text}: too few to tell what other weather will bring."
         own = self.rows[(self.rows["by"] == "week") & (self.rows["method"] == method) & (self.rows["days"] == days)]

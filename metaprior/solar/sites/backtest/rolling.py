@@ -1,6 +1,7 @@
 """Backtests: forecasts of past weeks with rolling origins, by several methods and numbers of support days."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
 from tqdm import tqdm
@@ -13,9 +14,11 @@ from metaprior.solar.sites.backtest.result import KEYS, Backtest, Extent
 from metaprior.solar.sites.backtest.scores import score_rows
 from metaprior.solar.sites.forecaster import POOLED as POOLED_FOLDER
 from metaprior.solar.sites.forecaster import SiteForecaster
-from metaprior.solar.sites.plant import Plant
-from metaprior.solar.sites.weather import Use, usable_weather, weather_note
+from metaprior.solar.sites.reading.reader import plants_of
+from metaprior.solar.sites.weather import Use, usable_weather, weather_notes, weather_source
 from metaprior.text_table import Row
+
+TOO_GOOD = "weather counts as forecast in time; if it was measured, these scores are too good"
 
 
 def usual_methods(forecaster: SiteForecaster) -> dict[str, Method]:
@@ -26,7 +29,7 @@ def usual_methods(forecaster: SiteForecaster) -> dict[str, Method]:
 
 
 def backtest(
-    plants: Plant | Iterable[Plant],
+    plants: Any,
     forecaster: SiteForecaster,
     *,
     days: Sequence[int] = DAYS,
@@ -40,7 +43,7 @@ def backtest(
     """Return the scores of forecasts of the plants' past weeks, each from the days before it alone.
 
     Args:
-        plants: One plant or several, such as ``read_power(path)``; capacities must be known.
+        plants: One plant or several, as ``SiteForecaster.adapt`` takes them; capacities must be known.
         forecaster: The prior, for the usual methods.
         days: Numbers of support days directly before each query week. Those for which a record is too short are left
             out for that plant.
@@ -63,13 +66,14 @@ def backtest(
     rows: list[Row] = []
     extents: dict[str, Extent] = {}
     notes: list[str] = []
-    given = [plants] if isinstance(plants, Plant) else list(plants)
+    given, _ = plants_of(plants)
     total = len(given) * len(chosen)
     bar = tqdm(total=total, desc="backtest", unit="method", delay=2, disable=not progress)
     for plant in given:
-        note = weather_note(plant, weather)
-        notes += [] if note is None else [note]
-        case = case_of(usable_weather(plant, weather), days, weeks, leads, place)
+        notes += weather_notes(plant, weather)
+        plant = usable_weather(plant, weather)
+        notes += [TOO_GOOD] if weather_source(plant) is not None else []
+        case = case_of(plant, days, weeks, leads, place)
         if isinstance(case, str):
             notes.append(case)
             bar.update(len(chosen))

@@ -28,12 +28,13 @@ NAMES: dict[str, tuple[str, ...]] = {
         "time": (
             "time timestamp datetime date_time ds valid_time measured_on measured_at stamp time_stamp "
             "period_end interval_end end end_time time_end hour_ending period_start interval_start start "
-            "begin start_time time_start time_begin period zeit zeitstempel"
+            "begin start_time time_start time_begin period zeit zeitstempel uhrzeit"
         ),
         "date": "date day datum",
         "site": (
             "site site_id plant plant_id plant_name site_name system system_id station station_id pv_id ss_id "
-            "inverter inverter_id source_key unique_id location name id"
+            "inverter inverter_id source_key unique_id location name id anlage anlagenname anlagen_id standort "
+            "wechselrichter"
         ),
         "power": (
             "power ac_power power_ac pac active_power generation solar_generation generation_power pv_power "
@@ -42,7 +43,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         ),
         "capacity": (
             "capacity nameplate nameplate_capacity installed_capacity peak_power ac_capacity dc_capacity "
-            "capacity_ac capacity_dc rated_power nominal_power installed"
+            "capacity_ac capacity_dc rated_power nominal_power installed nennleistung"
         ),
         "latitude": "latitude lat",
         "longitude": "longitude lon lng long",

@@ -22,6 +22,10 @@ class Tell(Protocol):
         """Add a finding."""
 
 
+MOSTLY = 0.4
+"""Share of rows with conflicting stamps from which a table is taken for one of several plants."""
+
+
 @dataclass(frozen=True)
 class Entries:
     """Entries of one plant, sorted by time: row of the table, seconds of UTC and of the clock, power, other columns."""
@@ -136,6 +140,11 @@ def _duplicates(entries: Entries, tell: Tell) -> NDArray[np.bool_]:
     if differ.any():
         told = f"{differ.sum()} rows have stamps that occur several times with different power"
         tell("conflict", told, entries.row[differ])
+        if differ.mean() > MOSTLY:
+            raise ValueError(
+                f"stamps of one plant must differ, got {differ.sum():,} of {len(differ):,} rows with another's stamp. "
+                "Try columns={'site': '...'} to name the column that tells plants apart, or call it 'site'."
+            )
     return np.asarray(differ)
 
 

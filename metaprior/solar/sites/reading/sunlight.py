@@ -14,8 +14,8 @@ LEAST_DAYS = 5
 """Days with light from which the noon of a plant is trusted."""
 SURE = 0.5
 """Standard deviation of the noon in hours up to which a zone is recommended."""
-WRONG = 0.75
-"""Hours between the sun's noon and the plant's from which a zone or longitude is called wrong."""
+WRONG, IMPOSSIBLE = 0.75, 2.5
+"""Hours between the sun's noon and the plant's from which a zone or longitude is called wrong, and is not used."""
 
 
 def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant:
@@ -26,6 +26,8 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant
         tell: Called with what the sun says.
         begins_assumed: Whether stamps were taken as begins of intervals without evidence.
     """
+    if not np.isfinite(plant.usable).any():
+        return plant
     if not plant.zone_known:
         suggestion = suggest_offset(plant)
         hours, sure = suggestion.hours, float(suggestion.path.solar_offset_sd) < SURE
@@ -45,5 +47,9 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool) -> Plant
         return replace(plant, start=plant.start - np.timedelta64(plant.step, "s"))
     if abs(late) > WRONG + 2 * spread:
         told = f"noon is {abs(late):.1f} h {'late' if late > 0 else 'early'} for longitude {plant.longitude:g}"
-        tell("noon", f"{told}: the longitude, the zone or the clock is wrong")
+        told += ": the longitude, the zone or the clock is wrong"
+        if abs(late) > IMPOSSIBLE:
+            tell("noon", f"{told}, so the place is not used")
+            return replace(plant, latitude=None, longitude=None)
+        tell("noon", told)
     return plant

@@ -33,7 +33,7 @@ def write_forecast_page(path: Path, found: TableForecast, forecaster: SiteForeca
     count = len(found.plants)
     issued = f"Issued {found.shown(found.issue)} for {count} plant{'s' * (count != 1)}."
     findings = short_findings(found.table.findings, found.table.plants)
-    told = ". ".join(line[0].upper() + line[1:] for line in findings)
+    told = ". ".join(line if line.startswith(tuple(found.plants)) else line[0].upper() + line[1:] for line in findings)
     story = [f"{issued} {told}.", *found.notes]
     if isinstance(recent, Backtest):
         story += [f"{recent.answer()} {EXPLAINED}"]
