@@ -120,12 +120,13 @@ def case_of(plant: Plant, days: Sequence[int], weeks: int, leads: int, place: Pl
 def query_weeks(hours: int, first: int, weeks: int) -> tuple[Ints, int]:
     """Return the begins of up to ``weeks`` query weeks from hour ``first`` on, which do not overlap, and their length.
 
-    The length is a week, or what is left after ``first`` if that is less.
+    The length is a week, or what is left after ``first`` if that is less. A single week is the last one.
     """
     left = hours - first
     length = min(WEEK, left)
     count = min(weeks, left // length)
-    return np.linspace(first, hours - length, count).astype(np.int64) if count > 1 else np.array([first]), length
+    begins = np.linspace(first, hours - length, count).astype(np.int64) if count > 1 else np.array([hours - length])
+    return begins, length
 
 
 def _queries(hours: Plant, path: SunPath, begins: Ints, length: int, leads: int) -> Queries:
