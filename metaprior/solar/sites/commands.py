@@ -28,6 +28,9 @@ Stamps = Annotated[
 Sites = Annotated[
     Path | None, typer.Option(help="A second table with capacity, latitude, longitude, ... of each plant.")
 ]
+Columns = Annotated[
+    str | None, typer.Option(help="Columns that are not recognised, as site=Anlage,power=PolyPwr,time=Zeit.")
+]
 Prior = Annotated[
     Path | None, typer.Option(help="A prior of your own: the folder of a run (default: that of the package).")
 ]
@@ -46,6 +49,7 @@ def inspect(
     zone: Zone = None,
     stamps: Stamps = "auto",
     sites: Sites = None,
+    columns: Columns = None,
     out: Annotated[Path | None, typer.Option(help="The picture (default: the table's name with .png, here).")] = None,
     rows: Annotated[
         Path | None, typer.Option(help="A CSV file to write, with every row that was left out or is doubtful.")
@@ -69,7 +73,7 @@ def inspect(
         check_path(rows, overwrite=overwrite, endings=(".csv",))
     if out is not None:
         check_path(out, overwrite=overwrite, endings=(".png", ".svg", ".pdf"))
-    table = read_power(path, unit=unit, zone=zone, stamps=stamps, sites=sites)
+    table = read_power(path, unit=unit, zone=zone, stamps=stamps, sites=sites, columns=_roles(columns))
     for line in table.findings.lines():
         typer.echo(f"- {line}")
     typer.echo("")
@@ -142,6 +146,7 @@ def forecast(
     zone: Zone = None,
     stamps: Stamps = "auto",
     sites: Sites = None,
+    columns: Columns = None,
     levels: Annotated[str, typer.Option(help="Levels of the quantiles.")] = "0.05,0.1,0.25,0.5,0.75,0.9,0.95",
     page: Annotated[Path | None, typer.Option(help="A page to write, with figures and recent scores: .html.")] = None,
     prior: Prior = None,
@@ -169,8 +174,9 @@ def forecast(
     if page is not None:
         check_path(page, overwrite=overwrite, endings=(".html",))
     forecaster = SiteForecaster.pretrained(prior or PRIOR)
-    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
+    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites, columns=_roles(columns))
     given = {"--unit": unit, "--zone": zone, "--stamps": None if stamps == "auto" else stamps, "--sites": sites}
+    given["--columns"] = columns
     options = "".join(f" {name} {value}" for name, value in given.items() if value is not None)
     for line in [*short_findings(table.findings, table.plants), f"all findings: metaprior inspect {power}{options}"]:
         typer.echo(f"- {line}")
@@ -203,6 +209,7 @@ def backtest(
     zone: Zone = None,
     stamps: Stamps = "auto",
     sites: Sites = None,
+    columns: Columns = None,
     weather: Annotated[
         Literal["auto", "always", "never"],
         typer.Option(help="Whether weather columns were forecasts; auto: those that go on after the power were."),
@@ -235,7 +242,7 @@ def backtest(
         if path is not None:
             check_path(path, overwrite=overwrite, endings=(ending,))
     forecaster = SiteForecaster.pretrained(prior or PRIOR)
-    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites)
+    table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites, columns=_roles(columns))
     for line in short_findings(table.findings, table.plants):
         typer.echo(f"- {line}")
     counts = integers("--days", days) or ()
@@ -264,3 +271,13 @@ def _numbers(option: str, text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{option} must be numbers with commas between, got {text!r}") from None
+
+
+def _roles(text: str | None) -> dict[str, str] | None:
+    """Return the columns by role of an option such as ``--columns site=Anlage,power=PolyPwr``."""
+    if text is None:
+        return None
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(role and equals and name for role, equals, name in pairs):
+        raise typer.BadParameter(f"--columns must be as site=Anlage,power=PolyPwr, got {text!r}")
+    return {role.strip(): name.strip() for role, _, name in pairs}

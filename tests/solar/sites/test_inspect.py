@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -87,3 +88,15 @@ def test_no_file_is_replaced_unasked(power_csv):
     assert result.exit_code != 0
     assert isinstance(result.exception, FileExistsError)
     assert power_csv.read_bytes() == before
+
+
+def test_columns_of_any_name_are_named(power_csv, tmp_path):
+    frame = pd.read_csv(power_csv).rename(columns={"site": "Dach", "power_kw": "Messwert"})
+    frame.to_csv(power_csv, index=False)
+    picture = tmp_path / "picture.png"
+    result = run(power_csv, "--columns", "site=Dach,power=Messwert", "--unit", "kW", "--out", picture)
+    assert result.exit_code == 0, result.output
+    assert "site is 'Dach', power is 'Messwert'" in result.output
+    wrong = run(power_csv, "--columns", "Dach")
+    assert wrong.exit_code == 2
+    assert "as site=Anlage,power=PolyPwr, got 'Dach'" in " ".join(wrong.output.replace("│", " ").split())
