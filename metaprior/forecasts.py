@@ -255,28 +255,6 @@ class GaussianForecast(Forecast):
         means = self.mean + factor * (self.means - self.mean)
         return replace(self, means=means, scales=self.scales * factor, task_scales=self._task_scales_times(factor))
 
-    def mixed_with(self, other: "GaussianForecast", share: float) -> "GaussianForecast":
-        """Return the distribution that is the other forecast with probability ``share``, and this one otherwise.
-
-        Raises:
-            ValueError: ``share`` is not between 0 and 1, or a forecast has several draws of theta.
-        """
-        checks.check_share("share", share)
-        if self.thetas != 1 or other.thetas != 1:
-            raise ValueError(f"forecasts must have one theta to be mixed, got {self.thetas} and {other.thetas}")
-        parts = []
-        for one, part in ((self, 1.0 - share), (other, share)):
-            equal = one.means.new_full((len(one.means), 1), 1.0 / len(one.means))
-            weights = equal if one.weights is None else one.weights.flatten(1)
-            parts.append(part * weights.expand(-1, one.means.shape[1]))
-        both = (self, other)
-        scales = torch.cat([one.scales.expand_as(one.means) for one in both])
-        task = [torch.zeros_like(one.means) if one.task_scales is None else one.task_scales for one in both]
-        task_scales = torch.cat([own.expand_as(one.means) for own, one in zip(task, both, strict=True)])
-        none = self.task_scales is None and other.task_scales is None
-        means, weights = torch.cat([self.means, other.means]), torch.cat(parts)
-        return GaussianForecast(means, scales, weights=weights, task_scales=None if none else task_scales)
-
     def _task_scales_times(self, factor: float | Tensor) -> Tensor | None:
         if self.task_scales is None:
             return None

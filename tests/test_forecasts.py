@@ -51,18 +51,6 @@ def test_interval_holds_its_share_of_draws(gaussian: GaussianForecast) -> None:
     )
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_a_mixture_of_two_forecasts_has_the_mixed_distribution_function(
-    gaussian: GaussianForecast, share: float
-) -> None:
-    weights = torch.rand(2, *gaussian.means.shape[1:2], dtype=gaussian.means.dtype) + 0.1
-    other = GaussianForecast(gaussian.means[:2] + 1.0, gaussian.scales[:2] * 2.0, weights=weights)
-    mixed = gaussian.mixed_with(other, share)
-    y = gaussian.mean + 0.4
-    torch.testing.assert_close(mixed.cdf(y), (1 - share) * gaussian.cdf(y) + share * other.cdf(y))
-    torch.testing.assert_close(mixed.mean, (1 - share) * gaussian.mean + share * other.mean)
-
-
 def test_rescaling_changes_units(gaussian: GaussianForecast) -> None:
     loc, scale = torch.tensor(10.0, dtype=torch.float64), torch.tensor(3.0, dtype=torch.float64)
     targets = torch.linspace(-1, 1, N, dtype=torch.float64)

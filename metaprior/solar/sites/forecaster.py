@@ -19,7 +19,7 @@ from metaprior.posterior import Predictive
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.solar.sites.findings import Findings
-from metaprior.solar.sites.limits import PowerForecast, within_limits
+from metaprior.solar.sites.limits import PowerForecast, mixed, within_limits
 from metaprior.solar.sites.network import SiteNetwork, base_quality
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import LONG_DAYS, plants_of
@@ -34,7 +34,8 @@ MOST_HOURS = 48
 JUDGED_AFTER, FIRST_TRUST, NO_TRUST, FULL_TRUST = 1.5, 0.7, 0.5, 2.0
 """A base forecast has the first trust until there are so many days n with it; then its skill (a correlation) times
 sqrt(n) decides: no trust up to the one, full trust from the other on. Useless ones correlate with the power of a few
-days by chance. Chosen on simulated plants, so that useless ones cost at most 1.5 % of RMSE from three days on."""
+days by chance. Chosen on simulated plants with real ones in view: useless ones cost at most 1.5 % of RMSE from three
+days on."""
 DARK = 5e-4
 """Share of capacity at or below which an hour of the support days counts as dark."""
 UNKNOWN_LIMIT = 1.5
@@ -169,7 +170,7 @@ class AdaptedPlant:
         without = hours.without_base()
         found = self._predicted(hours if trust else without, issue, lead, end)
         if 0.0 < trust < 1.0:
-            found = self._predicted(without, issue, lead, end).mixed_with(found, trust)
+            found = mixed(self._predicted(without, issue, lead, end), found, trust)
         return self.limited(found, issue, lead, levels, end)
 
     def limited(

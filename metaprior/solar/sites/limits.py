@@ -43,6 +43,17 @@ def within_limits(
     return PowerForecast(np.where(night, 0.0, mean.clamp(0.0, limit).numpy()), np.where(night, 0.0, quantiles.numpy()))
 
 
+def mixed(first: GaussianForecast, second: GaussianForecast, share: float) -> GaussianForecast:
+    """Return the distribution that is ``second`` with probability ``share`` and ``first`` otherwise."""
+    assert first.weights is not None
+    assert second.weights is not None
+    return GaussianForecast(
+        torch.cat([first.means, second.means]),
+        torch.cat([one.scales.expand_as(one.means) for one in (first, second)]),
+        weights=torch.cat([(1.0 - share) * first.weights.flatten(1), share * second.weights.flatten(1)]),
+    )
+
+
 def _integral(bound: float, means: Tensor, scales: Tensor) -> Tensor:
     z = (bound - means) / scales
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)

@@ -132,8 +132,13 @@ def weather_notes(plant: Plant, use: Use) -> list[str]:
     kept = usable_weather(plant, use)
     lost = ", ".join(repr(name) for name in plant.future if name not in kept.future)
     told = f"weather ({lost}) ends with the power, as measurements do, and is not used (weather='always' uses it)"
+    sums = [name for name, column in kept.future.items() if weather_kind(name) == "irradiance" and _accumulates(column)]
     source = weather_source(kept)
-    return ([told] if lost and use == "auto" else []) + ([] if source is None else [str(source)])
+    return [
+        *([told] if lost and use == "auto" else []),
+        *(f"{name!r} accumulates over the day and is not used. Try its differences" for name in sums),
+        *([] if source is None else [str(source)]),
+    ]
 
 
 def learned_base(

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.sites.limits import within_limits
+from metaprior.solar.sites.limits import mixed, within_limits
 
 LEVELS = (0.05, 0.5, 0.95)
 
@@ -14,6 +14,15 @@ def mixtures() -> GaussianForecast:
     scales = torch.tensor([[0.1, 0.05, 0.2], [0.3, 0.2, 0.1]], dtype=torch.float64)[..., None]
     weights = torch.tensor([[0.3, 0.5, 0.8], [0.7, 0.5, 0.2]], dtype=torch.float64)
     return GaussianForecast(means, scales, weights=weights)
+
+
+def test_a_mixture_of_two_forecasts_has_the_mixed_distribution_function() -> None:
+    first = mixtures()
+    second = GaussianForecast(first.means[:1] + 0.3, first.scales[:1], weights=torch.ones(1, 3))
+    y = torch.tensor([0.1, 0.5, 1.2], dtype=torch.float64)[:, None]
+    for share in (0.0, 0.3, 1.0):
+        wanted = (1 - share) * first.cdf(y) + share * second.cdf(y)
+        torch.testing.assert_close(mixed(first, second, share).cdf(y), wanted)
 
 
 def test_mean_and_quantiles_are_those_of_clipped_samples() -> None:

@@ -209,6 +209,12 @@ def test_weather_counts_column_by_column_if_it_goes_on_after_the_power(plant: Pl
         assert notes == [] if told is None else any(told in note for note in notes)
 
 
+def test_irradiance_that_accumulates_is_named(plant: Plant) -> None:
+    summed = plant.future["ghi"].reshape(-1, DAY).cumsum(1).ravel()
+    notes = weather_notes(replace(plant, future={"ssrd": summed}), "always")
+    assert notes == ["'ssrd' accumulates over the day and is not used. Try its differences"]
+
+
 def test_a_forecast_of_the_past_reads_no_measured_weather(forecaster: SiteForecaster, plant: Plant) -> None:
     bare = replace(plant, future={})
     at = plant.start + np.timedelta64(10 * DAY + 8, "h")

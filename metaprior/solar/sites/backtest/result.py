@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
 from metaprior.solar.sites.backtest.methods import ADAPTED
+from metaprior.solar.sites.backtest.networks import POOLED
 from metaprior.solar.sites.backtest.queries import SEASONS
 from metaprior.solar.sites.backtest.scores import MEASURES
 
 KEYS = ("plant", "place", "method", "days")
 """Columns that name a forecast: the plant, whether its place was "known" or "unknown", method, support days."""
-PEER, POOLED = "smart persistence", "pooled network"
-"""Beside which answers name the best other method, and a method that is no alternative: it knows nothing of a plant."""
+PEER = "smart persistence"
+"""Beside the best other method, answers name this one."""
 ENOUGH_WEEKS = 8
 """Query weeks from which their spread is told, and below which the answer warns."""
 
@@ -124,6 +125,7 @@ class Backtest:
             f"With {days} day{'s' * (days != 1)} of data, forecasts of the next {self.leads} hours {who} were wrong by "
             f"{own['mae']:.1f} % of capacity on average by day (RMSE {own['rmse']:.1f} %)"
         )
+        # the pooled network is no alternative: it knows nothing of the plant
         others = scores[~scores.index.isin([method, POOLED])]["rmse"]
         named = [name for name in (PEER, others.idxmin() if len(others) else None) if name in others.index]
         gains = {name: 100.0 * (1.0 - own["rmse"] / others[name]) for name in named}
