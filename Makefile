@@ -3,7 +3,7 @@ PYTHON ?= python3
 BENCH_FLAGS ?=
 BIN := .venv/bin
 
-.PHONY: demo test lint check bench prior-sites .venv
+.PHONY: demo test lint check docs bench prior-sites .venv
 
 demo: .venv
 	$(BIN)/python -m examples.demo --out demo
@@ -17,6 +17,11 @@ lint: .venv
 	$(BIN)/mypy --strict
 
 check: lint test
+
+# The documentation site, in site/: a warning, such as a broken link, is an error.
+docs: .venv
+	$(BIN)/mkdocs build --quiet
+	@echo "written: site/index.html"
 
 # All benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
