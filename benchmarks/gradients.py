@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
@@ -15,6 +14,7 @@ from benchmarks.common.budget import one_thread
 from benchmarks.common.peers import PeerGradient, higher_unroll, peer_versions
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.metagrad.problem import Engine
+from metaprior.progress import track
 from metaprior.weights import Parameters
 
 STEPS = 4
@@ -202,7 +202,8 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     """Compare all engines on the problems."""
     peers = peer_versions()
     with one_thread():
-        rows = [compare(case) for case in tqdm(CASES[: context.settings.problems], desc="gradients", unit="problem")]
+        cases = track(CASES[: context.settings.problems], "gradients", unit="problems", show=True)
+        rows = [compare(case) for case in cases]
     headline = {
         "max_difference_float64": max(row[name] for row in rows for name in EXACT),
         "max_difference_higher": max(row["higher"] for row in rows),

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.likelihoods import NOISE_RHO
+from metaprior.progress import track
 from metaprior.tasks.drifting_blobs import DriftingBlobs
 from metaprior.tasks.task import Tasks
 from metaprior.tasks.waves import Sinusoids
@@ -181,7 +181,8 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     settings = context.settings
     jobs = [(case, lr, nets) for nets in (True, False) for case in cases(settings) for lr in settings.sweep]
     with one_thread():
-        rows = [train(case, lr, settings, nets=nets) for case, lr, nets in tqdm(jobs, desc="step sizes", unit="run")]
+        shown = track(jobs, "step sizes", unit="trainings", show=True)
+        rows = [train(case, lr, settings, nets=nets) for case, lr, nets in shown]
     notes = [
         "rmse and nll: means over unseen tasks, adapted to five examples; failed: tasks without a finite forecast",
         "nets on: search_step_size=True and damped=True, the defaults; off: both False. worst_over_best is infinite "

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from metaprior import scores
 from metaprior.checks import (
@@ -28,6 +27,7 @@ from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.missing import TargetCount, any_of_row, present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
+from metaprior.progress import progress_bar, track
 from metaprior.scores import IntervalReliability, Reliability
 from metaprior.tasks.task import Examples, Task, Tasks, as_task, as_tasks, length_of
 from metaprior.team import current_team
@@ -211,7 +211,7 @@ def for_each_task(function: Callable[[int, Task], T], tasks: Iterable[Task] | Ta
             )
         return map_tasks(lambda index: function(index, tasks[index]), count, progress=progress)
     team = current_team()
-    passing = tqdm(tasks, desc="evaluation", unit="task", disable=not (progress and team.first), delay=1)
+    passing = track(tasks, "evaluation", unit="tasks", show=progress and team.first)
     # The number of tasks is unknown, so ranks take turns.
     _, parts = team.attempt(
         lambda: [(i, function(i, task)) for i, task in enumerate(passing) if i % team.size == team.rank],
@@ -224,12 +224,12 @@ def map_tasks(function: Callable[[int], T], count: int, *, label: str = "evaluat
     """Return ``team.map`` with a progress bar on rank 0, which assumes that the other ranks are as far."""
     team = current_team()
     own = len(team.share(count))
-    with tqdm(total=count, desc=label, unit="task", disable=not (progress and team.first), delay=1) as bar:
+    with progress_bar(label, count, unit="tasks", show=progress and team.first) as bar:
 
         def counted(index: int) -> T:
             result = function(index)
-            if not bar.disable:
-                bar.update((index + 1) * count // own - bar.n)  # rank 0 has the first ones
+            if team.first:
+                bar.update((index + 1) * count // own - bar.done)  # rank 0 has the first ones
             return result
 
         return team.map(counted, count)

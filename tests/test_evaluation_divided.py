@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from metaprior.evaluation import Evaluation, evaluate
 from metaprior.posterior import Posterior
 from metaprior.tasks.task import Examples, Task
 from metaprior.team import OtherRankFailed, Team
+from tests.bars import recorded_bars
 from tests.team.fake import outcomes, together
 from tests.test_evaluation import adapt_line, label_tasks, line, line_task, logits
 
@@ -126,26 +126,10 @@ def test_bad_data_of_one_rank_stop_all() -> None:
 
 
 def test_the_first_rank_shows_how_far_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    bars: list[tuple[bool, int, list[int]]] = []
-
-    class Bar:
-        def __init__(self, *, total: int, disable: bool, **_: Any) -> None:
-            self.n, self.seen, self.disable = 0, list[int](), disable
-            bars.append((disable, total, self.seen))
-
-        def update(self, count: int) -> None:
-            self.n += count
-            self.seen.append(self.n)
-
-        def __enter__(self) -> "Bar":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(evaluation, "tqdm", Bar)
+    bars = recorded_bars(monkeypatch, evaluation)
     together(2, lambda _: evaluate(adapt_line, Asked(), progress=True))
-    assert (False, 7, [2, 4, 7]) in bars
-    assert [disabled for disabled, _, _ in bars].count(True) == 1
+    assert [2, 4, 7] in [bar.counts for bar in bars if bar.show and bar.total == 7]
+    assert [bar.show for bar in bars].count(False) == 1
     bars.clear()
     evaluate(adapt_line, Asked(), progress=True)
-    assert bars == [(False, 7, [1, 2, 3, 4, 5, 6, 7])]
+    assert [(bar.show, bar.counts) for bar in bars] == [(True, [1, 2, 3, 4, 5, 6, 7])]

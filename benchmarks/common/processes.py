@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from tqdm import tqdm
 
 from benchmarks.common.result import Row
+from metaprior.progress import track
 
 ROOT = Path(__file__).parent.parent.parent
 """The root of the clone, where ``python -m benchmarks`` can be run."""
@@ -46,7 +46,7 @@ def run_all(
     with pool:
         futures = [pool.submit(function, *job) for job in jobs]
         try:
-            for future in tqdm(as_completed(futures), desc=label, total=len(futures), unit="fit"):
+            for future in track(as_completed(futures), label, unit="fits", show=True, total=len(futures)):
                 future.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)

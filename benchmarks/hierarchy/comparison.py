@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from tqdm import tqdm
 
 import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
@@ -27,6 +26,7 @@ from benchmarks.hierarchy.gains import ALONE, HIERARCHICAL, NEW, SAME, Cell, hea
 from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.hierarchy.memory import measure_training
 from metaprior.evaluation import Adapt, Evaluation, evaluate
+from metaprior.progress import track
 from metaprior.tasks.task import VariedSupport
 from metaprior.tasks.waves import Sinusoids
 from metaprior.weights import inverse_softplus
@@ -241,8 +241,8 @@ def cells_of(jobs: Sequence[Job], scores: Sequence[Scores], counts: Sequence[int
 
 def memory_rows(settings: Settings) -> list[Row]:
     """Return the memory of the same training with few and with many tasks, each in a fresh process."""
-    jobs = tqdm([MemoryJob(tasks, settings.memory_hidden) for tasks in settings.memory_tasks], desc="memory")
-    found = [in_own_process(measure_training, job) for job in jobs]
+    jobs = [MemoryJob(tasks, settings.memory_hidden) for tasks in settings.memory_tasks]
+    found = [in_own_process(measure_training, job) for job in track(jobs, "memory", unit="processes", show=True)]
     return [{"method": f"memory, D = {row['weights']}", **row} for row in found]
 
 

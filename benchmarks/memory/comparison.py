@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.peers import peer_versions
 from benchmarks.common.processes import ProcessFailed, in_own_process
@@ -13,6 +11,7 @@ from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.common.worker import GIB
 from benchmarks.memory.one_step import PLANNED, PREDICT, Step, measure_step, prediction_name
 from metaprior.metagrad.memory import available
+from metaprior.progress import progress_bar
 
 OURS, PEER = "twice_reverse", "higher"
 SPARE_GIB = 1.0
@@ -105,25 +104,22 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     settings, peers, jobs = context.settings, peer_versions(), context.settings.jobs()
     rows: list[Row] = []
     counts = sorted({job.steps for job in jobs if job.what in PREDICTED})
-    with tqdm(total=len(jobs) + len(counts) + 1 + settings.full, desc="memory", unit="process") as bar:
+    total = len(jobs) + len(counts) + 1 + settings.full
+    with progress_bar("memory", total, unit="processes", show=True) as bar:
         for step in jobs:
-            bar.set_postfix_str(f"{step.what}, {step.steps} steps")
             rows.append(measure_or_refuse(step, [row for row in rows if row["what"] == step.what]))
-            bar.update()
+            bar.update(1, last=f"{step.what}, {step.steps} steps")
         for steps in counts:
-            bar.set_postfix_str(f"predictions, {steps} steps")
             _add_predictions(rows, measured(settings.step(PREDICT, steps, None), None), steps)
-            bar.update()
-        bar.set_postfix_str(f"{LEAK_TASKS[-1]} tasks")
+            bar.update(1, last=f"predictions, {steps} steps")
         leak = _measure_leak(settings)
-        bar.update()
+        bar.update(1, last=f"{LEAK_TASKS[-1]} tasks")
         headline = _headline(rows, leak)
         if settings.full:
-            bar.set_postfix_str("256 x 256")
             large = measure_or_refuse(LARGE, [])
             headline["full_peak_gib"] = _or_unknown(large["peak_gib"])
             rows.append({**large, "what": f"{PLANNED}, 256 x 256, {LARGE.memory}"})
-            bar.update()
+            bar.update(1, last="256 x 256")
     headline["planner_error"] = _planner_error(rows)
     rows.append(_leak_row(leak))
     notes = _notes(rows, settings)

@@ -10,8 +10,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tqdm import tqdm
-
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.processes import in_own_process
 from benchmarks.common.result import BenchmarkResult, Row
@@ -30,6 +28,7 @@ from benchmarks.scaling.model import (
     step_parts,
 )
 from benchmarks.scaling.worker import ALONE, CONSTANTS, COUNT, PARTS, SIZES, TEAM, WATCHED, Job, measure_job
+from metaprior.progress import progress_bar
 
 ONE, THREADS, TWO, APART, SHARDED, LOOKED_AT = (
     "1 process",
@@ -121,11 +120,10 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure all rounds, exchanges and sums, memory, and compare them with the model."""
     settings, jobs = context.settings, list(_jobs(context.settings))
     load, answers = os.getloadavg()[0], dict[str, list[tuple[int, Job, Row]]]()
-    with tqdm(total=len(jobs), desc="scaling", unit="start") as bar:
+    with progress_bar("scaling", len(jobs), unit="starts", show=True) as bar:
         for label, processes, job in jobs:
-            bar.set_postfix_str(f"{label}, width {job.width}")
             answers.setdefault(label, []).append((processes, job, by_torchrun(processes, job)))
-            bar.update()
+            bar.update(1, last=f"{label}, width {job.width}")
     measured = [_measured(width, answers) for width in (settings.width, *settings.other_widths)]
     constants = {processes: row for processes, _, row in answers[CONSTANTS]}
     rows = [*_step_rows(measured), *_round_rows(measured), *_part_rows(measured), *_constant_rows(constants)]

@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 import metaprior as mp
 from benchmarks.wheel import tasks as wheel
+from metaprior.progress import track
 
 EARLY = (1, 2, 4, 8, 16, 32)
 """Contexts after which the posterior is renewed at the start, before the regular ``refresh``."""
@@ -96,7 +96,7 @@ def play(learner: mp.MetaLearner, deltas: Sequence[float], game: Game) -> Outcom
     posterior = _stacked(learner, bandits.size)
     rows = torch.arange(bandits.size)
     failed = adaptations = 0
-    for turn in tqdm(range(game.contexts), desc="Bandits", disable=None, delay=1, leave=False):
+    for turn in track(range(game.contexts), "Bandits", unit="decisions", show=True):
         if turn in EARLY or (turn and turn % game.refresh == 0):
             found = _adapted(learner, mp.Examples(seen.x[:, :turn], seen.y[:, :turn]), noise.at(step=turn))
             good = found.mu.isfinite().all(1) & ~found.rho.isnan().any(1)

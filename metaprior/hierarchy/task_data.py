@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from metaprior import checks
 from metaprior.errors import NotFinite
@@ -16,6 +15,7 @@ from metaprior.hierarchy.store import Entry
 from metaprior.likelihoods import Likelihood
 from metaprior.missing import TargetCount
 from metaprior.network import BayesianNetwork
+from metaprior.progress import track
 from metaprior.scaling import TargetMoments, TargetScale
 from metaprior.tasks.task import (
     UNNAMED,
@@ -64,7 +64,7 @@ class CheckedTasks:
         self._numbers: dict[str, int] = {}
         self._moments: list[TargetMoments] = []
         self.entries, self.left_out = [], []
-        for number in tqdm(range(len(self._tasks)), "tasks", unit="task", disable=not progress, delay=2):
+        for number in track(range(len(self._tasks)), "checking tasks", unit="tasks", show=progress):
             try:
                 self.entries.append(self._entry(number))
             except NotFinite as error:

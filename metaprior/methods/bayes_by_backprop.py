@@ -12,7 +12,6 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from metaprior import checkpoint, checks, history
 from metaprior.checks import ArrayLike
@@ -27,6 +26,7 @@ from metaprior.noise import Noise
 from metaprior.objectives import free_energy
 from metaprior.posterior import DEFAULT_SAMPLES, Learned, Posterior, rebuild, saved_content
 from metaprior.priors import NormalPrior, Prior, ScaleMixturePrior
+from metaprior.progress import progress_bar
 from metaprior.scaling import TargetScale
 from metaprior.stack_descent import (
     DescentPlan,
@@ -118,7 +118,7 @@ class BayesByBackprop(Method):
                 stops when the held-out free energy has not improved for ``patience`` epochs, and the weights of the
                 best epoch are kept. Epochs of the KL's warm-up (a fraction of ``epochs``) are not compared.
             patience: see ``validation``.
-            progress: show a progress bar (on anything longer than a second).
+            progress: show a progress bar (of a fit of more than two seconds).
         """
         checks.check_counts(epochs=epochs, patience=patience)
         plan = DescentPlan(epochs, batch_size, lr, samples, kl_warmup, linear_warmup=True, weighting=weighting)
@@ -287,25 +287,25 @@ def _descend(
     descent = StackDescent(energy, stack, _OfOneTask(prior), shared, steps, noise)
     best, best_score, best_epoch = None, math.inf, 0
     q, records = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), list[EpochRecord]()
-    bar = tqdm(range(1, epochs + 1), desc="Bayes by Backprop", unit="epoch", disable=not progress, delay=1)
-    for epoch in bar:
-        now = range((epoch - 1) * num_batches, epoch * num_batches)
-        terms = [descent.step(step, shared_lr=steps.lr_at(step)) for step in now]
-        nll, kl = (float(sum(getattr(one, name) for one in terms)) / num_batches for name in ("nll", "kl"))
-        q, score = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), None
-        if held_out is not None:
-            score = held_out_free_energy(energy, prior, q, held_out, data.size, noise, plan.batch_size)
-            _check_finite(epoch, validation=torch.tensor(score))
-        record = EpochRecord(epoch, nll + kl, nll, kl, observations=data.size, steps=num_batches, validation=score)
-        records.append(record)
-        shown = {"nll": nll, "kl": kl, "validation": score}
-        bar.set_postfix({name: f"{value:.3f}" for name, value in shown.items() if value is not None}, refresh=False)
-        if score is None or epoch < plan.kl_warmup * epochs:
-            continue  # the objective itself changes during the warm-up, so its epochs are not compared
-        if score < best_score:
-            best, best_score, best_epoch = q.detached(), score, epoch
-        if epoch - best_epoch >= patience:
-            break
+    with progress_bar("Bayes by Backprop", epochs, unit="epochs", show=progress) as bar:
+        for epoch in range(1, epochs + 1):
+            now = range((epoch - 1) * num_batches, epoch * num_batches)
+            terms = [descent.step(step, shared_lr=steps.lr_at(step)) for step in now]
+            nll, kl = (float(sum(getattr(one, name) for one in terms)) / num_batches for name in ("nll", "kl"))
+            q, score = WeightDistribution(descent.mu[0], descent.rho[0], shared.values), None
+            if held_out is not None:
+                score = held_out_free_energy(energy, prior, q, held_out, data.size, noise, plan.batch_size)
+                _check_finite(epoch, validation=torch.tensor(score))
+            record = EpochRecord(epoch, nll + kl, nll, kl, observations=data.size, steps=num_batches, validation=score)
+            records.append(record)
+            shown = {"nll": nll, "kl": kl, "validation": score}
+            bar.update(1, **{name: f"{value:.3f}" for name, value in shown.items() if value is not None})
+            if score is None or epoch < plan.kl_warmup * epochs:
+                continue  # the objective itself changes during the warm-up, so its epochs are not compared
+            if score < best_score:
+                best, best_score, best_epoch = q.detached(), score, epoch
+            if epoch - best_epoch >= patience:
+                break
     kept = best or q.detached()
     _check_finite(len(records), **{name.replace(".", " "): value for name, value in kept.named().items()})
     return kept, records

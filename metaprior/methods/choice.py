@@ -18,7 +18,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from metaprior.adaptation import WAYS, Adaptation, Combined, describe, kind_of, restore
 from metaprior.adaptation.closed_form.settings import ClosedForm
@@ -26,6 +25,7 @@ from metaprior.adaptation.context.settings import Context
 from metaprior.checks import check_share
 from metaprior.metagrad.problem import Descent
 from metaprior.methods.validation import ERRORS, ValidationScores, validation_scores
+from metaprior.progress import progress_bar, write_line
 from metaprior.scores import standard_error
 from metaprior.tasks.task import Task, Tasks, as_task, as_tasks, length_of
 from metaprior.team import current_team
@@ -210,7 +210,7 @@ def fit_chosen(
     shown, pooled = progress and current_team().first, options.get("pooled")
     choice = choose(learner, tasks, settings, share=share, validation=validation, pooled=pooled, progress=shown)
     if shown:
-        tqdm.write(str(choice))
+        write_line(str(choice))
     chosen = learner_with(learner, choice.adaptation)
     try:
         chosen.fit(tasks, settings, validation=validation, progress=progress, **options)
@@ -250,7 +250,7 @@ def choose(
     common = _Trials(training, short, pooled, judges, _shots(judges, learner.examples_per_shot))
     tried = [_Candidate(learner, adaptation) for adaptation in candidates]
     left = tried
-    with tqdm(total=sum(own.candidates for own in rounds), desc="Trials", disable=not progress, delay=1) as bar:
+    with progress_bar("Trials", sum(own.candidates for own in rounds), unit="trials", show=progress) as bar:
         for count, steps in rounds:
             for loser in left[count:]:
                 loser.leave()

@@ -16,7 +16,6 @@ from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from metaprior import checkpoint
 from metaprior.checks import PairChecker
@@ -33,6 +32,7 @@ from metaprior.methods.hierarchical_vi import CLOSED_FORM, HierarchicalVI
 from metaprior.methods.target_units import TargetUnits
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
+from metaprior.progress import progress_bar
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, as_examples
 
@@ -124,12 +124,10 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
 
     def _take_rounds(self, fit: CollapsedFit, save_every: float, progress: bool) -> None:
         rounds, saved = fit.settings.theta.rounds, time.monotonic()
-        bar = tqdm(desc="theta", initial=fit.state.rounds, total=rounds, unit="round", disable=not progress, delay=1)
-        with bar:
+        with progress_bar("theta", rounds, unit="rounds", show=progress, done=fit.state.rounds) as bar:
             while fit.state.rounds < rounds:
                 fit.run_round()
-                bar.update()
-                bar.set_postfix(phase=fit.history[-1].phase, loss=f"{fit.history[-1].loss:.4g}", refresh=False)
+                bar.update(1, phase=fit.history[-1].phase, loss=f"{fit.history[-1].loss:.4g}")
                 if self._folder is not None and time.monotonic() - saved >= save_every:
                     _write(self._folder / STOPPED, fit)
                     saved = time.monotonic()

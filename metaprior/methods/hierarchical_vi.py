@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from metaprior import checkpoint
 from metaprior.errors import CheckpointError
@@ -42,6 +41,7 @@ from metaprior.methods.target_units import TargetUnits
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.priors import GaussianHyperprior
+from metaprior.progress import progress_bar, write_line
 from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
@@ -187,7 +187,7 @@ class HierarchicalVI(TaskMethod):
             if begin(state, self.posteriors, plan, checked, resume=resume):
                 if before and progress:
                     held = f"{self.posteriors.folder} holds posteriors of {before} epochs"
-                    tqdm.write(f"{held}, from which this fit continues", file=sys.stderr)
+                    write_line(f"{held}, from which this fit continues", sys.stderr)
                 self._run(Rounds(self.model, state, self.posteriors, checked), save_every, progress)
         return self
 
@@ -371,13 +371,10 @@ class HierarchicalVI(TaskMethod):
 
     def _run(self, rounds: Rounds, save_every: float, progress: bool) -> None:
         saved, total, state = time.monotonic(), rounds.in_all, rounds.state
-        bar = tqdm(desc="hierarchy", initial=state.rounds, total=total, unit="round", disable=not progress, delay=1)
-        with bar:
+        with progress_bar("hierarchy", total, unit="rounds", show=progress, done=state.rounds) as bar:
             while not state.finished:
                 rounds.run()
-                bar.update()
-                if state.history:
-                    bar.set_postfix(loss=f"{state.history[-1].loss:.4g}", refresh=False)
+                bar.update(1, **({"loss": f"{state.history[-1].loss:.4g}"} if state.history else {}))
                 # Also after the first round, so that a fit that is stopped later can be resumed.
                 if state.rounds == 1 or state.finished or time.monotonic() - saved >= save_every:
                     self._commit(state)

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from metaprior.adaptation.task_model import TaskModel
 from metaprior.checks import check_counts
@@ -25,6 +24,7 @@ from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.noise import Noise
 from metaprior.posterior import DEFAULT_SAMPLES
+from metaprior.progress import progress_bar
 from metaprior.tasks.task import Task, as_task, as_tasks
 from metaprior.training.epoch import Summary, refuse_nothing_learned
 from metaprior.training.settings import Phase
@@ -84,15 +84,13 @@ def meta_train_one_epoch(
     check, summary, position = TaskChecker(model), Summary(), 0
     checked = map(check, map(learner.to_internal, tasks))
     prepared: TaskModel | None = None
-    with tqdm(
-        total=len(tasks) if isinstance(tasks, Sized) else None, desc="Meta-Training", disable=not progress, delay=1
-    ) as bar:
+    total = len(tasks) if isinstance(tasks, Sized) else None
+    with progress_bar("Meta-Training", total, unit="tasks", show=progress) as bar:
         for batch in iter(lambda: list(islice(checked, meta_batch)), []):
             prepared = prepared or model.prepared(learner.theta_, batch, learner.memory, learner.engine)
             summary.add(_step(learner.theta_, prepared, batch, optimizer, grad_clip_norm, noise.at(task=position)))
             position += len(batch)
-            bar.set_postfix({"loss": f"{summary.loss:.3g}", "bad": summary.bad_tasks}, refresh=False)
-            bar.update(len(batch))
+            bar.update(len(batch), loss=f"{summary.loss:.3g}", bad=str(summary.bad_tasks))
     if not summary.steps:
         raise ValueError("there are no tasks: the collection is empty, or an iterator that was used up")
     refuse_nothing_learned(summary)

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tqdm import tqdm
-
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
 from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.missing import TargetCount
+from metaprior.progress import progress_bar
 from metaprior.training.trainer import StepReport, Trainer
 
 FAILURES_NAMED = 5
@@ -85,9 +84,10 @@ def run_steps(
     trainer: Trainer, count: int, *, progress: bool = True, shown: Mapping[str, str] = MappingProxyType({})
 ) -> Summary:
     """Take up to ``count`` steps, and return their summary; ``shown`` is displayed beside the progress bar."""
-    summary, start = Summary(), trainer.progress.step
-    stop = min(start + count, trainer.settings.steps)
-    label = "Warm start" if start < trainer.settings.warm_start else "Meta-Training"
+    summary, start, settings = Summary(), trainer.progress.step, trainer.settings
+    stop = min(start + count, settings.steps)
+    epoch = (start - settings.warm_start) // settings.steps_per_epoch + 1
+    label = "Warm start" if start < settings.warm_start else f"Meta-Training {epoch}/{settings.epochs}"
     with step_bar(trainer, range(start, stop), label, progress=progress, shown=shown) as tell:
         for _ in range(start, stop):
             summary.add(trainer.step())
@@ -131,12 +131,11 @@ def step_bar(
     """
     size = trainer.settings.meta_batch
     done = (trainer.progress.step - steps.start) * size
-    with tqdm(total=len(steps) * size, initial=done, desc=label, disable=not progress, delay=1) as bar:
+    with progress_bar(label, len(steps) * size, unit="tasks", show=progress, done=done) as bar:
 
         def tell(summary: Summary) -> None:
             bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
             peak = {"peak": f"{peak_memory() / 2**30:.2f} GiB"}
-            bar.set_postfix({"loss": f"{summary.loss:.3g}", **shown, **bad, **peak}, refresh=False)
-            bar.update(size)
+            bar.update(size, **{"loss": f"{summary.loss:.3g}", **shown, **bad, **peak})
 
         yield tell

@@ -8,9 +8,9 @@ from torch import Tensor
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO
 from metaprior.metagrad import meta_gradient, unrolled
-from metaprior.methods import own_loop
 from metaprior.noise import Noise
 from metaprior.weights import WeightDistribution
+from tests.bars import bars_at_once
 from tests.training.lines import damaged, line, lines
 
 INNER = mp.Descent(steps=2, lr=0.02, learn_lr="per_tensor")
@@ -154,8 +154,7 @@ def test_what_cannot_work_says_so() -> None:
 
 
 def test_the_bar_is_called_meta_training(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = own_loop.tqdm
-    monkeypatch.setattr(own_loop, "tqdm", lambda **options: shown(**{**options, "delay": 0, "mininterval": 0}))
+    bars_at_once(monkeypatch)
     learner = started()
     summary = mp.meta_train_one_epoch(learner, lines(3), torch.optim.SGD(learner.parameters(), lr=0.1))
     bar = capsys.readouterr().err

@@ -7,10 +7,10 @@ import torch
 from metaprior.metagrad import AmortizedELBO
 from metaprior.metagrad.memory import peak_memory
 from metaprior.metagrad.problem import NonFinite, OuterTerms
-from metaprior.training import epoch
 from metaprior.training.epoch import Summary, run_steps, step_bar
 from metaprior.training.settings import Phase
 from metaprior.training.trainer import StepReport
+from tests.bars import bars_at_once
 from tests.training.lines import LEARNED, EndlessLines, damaged, lines, make_problem, make_trainer
 
 PHASE = Phase("everything", 0, 9)
@@ -62,8 +62,7 @@ def test_no_more_steps_than_there_are() -> None:
 
 @pytest.fixture
 def bar_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = epoch.tqdm
-    monkeypatch.setattr(epoch, "tqdm", lambda **options: shown(**{**options, "delay": 0, "mininterval": 0}))
+    bars_at_once(monkeypatch)
 
 
 def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], bar_at_once: None) -> None:

@@ -32,7 +32,8 @@ def reliability_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figure
     """Return figures of the observed share of targets against the level of central intervals."""
     curves = interval_curves(content.reliability)
     svgs = interval_svgs(curves, pens, ours=content.ours) if curves else ()
-    return Figures(dict(zip(INTERVAL_CAPTIONS, svgs, strict=False)), _key("reliability", [curves], pens, content), [])
+    key = key_of("reliability", [curves], pens, ours=content.ours)
+    return Figures(dict(zip(INTERVAL_CAPTIONS, svgs, strict=False)), key, [])
 
 
 def measure_figures(content: PageContent, pens: Mapping[str, Pen], rows: Sequence[Row], against: str) -> Figures:
@@ -49,13 +50,12 @@ def measure_figures(content: PageContent, pens: Mapping[str, Pen], rows: Sequenc
         caption = f"{of.label} by {x_label}. {better}{band}"
         figures[caption] = curves_svg(curves, pens, ours=content.ours, x_label=x_label, of=of)
         drawn.append(curves)
-    return Figures(figures, _key(against, drawn, pens, content), missing)
+    return Figures(figures, key_of(against, drawn, pens, ours=content.ours), missing)
 
 
-def _key(salt: str, drawn: Sequence[Curves], pens: Mapping[str, Pen], content: PageContent) -> dict[str, str]:
+def key_of(salt: str, drawn: Sequence[Curves], pens: Mapping[str, Pen], *, ours: str | None) -> dict[str, str]:
+    """Return the piece of line (SVG) of each method that is drawn in a group of figures, which ``salt`` names."""
     methods = set().union(*drawn)
     return {
-        method: key_svg(pen, highlighted=method == content.ours, salt=salt)
-        for method, pen in pens.items()
-        if method in methods
+        method: key_svg(pen, highlighted=method == ours, salt=salt) for method, pen in pens.items() if method in methods
     }

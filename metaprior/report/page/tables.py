@@ -40,6 +40,14 @@ def lead_columns(rows: Sequence[Row], units: str) -> dict[str, list[Column]]:
     }
 
 
+def shot_columns(rows: Sequence[Row], name: str, units: str, labels: Mapping[int, str]) -> list[Column]:
+    """Return a column of the measure ``name`` for each number of shots in ``labels``, of rows of a learning curve."""
+    of, methods = measure(name, units), dict.fromkeys(row["method"] for row in rows)
+    given = {(row["method"], row["shots"]): row for row in rows}
+    by_shots = {shots: {method: given.get((method, shots), {}) for method in methods} for shots in labels}
+    return [_column(label, of.unit, of, by_shots[shots], of.digits(rows)) for shots, label in labels.items()]
+
+
 def cards(rows: Sequence[Row], units: str, ours: str | None) -> list[Card]:
     """Return a card for each main measure that ``ours`` has over all lead times."""
     together = {row["method"]: row for row in rows if row["lead_minutes"] == "all"}

@@ -1,10 +1,11 @@
 """Write a page: the sections that every application has, and those that this one adds, in one HTML file."""
 
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from metaprior.checkpoint import write_file
 from metaprior.report.canvas import pens_of
@@ -14,19 +15,41 @@ from metaprior.text_table import finite_or_none
 
 HERE = "metaprior.report.page"
 
-# Inserted text is escaped, and numbers in JSON are finite or null.
-ENVIRONMENT = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-ENVIRONMENT.policies["json.dumps_function"] = lambda value, **_: json.dumps(finite_or_none(value), allow_nan=False)
-
 
 def file_text(package: str, name: str) -> str:
     """Return the text of a file that lies beside the modules of a package."""
     return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
+# Inserted text is escaped, and numbers in JSON are finite or null. Templates import from those of this package.
+ENVIRONMENT = Environment(
+    loader=FunctionLoader(lambda name: file_text(HERE, name)),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+ENVIRONMENT.policies["json.dumps_function"] = lambda value, **_: json.dumps(finite_or_none(value), allow_nan=False)
+
+
 def render(package: str, name: str, **values: object) -> str:
     """Return the HTML of a template that lies beside the modules of a package."""
     return ENVIRONMENT.from_string(file_text(package, name)).render(values)
+
+
+def table_html(caption: str, columns: Sequence[tables.Column], *, ours: str | None = None) -> str:
+    """Return the HTML of a table for a section of an application; the row of ``ours`` is highlighted."""
+    return _fragment("table", caption, columns, ours, "")
+
+
+def figures_html(group: figures.Figures) -> str:
+    """Return the HTML of figures with their key for a section of an application."""
+    return _fragment("figures", group)
+
+
+def _fragment(name: str, *arguments: object) -> str:
+    """Return the HTML of a macro of ``fragments.html``."""
+    return str(getattr(ENVIRONMENT.get_template("fragments.html").module, name)(*arguments))
 
 
 def write_page(path: Path, content: PageContent) -> None:

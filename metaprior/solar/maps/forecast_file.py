@@ -17,11 +17,11 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from metaprior import mixture
 from metaprior.files import written_when_complete
 from metaprior.forecasts import GaussianForecast
+from metaprior.progress import track
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.archives.frame_times import cadence_of
 
@@ -154,7 +154,7 @@ def _quantiles(forecast: GaussianForecast, levels: Sequence[float], progress: bo
     components = forecast.components()
     quantiles = torch.empty(len(levels), components.means.shape[1], dtype=torch.float64)
     starts = range(0, quantiles.shape[1], PIXELS_AT_ONCE)
-    for start in tqdm(starts, desc="quantiles", unit="part", disable=not progress, delay=1):
+    for start in track(starts, "quantiles", unit="parts", show=progress):
         part = slice(start, start + PIXELS_AT_ONCE)
         means, scales, weights = components.part(part)
         quantiles[:, part] = mixture.quantiles(means, scales, levels, weights).cpu()

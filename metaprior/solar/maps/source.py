@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from tqdm import tqdm
 
 from metaprior.noise import Noise
+from metaprior.progress import track
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
@@ -138,7 +138,7 @@ def range_of(frames: xr.DataArray, days: Days, *, progress: bool = True) -> tupl
     inside = np.flatnonzero((times >= days.first) & (times < days.stop))
     low, high = np.inf, -np.inf
     starts = range(0, len(inside), FRAMES_AT_ONCE)
-    for start in tqdm(starts, desc="range of the training days", disable=not progress, delay=1):
+    for start in track(starts, "range of the training days", unit="parts", show=progress):
         chosen = inside[start : start + FRAMES_AT_ONCE]
         values = np.asarray(frames.variable[chosen[0] : chosen[-1] + 1].values)
         finite = values[np.isfinite(values)]

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import xarray as xr
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from metaprior.checks import check_integer
 from metaprior.noise import Noise
+from metaprior.progress import progress_bar
 from metaprior.solar.simulator.region import RESOLUTION, Region, draw_maps
 from metaprior.solar.simulator.weather import Clock, Dynamics, Innovations, State, clear_sky_index, draw
 from metaprior.solar.sun import clear_sky, elevation
@@ -94,7 +94,7 @@ class Simulator:
         values = np.empty((len(self._steps), self.size, self.size), np.float32)
         # Day by day, because the clear sky of a whole record would take several times its memory.
         edges = np.searchsorted(self._steps, np.arange(self.days + 1) * self.steps_per_day)
-        with tqdm(total=len(values), desc="simulating", unit="frame", disable=not progress) as bar:
+        with progress_bar("simulating", len(values), unit="frames", show=progress) as bar:
             for first, after in pairwise(edges.tolist()):
                 for index, ceiling in enumerate(self._clear_sky(self._steps[first:after]), start=first):
                     values[index] = self.clear_sky_index(self.state_at(index))[0] * ceiling

@@ -4,12 +4,10 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
-from tqdm import tqdm
 from typer.testing import CliRunner
 
 from metaprior import cli
@@ -17,7 +15,6 @@ from metaprior.runs import finish
 from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.learned import learned
 from metaprior.runs.program import train
-from metaprior.solar.maps import source
 from metaprior.solar.maps.archives import frame_values
 from metaprior.solar.maps.comparison import of_learner
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
@@ -26,6 +23,7 @@ from metaprior.solar.maps.report.example import example_forecast, read_examples,
 from metaprior.solar.maps.run_scores import ADAPTED, PRIOR, RunScores, example_forecasts, score_run
 from metaprior.solar.simulator import record
 from metaprior.tasks.task import Examples, Task
+from tests.bars import by_label, recorded_bars
 from tests.runs.tiny import PowerFailure, assert_same_run, at_step, fail
 from tests.solar.maps.conftest import SolarRun
 from tests.solar.maps.tiny_run import NIGHTS, TEXT, request, run
@@ -211,22 +209,12 @@ def test_all_sources_of_tasks_are_checked_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
-BARS = (frame_values, source, record)
-
-
 @pytest.mark.parametrize("quiet", [True, False])
 @pytest.mark.parametrize("kind", ["frames", "simulated"])
 def test_quiet_disables_all_progress_bars(
     june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, quiet: bool
 ) -> None:
-    disabled: dict[str, bool] = {}
-
-    def bar(*arguments: object, **options: Any) -> Any:
-        disabled[options["desc"]] = options.get("disable", False)
-        return tqdm(*arguments, **{**options, "disable": True})
-
-    for module in BARS:
-        monkeypatch.setattr(module, "tqdm", bar)
+    bars = recorded_bars(monkeypatch, frame_values, record)
     made = '"simulated"\ndays = 5\nsize = 16\nstart = "2025-06-01"'
     opened = f'"frames"\npath = "{june}"'
     text = TEXT.replace('"frames"\npath = "june.nc"', opened if kind == "frames" else made)
@@ -236,7 +224,7 @@ def test_quiet_disables_all_progress_bars(
     with pytest.raises(PowerFailure):
         CliRunner().invoke(cli.app, [*command, "--quiet"] if quiet else command)
     first = "checking frames" if kind == "frames" else "simulating"
-    assert disabled == {first: quiet, "range of the training days": quiet}
+    assert by_label(bars) == {first: not quiet, "range of the training days": not quiet}
 
 
 def test_report_writes_a_page_with_story_scores_and_maps(solar_run: SolarRun, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
+from metaprior.progress import progress_bar
 from metaprior.solar.maps.archives.archive import Archive, BadFrames, Positions, Values, frames_per_block
 from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
 from metaprior.solar.value_units import IRRADIANCE
@@ -41,7 +41,7 @@ def check_values(archive: Archive, positions: Positions, bad: BadFrames, progres
     """Read each frame once, and return the good ones."""
     good: list[int] = []
     low, high = np.inf, -np.inf
-    with tqdm(total=len(positions), desc="checking frames", unit="frame", disable=not progress, delay=1) as bar:
+    with progress_bar("checking frames", len(positions), unit="frames", show=progress) as bar:
         for position, values in _each_frame(archive, positions, bad, _block_length(archive)):
             bar.update()
             finite = _finite_range(values)

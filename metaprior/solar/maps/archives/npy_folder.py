@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from tqdm import tqdm
 
+from metaprior.progress import track
 from metaprior.solar.maps.archives.archive import NUMBERS, Archive, BadFrames, Index, Positions, lazy_variable
 
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
@@ -28,7 +28,7 @@ def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress
         )
     times = _times(folder, bad)
     formats: dict[Path, Format] = {}
-    for path in tqdm(times, desc="opening frames", unit="frame", disable=not progress, delay=1):
+    for path in track(times, "opening frames", unit="frames", show=progress):
         if form := _format(path, bad):
             formats[path] = form
     if not formats:

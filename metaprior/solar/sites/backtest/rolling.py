@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd  # type: ignore[import-untyped]
-from tqdm import tqdm
 
 from metaprior.checks import check_counts, check_integer
+from metaprior.progress import progress_bar
 from metaprior.solar.sites.backtest.methods import ADAPTED, BASELINES, Method, adapted, baseline
 from metaprior.solar.sites.backtest.networks import POOLED, TUNED, fine_tuned, pooled
 from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, case_of
@@ -68,22 +68,23 @@ def backtest(
     notes: list[str] = []
     given, _ = plants_of(plants)
     total = len(given) * len(chosen)
-    bar = tqdm(total=total, desc="backtest", unit="method", delay=2, disable=not progress)
-    for plant in given:
-        notes += weather_notes(plant, weather)
-        plant = usable_weather(plant, weather)
-        notes += [TOO_GOOD] if weather_source(plant) is not None else []
-        case = case_of(plant, days, weeks, leads, place)
-        if isinstance(case, str):
-            notes.append(case)
-            bar.update(len(chosen))
-            continue
-        left_out = sorted(set(days) - set(case.days))
-        if left_out:
-            notes.append(f"{plant.name}: the record is too short for {', '.join(map(str, left_out))} days of support")
-        extents[plant.name] = _extent(case)
-        rows += _plant_rows(case, chosen, bar.update)
-    bar.close()
+    with progress_bar("backtest", total, unit="methods", show=progress) as bar:
+        for plant in given:
+            notes += weather_notes(plant, weather)
+            plant = usable_weather(plant, weather)
+            notes += [TOO_GOOD] if weather_source(plant) is not None else []
+            case = case_of(plant, days, weeks, leads, place)
+            if isinstance(case, str):
+                notes.append(case)
+                bar.update(len(chosen))
+                continue
+            left_out = sorted(set(days) - set(case.days))
+            if left_out:
+                notes.append(
+                    f"{plant.name}: the record is too short for {', '.join(map(str, left_out))} days of support"
+                )
+            extents[plant.name] = _extent(case)
+            rows += _plant_rows(case, chosen, bar.update)
     if not rows:
         raise ValueError(
             f"a backtest needs at least one plant with enough power, got none: {'; '.join(notes) or 'no plants'}. Try "
