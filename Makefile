@@ -20,7 +20,7 @@ check: lint test
 
 # The documentation site, in site/: a warning, such as a broken link, is an error.
 docs: .venv
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "written: site/index.html"
 
 # All benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.

@@ -19,7 +19,10 @@ from metaprior.solar.maps.windows import Window, WindowReader
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 from metaprior.tasks.task import Task
 
-PERSISTENCE, SMART_PERSISTENCE = "persistence", "smart_persistence"
+PERSISTENCE = "persistence"
+"""The name of the forecast that holds the last frame."""
+SMART_PERSISTENCE = "smart_persistence"
+"""The name of the forecast that holds the last clear-sky index."""
 
 
 class Context(NamedTuple):
