@@ -16,6 +16,11 @@ def finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def counted(count: int, thing: str) -> str:
+    """Return a number of things, as 1 step or 2,000 steps."""
+    return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
 def text_table(rows: Sequence[Row]) -> str:
     """Return rows as a table: columns in the order of their first mention, numbers with four digits, right-aligned."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -2,10 +2,13 @@
 
 from metaprior.applications import applications
 from metaprior.cli.application import app, main
+from metaprior.cli.inspection import inspect_command
+from metaprior.cli.inspectors import all_inspectors
 from metaprior.cli.training import evaluate, init, plan, train
 
 __all__ = ["app", "main"]
 
+app.command("inspect")(inspect_command(all_inspectors()))
 for command in (init, train, evaluate, plan):
     app.command()(command)
 for application in applications():

@@ -36,8 +36,22 @@ def _options(
 ) -> None:
     """Bayesian neural networks and Bayesian meta-learning: fit, adapt, forecast with honest uncertainty.
 
-    Start with: metaprior train sinusoid --run runs/sinusoid (a minute), then metaprior evaluate runs/sinusoid
+    \b
+    Start with what you have:
+      a plant's power     metaprior sites forecast power.csv --out forecast.csv
+      maps over time      metaprior inspect archive.nc
+      tasks of your own   metaprior init sinusoid
+      no data yet         metaprior simulate sites --out power.csv
+      a first training    metaprior train sinusoid --run runs/sinusoid
+      any file or folder  metaprior inspect PATH
+
+    Every command has --help with an example, and ends by naming the next one.
     """
+
+
+def announce(text: str) -> None:
+    """Tell the user what a command is about to do, on the error stream: the output stream is for results."""
+    typer.echo(text, err=True)
 
 
 def integers(option: str, text: str | None) -> list[int] | None:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -13,13 +13,14 @@ import torch
 
 from metaprior.errors import TrainingDiverged
 from metaprior.metagrad.memory import peak_memory
-from metaprior.methods.fitting import JUDGED_FROM, WHAT_TO_TRY
+from metaprior.methods.fitting import JUDGED_FROM
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.checkpoints import CheckpointName, CheckpointWriter, Position, way_of_checkpoint
 from metaprior.runs.config import Config
 from metaprior.runs.finish import finish, save_prior
 from metaprior.runs.folder import EpochLine, RunFolder
 from metaprior.runs.opening import Say, bring_folder_to, has_work, open_run, restored_position
+from metaprior.runs.outlook import StepTimes, intention, next_commands, time_left
 from metaprior.runs.sources import LearnedRun, TaskSource
 from metaprior.runs.tensorboard import EventFiles, event_files
 from metaprior.runs.validation import Validation, Validator
@@ -31,6 +32,11 @@ from metaprior.training.trainer import Trainer
 
 STARTED, SAVED = "started", "saved"
 """Notes for processes that torchrun starts again: whether the folder is theirs, and whether ``last`` is up to date."""
+WHAT_TO_TRY = (
+    "If tasks are alike, a plain network does as well. Otherwise try --set adaptation.kind=closed_form or context; "
+    "with descent a larger adaptation.lr, more adaptation.steps, meta.search_step_size=false, or an adaptation.adapt "
+    "that matches more layers; inputs of order 1; more meta.epochs"
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ def train(request: Request, say: Say) -> None:
             )
             raise
     say(f"done: {run.path}")
+    for command in team.on_first(lambda: [*opened.source.next_commands(run.path), *next_commands(config, run.path)]):
+        say(f"next: {command}")
 
 
 def judge(best: MetaLearner, validate: Validator, config: Config, source: TaskSource, say: Say) -> list[str]:
@@ -135,6 +143,7 @@ def record_start(request: Request, run: RunFolder, trainer: Trainer, source: Tas
         run.write_json(source.file, described)
     if source.summary:
         say(source.summary)
+    say(intention(request.config, run.path, trainer.progress.step))
     run.note_start(request.command, trainer.progress.step, config.seed, config.threads, size)
     if request.shard and size == 1:
         say("note: there is one process, so --shard divides nothing")
@@ -194,6 +203,10 @@ class Loop:
     validate: Validator
     interrupt: Interrupt
     events: EventFiles
+    times: StepTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = StepTimes(self.request.config.meta)
 
     @property
     def over(self) -> bool:
@@ -220,8 +233,11 @@ class Loop:
                 self.interrupt.check()
                 began = time.perf_counter()
                 position.summary.add(trainer.step())
-                position.seconds += time.perf_counter() - began
+                took = time.perf_counter() - began
+                position.seconds += took
                 show(position.summary)
+                if told := self.times.after_step(trainer.progress.step, took):
+                    self.say(told)
                 if trainer.progress.step % every == 0 and trainer.progress.step < steps.stop:
                     self.checkpoints.save(position)
 
@@ -239,14 +255,20 @@ class Loop:
         is_best = found is not None and self.trainer.note_score(found.score, found.failed)
         position.seconds += time.perf_counter() - began
         line = self._line(found, is_best)
-        team.on_first(lambda: self.run.write_metrics([*self.run.metrics(), line]))
+        left = team.on_first(lambda: self._note(line))
         position.epochs, position.summary, position.seconds = position.epochs + 1, Summary(), 0.0
         if is_best:
             self.checkpoints.save(position, "best")
             team.on_first(lambda: save_prior(self.learner.with_theta(theta), self.run, line["step"]))
         self.checkpoints.save(position)
-        self.say(epoch_text(line, self.request.config.meta.epochs))
+        self.say("  ".join([epoch_text(line, self.request.config.meta.epochs), *([left] if left else [])]))
         self.events.add_epoch(line)
+
+    def _note(self, line: EpochLine) -> str | None:
+        """Write the metrics of an epoch; return about how long the others will take."""
+        lines = [*self.run.metrics(), line]
+        self.run.write_metrics(lines)
+        return time_left(lines, self.request.config.meta.epochs)
 
     def _line(self, found: Validation | None, is_best: bool) -> EpochLine:
         progress, summary = self.trainer.progress, self.position.summary

@@ -83,6 +83,12 @@ def _toml_value(text: str) -> Any:
     return parsed["value"] if list(parsed) == ["value"] else text
 
 
+def as_change(key: str, value: Any) -> str:
+    """Return the change that gives a key this value, as ``--set`` takes it."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{key}={text if _toml_value(text) == value else json.dumps(text)}"
+
+
 def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
     """Return a configuration from sections and keys; ``source`` is named in errors."""
     applications()  # which add kinds of models and tasks

@@ -81,6 +81,10 @@ class TaskSource:
         """
         return []
 
+    def next_commands(self, run: Path) -> list[str]:
+        """Return commands to go on with that only opened data tell; beside those of ``TaskSettings``."""
+        return []
+
     def seed_of(self, purpose: Purpose) -> int:
         """Return the seed of the tasks for a purpose: tasks of other seeds are never the same."""
         return self.seed if purpose == "train" else Noise(self.seed).fork(f"{purpose} tasks").seed
@@ -97,6 +101,13 @@ class TaskSettings:
 
     def misfits(self, model: "Choice", likelihood: "Choice") -> list[str]:
         """Return what does not fit the configured network and likelihood, one line each."""
+        return []
+
+    def next_commands(self, run: Path) -> list[str]:
+        """Return commands of the application to go on with after a run on these tasks, the most useful one first.
+
+        Opens nothing.
+        """
         return []
 
     def task_of_the_size(self, model: "Choice") -> Task | None:

@@ -20,6 +20,7 @@ from benchmarks.common.processes import ROOT, ProcessFailed, in_own_process, run
 from benchmarks.common.registry import find, names
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from benchmarks.common.worker import peak_gib
+from tests.bars import bars_at_once
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,10 @@ def test_missing_data_are_one_message_and_not_a_traceback(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_jobs_come_back_in_order_and_an_error_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_come_back_in_order_and_an_error_is_raised(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars_at_once(monkeypatch)
     assert run_all(math.sqrt, [(4.0,), (9.0,), (16.0,)], workers=2, label="roots") == [2.0, 3.0, 4.0]
     with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
         run_all(math.sqrt, [(4.0,), (-1.0,)], workers=0, label="roots")

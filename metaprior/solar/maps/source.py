@@ -6,6 +6,8 @@ Everything that is learned or scaled comes from the training days alone. The ran
 which pixels are dark, where coordinates are not known, and scales structural similarity: no network sees it.
 """
 
+import shlex
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +23,7 @@ from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days, divide_days
-from metaprior.solar.maps.task_settings import SolarTasks
+from metaprior.solar.maps.task_settings import FrameTasks, SolarTasks
 from metaprior.solar.maps.units import (
     ClearSkyIndex,
     ScaledValues,
@@ -30,6 +32,7 @@ from metaprior.solar.maps.units import (
     has_coordinates,
     units_to_json,
 )
+from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader
 
 DESCRIPTION = "solar.json"
 """File of a run's folder that describes its frames."""
@@ -38,6 +41,8 @@ DESCRIBED = {"units": dict, "cadence": str, "value_units": str, "long_name": str
 POOLED_WINDOWS = 32
 """Windows in a batch of the warm start."""
 FRAMES_AT_ONCE = 64
+MOST_TRIED = 500
+"""Windows, the latest first, that are tried for a forecast."""
 
 
 class SolarSource(TaskSource):
@@ -113,6 +118,16 @@ class SolarSource(TaskSource):
 
         return finish_maps(self, end)
 
+    def next_commands(self, run: Path) -> list[str]:
+        """Return the command that forecasts from the latest frames of the archive that are followed by daylight."""
+        if not isinstance(self.settings, FrameTasks):
+            return []
+        path, at = self.settings.path, latest_issue(self.tasks("test").reader, self.settings.min_elevation)
+        if at is None:
+            return []
+        options = ["--support", path, "--inputs", path, "--at", at, "--out", "forecast.nc"]
+        return [shlex.join(["metaprior", "predict", str(run), *options])]
+
     def describe(self) -> dict[str, Any]:
         """Return (JSON) what forecasts of other frames need, and what shows that the frames have changed."""
         frames, times = self.frames, self.frames["time"].values.astype("datetime64[s]")
@@ -130,6 +145,16 @@ class SolarSource(TaskSource):
             "last": str(times[-1]),
             "days": {purpose: [str(days.first), str(days.stop - ONE_DAY)] for purpose, days in self.days.items()},
         }
+
+
+def latest_issue(reader: WindowReader, min_elevation: float) -> str | None:
+    """Return the latest time at which whole frames can be forecast, as ``metaprior predict --at`` takes it."""
+    whole = replace(reader, patch=None)
+    for start in whole.starts()[::-1][:MOST_TRIED].tolist():
+        with suppress(UnusableWindow):
+            whole.read_in_daylight(Window(start, 0, 0), min_elevation, whole.input_len)
+            return str(whole.issued(Window(start, 0, 0)).astype("datetime64[m]"))
+    return None
 
 
 def range_of(frames: xr.DataArray, days: Days, *, progress: bool = True) -> tuple[float, float]:

@@ -1,8 +1,10 @@
 """Settings of tasks from frames: the keys of ``[tasks]``, checked without opening anything."""
 
 import math
+import shlex
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -118,6 +120,10 @@ class SolarTasks(TaskSettings):
             needs = f"but likelihood.kind {likelihood.kind!r} needs {needed}"
             lines.append(f"model.scales is {given['scales']}, {needs}".lower())
         return lines
+
+    def next_commands(self, run: Path) -> list[str]:
+        """Return the command that writes the page of a run."""
+        return [shlex.join(["metaprior", "report", str(run)])]
 
     def task_of_the_size(self, model: Choice) -> Task | None:
         """Return a task of noise with the shapes of the real ones; None for whole frames, whose size is not known."""

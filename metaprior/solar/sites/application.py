@@ -10,13 +10,21 @@ from metaprior.solar.sites.task_settings import SitesTasks
 if TYPE_CHECKING:
     import typer
 
+    from metaprior.cli.inspection import Inspector
+
 MODELS.add("sites", SiteNetwork)
 TASKS.add("sites", SitesTasks)
 
 
 def add_commands(app: "typer.Typer") -> None:
-    """Add ``inspect`` and the group ``sites``."""
-    from metaprior.solar.sites.commands import inspect, sites
+    """Add the group ``sites``."""
+    from metaprior.solar.sites.commands import sites
 
-    app.command()(inspect)
     app.add_typer(sites, name="sites")
+
+
+def inspectors() -> "tuple[Inspector, ...]":
+    """Return how ``metaprior inspect`` recognises tables of power, forecasts of plants and priors over plants."""
+    from metaprior.solar.sites.inspection import INSPECTORS
+
+    return INSPECTORS

@@ -97,7 +97,7 @@ def fleet_source(settings: SitesTasks) -> SiteSource:
         ValueError: Fewer than three plants have a record that is long enough.
     """
     table = read_power(settings.path, sites=settings.sites, unit=settings.unit, zone=settings.zone)
-    long = [plant for plant in table if len(plant) * plant.step >= LEAST_DAYS * DAY * 3600]
+    long = long_enough(table.plants)
     if len(long) < 3:
         raise ValueError(
             f"{settings.path} must have at least three plants with {LEAST_DAYS} days of power, to train, to validate "
@@ -116,6 +116,11 @@ def fleet_source(settings: SitesTasks) -> SiteSource:
     }
     facts = {purpose: sorted(plant.name for plant in parts[purpose]) for purpose in parts}
     return SiteSource(settings, plants, facts | {"digest": _digest(plants)})
+
+
+def long_enough(plants: Sequence[Plant]) -> list[Plant]:
+    """Return the plants whose records are long enough to be trained, validated or tested on."""
+    return [plant for plant in plants if len(plant) * plant.step >= LEAST_DAYS * DAY * 3600]
 
 
 def _of_plant(plant: Plant, purpose: Purpose) -> SiteTasks:

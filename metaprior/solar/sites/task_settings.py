@@ -1,6 +1,8 @@
 """Settings of tasks from plants: the keys of ``[tasks]`` with ``kind = "sites"``, checked without opening anything."""
 
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from metaprior.checks import check_counts
@@ -48,6 +50,12 @@ class SitesTasks(TaskSettings):
         from metaprior.solar.sites.source import fleet_source, simulated_source
 
         return simulated_source(self) if self.path is None else fleet_source(self)
+
+    def next_commands(self, run: Path) -> list[str]:
+        """Return the commands that forecast with the learned prior, and that write the page of the run."""
+        power = self.path or "power.csv"
+        forecast = ["metaprior", "sites", "forecast", power, "--prior", str(run), "--out", "forecast.csv"]
+        return [shlex.join(forecast), shlex.join(["metaprior", "report", str(run)])]
 
     def misfits(self, model: Choice, likelihood: Choice) -> list[str]:
         """Return what does not fit network and likelihood, one line each."""

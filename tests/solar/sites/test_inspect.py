@@ -46,10 +46,23 @@ def test_the_picture_has_the_name_of_the_table(power_csv, tmp_path, monkeypatch)
     assert (tmp_path / "power.png").is_file()
 
 
-def test_other_files_are_refused(tmp_path):
-    result = run(tmp_path / "frames.nc")
-    assert result.exit_code == 2
-    assert "must be a table of power" in " ".join(result.output.replace("│", " ").split())
+def test_a_table_names_the_next_commands_with_its_options(power_csv, tmp_path):
+    table = tmp_path / "my power.csv"
+    power_csv.rename(table)
+    result = run(table, "--stamps", "end", "--out", tmp_path / "picture.png")
+    assert result.output.startswith(f"{table}: a table of the power of 1 plant\n- ")
+    commands = [line for line in result.output.splitlines() if line.startswith("next: ")]
+    assert commands == [
+        f"next: metaprior sites forecast '{table}' --stamps end --out forecast.csv --page forecast.html",
+        f"next: metaprior sites backtest '{table}' --stamps end --page backtest.html",
+    ]
+
+
+def test_messages_name_options_and_no_arguments_of_python(power_csv, tmp_path):
+    frame = pd.read_csv(power_csv).rename(columns={"power_kw": "Messwert"})
+    frame.to_csv(power_csv, index=False)
+    result = run(power_csv)
+    assert "Try --columns power=..." in str(result.exception)
 
 
 def test_options_reach_the_reader(power_csv, tmp_path):
