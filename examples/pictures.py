@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,17 @@ from torch import Tensor, nn
 
 from benchmarks.adaptation import picture as adaptation
 from benchmarks.adaptation.ways import CLOSED_FORM, CONTEXT, CONTEXT_CLOSED_FORM, CONTEXT_DESCENT, DESCENT
+from examples.demo import plants
+from examples.demo.settings import PlantSettings
 from metaprior.forecasts import GaussianForecast
 from metaprior.likelihoods import HeteroscedasticGaussian
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
 from metaprior.report.canvas import BLUE, INK, RED, new_figure, save, tidy
 from metaprior.solar.maps.report.figures import MapRow, map_figure
 from metaprior.solar.simulator import Simulator
+from metaprior.solar.sites.backtest import adapted
+from metaprior.solar.sites.forecaster import SiteForecaster
+from metaprior.solar.sites.report.day_forecasts import axis_top, draw_day
 
 Array = NDArray[np.floating]
 WAYS = {
@@ -135,6 +141,24 @@ def futures_of_simulator(path: Path, *, size: int = 96, continuations: int = 100
     )
 
 
+def new_plant(path: Path, *, settings: PlantSettings | None = None, days: Sequence[int] = (0, 1, 3)) -> None:
+    """Draw today's forecast of a plant from few days of its data: that of ``make demo`` with the median gain."""
+    settings, prior = settings or PlantSettings(), SiteForecaster.pretrained()
+    scored = plants.score(settings, {plants.PACKAGED: adapted(prior)}, prior)
+    outcome = plants.PlantOutcome(plants.fleet_of(settings), scored, prior, settings)
+    found = next(iter(plants.days_to_show(outcome).values()))
+    figure = new_figure(9, 3.4, dpi=200)
+    panels, top = figure.subplots(1, len(days), sharey=True), axis_top([found])
+    for axes, count in zip(panels, days, strict=True):
+        draw_day(axes, found, count, top=top)
+        told = f"error {100 * found.error(count):.1f} %, 90 % band {100 * found.width(count):.0f} % wide"
+        axes.set_title(f"{count} day{'' if count == 1 else 's'} of data", fontweight="bold", loc="left", pad=22)
+        axes.text(0, 1.03, told, transform=axes.transAxes, fontsize=9.5)
+    panels[0].set_ylabel("power (% of capacity)")
+    figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    save(figure, path)
+
+
 def main() -> None:
     """Draw all pictures into a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -142,6 +166,7 @@ def main() -> None:
     folder = parser.parse_args().folder
     fitted_band(folder / "band.png")
     futures_of_simulator(folder / "simulated_futures.png")
+    new_plant(folder / "plant.png")
     for name, way in WAYS.items():
         adaptation.of_way(folder / f"adaptation_{name}.png", way)
 

@@ -1,6 +1,6 @@
-"""What ``make demo`` runs: from simulated frames to forecast maps, their scores and a report."""
+"""What ``make demo`` runs: a new solar plant and maps of irradiance, and what adapting to them is worth."""
 
 from examples.demo.program import run
-from examples.demo.world import Settings
+from examples.demo.settings import MapSettings, PlantSettings, Settings
 
-__all__ = ["Settings", "run"]
+__all__ = ["MapSettings", "PlantSettings", "Settings", "run"]

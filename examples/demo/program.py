@@ -2,188 +2,120 @@
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from textwrap import fill
-from typing import NamedTuple
 
 import numpy as np
+import torch
 
-import metaprior as mp
-from benchmarks.common.budget import Fitted, one_thread
-from benchmarks.common.result import Row, text_table, versions
-from examples.demo.contestants import Rival, adapted_prior, score_prior, train, train_and_score_rival
-from examples.demo.world import Settings, World, simulated_world
-from metaprior.report.page.content import PageContent
+from benchmarks.common.budget import one_thread
+from examples.demo import maps, page, plants
+from examples.demo.maps import MapOutcome
+from examples.demo.plants import PlantOutcome
+from examples.demo.settings import MapSettings, PlantSettings, Settings
+from examples.demo.verdict import basis, days_table, sentences, table
 from metaprior.report.page.writing import write_page
-from metaprior.solar.maps.comparison import Forecaster, context_of
+from metaprior.report.wording import counted
+from metaprior.solar.maps.comparison import Forecaster, context_of, of_learner
 from metaprior.solar.maps.forecast_file import write_forecast
-from metaprior.solar.maps.report.content import page_content
-from metaprior.solar.maps.report.example import ExampleForecast, example_forecast
+from metaprior.solar.maps.report.example import example_forecast
 from metaprior.solar.maps.report.figures import forecast_figure
-from metaprior.solar.maps.report.story import StoryFacts
-from metaprior.solar.scores.lead_scores import LeadTimeScores
-from metaprior.solar.value_units import units_text
+from metaprior.solar.sites.simulator.writing import write_power
+from metaprior.text_table import text_table
 
 DEFAULT = Settings()
-OURS, UNADAPTED = "adapted prior", "prior, not adapted"
-RIVAL, POOLED = "fine-tuned network", "network, not fine-tuned"
 COLUMNS = 100
 """The width of text on the terminal."""
-TITLE = "Irradiance in the next two hours, at places never seen before"
+Say = Callable[[str], None]
 
 
-class Outcome(NamedTuple):
-    """The scores of both processes, by shots."""
+def run(out: Path, say: Say, settings: Settings = DEFAULT) -> None:
+    """Run both parts, print the table and a sentence for each, and write the page to a folder.
 
-    prior: dict[int, LeadTimeScores]
-    network: dict[int, LeadTimeScores]
-    references: dict[str, LeadTimeScores]
-    fitted: Fitted
-    rival: Rival
-
-    @property
-    def scores(self) -> dict[str, LeadTimeScores]:
-        """The scores by method, the adapted prior first."""
-        most = max(self.prior)
-        return {
-            OURS: self.prior[most],
-            UNADAPTED: self.prior[0],
-            RIVAL: self.network[most],
-            POOLED: self.network[0],
-            **dict(reversed(self.references.items())),
-        }
-
-
-def run(out: Path, say: Callable[[str], None], settings: Settings = DEFAULT) -> None:
-    """Simulate, train, adapt to unseen places and days, score, and write the report to a folder."""
+    A second process scores and trains what can be done beside. Both have one thread, and trainings a number of steps,
+    so every run of the same version on the same machine prints the same numbers.
+    """
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    with one_thread():
-        world, learner, outcome = _learn(settings, say)
-        forecaster = adapted_prior(learner, settings)
-        examples = [example_forecast(world.test, number, forecaster) for number in range(settings.examples)]
-        content = _content(world, settings, outcome, examples)
-        learner.save(out / "prior")
-        _write_forecast(out / "forecast.nc", world, forecaster)
+    say("Two parts, about three minutes on two cores. Plants and weather are simulated; nothing is downloaded.")
+    with (
+        one_thread(),
+        ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+        ) as beside,
+    ):
+        others = beside.submit(plants.score_others, settings.plants)
+        rival = beside.submit(maps.train_and_score_rival, settings.maps)
+        of_plants = _plants(settings.plants, others, say)
+        of_maps = _maps(settings.maps, rival, say)
+        say("\nDrawing the page.")
+        _write(out, settings, of_plants, of_maps)
+    say(f"\n{text_table(table(of_plants, of_maps))}\n")
+    for sentence in [*sentences(of_plants, of_maps), basis(of_plants, of_maps)]:
+        say(f"{fill(sentence, COLUMNS)}\n")
+    say(f"Try next: metaprior sites forecast {out}/power.csv --sites {out}/power_sites.csv --page forecast.html")
+    say(f"{time.monotonic() - started:.0f} seconds. The page: {(out / 'report.html').resolve()}")
+
+
+def _plants(settings: PlantSettings, others: "Future[plants.Scored]", say: Say) -> PlantOutcome:
+    say(
+        f"\nPart 1, a new plant: forecasts of {counted(settings.plants, 'plant')} that no training has seen.\n"
+        f"A small prior learns from {settings.training_plants:,} simulated plants: {settings.steps:,} steps, about a "
+        "minute. Beside it, a second\nprocess scores the prior of the package, smart persistence, and one network for "
+        "all, as it is and fine-tuned."
+    )
+    trained = plants.train(settings, progress=True)
+    say("The small prior forecasts the same plants.")
+    scored = plants.score_trained(settings, trained)
+    outcome = PlantOutcome(plants.fleet_of(settings), plants.joined([others.result(), scored]), trained, settings)
+    say("The prior of the package, which is not trained again, by days of a plant's data:\n")
+    say(text_table(days_table(outcome)))
+    return outcome
+
+
+def _maps(settings: MapSettings, rival: "Future[maps.Rival]", say: Say) -> MapOutcome:
+    say(
+        f"\nPart 2, maps: {settings.days} days of irradiance on {settings.size} x {settings.size} pixels. The package "
+        "has no prior for maps yet:\n"
+        f"one learns from the west of the map, {settings.warm_steps} steps, about a minute; beside it, a plain network."
+    )
+    world = maps.simulated_world(settings, progress=True)
+    learner = maps.train(settings, world, progress=True)
+    places, windows = counted(settings.test_tasks, "place"), counted(settings.shots, "window")
+    say(f"It adapts to {places} in the east, on later days, from {windows} each.")
+    scores = maps.score_prior(learner, settings, world, progress=True)
+    if not rival.done():
+        say("Waiting for the plain network.")
+    return maps.outcome_of(world, learner, scores, rival.result())
+
+
+def _write(out: Path, settings: Settings, of_plants: PlantOutcome, of_maps: MapOutcome) -> None:
+    """Write the page, both priors, the power of the plants, and the forecast of one place as a file and a picture."""
+    forecaster = of_learner(of_maps.learner, samples=settings.maps.samples)
+    test = of_maps.world.test
+    examples = [example_forecast(test, number, forecaster) for number in range(settings.maps.examples)]
+    write_page(out / "report.html", page.content(settings, of_plants, of_maps, examples))
     forecast_figure(out / "forecast.png", examples[0])
-    write_page(out / "report.html", content)
-    say("".join(f"\n{fill(paragraph, COLUMNS)}\n" for paragraph in content.story.split("\n\n")))
-    say(f"{text_table(table(outcome.scores))}\n")
-    say(f"{time.monotonic() - started:.0f} seconds. In {out}/: prior, forecast.nc, forecast.png and the report,")
-    say(f"{(out / 'report.html').resolve()}")
+    _write_forecast(out / "forecast.nc", of_maps, forecaster)
+    write_power(of_plants.fleet.plants, of_plants.fleet.parameters, out / "power.csv", overwrite=True)
+    of_plants.trained.save(out / "prior-plants")
+    of_maps.learner.save(out / "prior-maps")
 
 
-def _learn(settings: Settings, say: Callable[[str], None]) -> tuple[World, mp.MetaLearner, Outcome]:
-    """Train the prior, and the plain network in a process beside it: both take about the same time."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
-        pending = beside.submit(train_and_score_rival, settings)
-        say(f"Weather: {settings.days} days on {settings.size} x {settings.size} pixels.")
-        world = simulated_world(settings, progress=True)
-        say(
-            f"Training: {settings.seconds:.0f} seconds on the west of the map; beside it, in another process, a plain "
-            "network for the same time."
-        )
-        learner, fitted = train(settings, world, meta_share=settings.meta_share)
-        shots = ", ".join(map(str, settings.shots))
-        say(f"Adapting to {settings.test_tasks} places in the east, on later days, from {shots} windows.")
-        prior = score_prior(learner, settings, world)
-        say("Waiting for the plain network." if not pending.done() else "The plain network is ready.")
-        rival = pending.result()
-    network = {shots: LeadTimeScores.from_json(one) for shots, one in rival.by_shots.items()}
-    references = {name: LeadTimeScores.from_json(one) for name, one in rival.references.items()}
-    return world, learner, Outcome(prior, network, references, fitted, rival)
-
-
-def table(scores: Mapping[str, LeadTimeScores]) -> list[Row]:
-    """Return scores over all lead times, and the skill over smart persistence by lead time (rounded, never -0)."""
-    rows = []
-    for method, one in scores.items():
-        by_lead = {row["lead"]: row for row in one.rows()}
-        row: Row = {"method": method}
-        row |= {name: by_lead["all"].get(name) for name in ("rmse", "crps", "coverage_90")}
-        row |= {
-            f"skill {'' if lead == 'all' else f'+{lead}'}".strip(): round(by_lead[lead]["skill_smart_persistence"], 4)
-            + 0.0
-            for lead in ("all", *one.lead_minutes)
-        }
-        rows.append(row)
-    return rows
-
-
-def learning_curve(outcome: Outcome) -> list[Row]:
-    """Return the scores of the prior and of the network over all lead times, by shots."""
-    return [
-        {"method": method, "shots": shots, **one.row()}
-        for method, found in ((OURS, outcome.prior), (RIVAL, outcome.network))
-        for shots, one in found.items()
-    ]
-
-
-def _content(world: World, settings: Settings, outcome: Outcome, examples: list[ExampleForecast]) -> PageContent:
-    return page_content(
-        title=TITLE,
-        ours=OURS,
-        scores=outcome.scores,
-        facts=_facts(world, settings, outcome),
-        units=units_text(world.test.frames.attrs["units"]),
-        learning_curve=learning_curve(outcome),
-        examples=examples,
-        settings=_shown_settings(settings, outcome),
-    )
-
-
-def _shown_settings(settings: Settings, outcome: Outcome) -> dict[str, object]:
-    return {
-        "demo": {**asdict(settings), "tunings": [str(tuning) for tuning in settings.tunings]},
-        "training of the prior": _shown_training(outcome.fitted),
-        "training of the network": {**_shown_training(outcome.rival.fitted), "fine-tuning": outcome.rival.tuning},
-        "versions": versions(),
-    }
-
-
-def _shown_training(fitted: Fitted) -> dict[str, object]:
-    return {**fitted._asdict(), "seconds": round(fitted.seconds, 1)}
-
-
-def _facts(world: World, settings: Settings, outcome: Outcome) -> StoryFacts:
-    fitted, days = outcome.fitted, world.test.days
-    assert days is not None
-    assert world.pooled.days is not None
-    assert world.validation.days is not None
-    return StoryFacts(
-        trained_on=(
-            f"{world.pooled.days.count} days of simulated irradiance over the west of a map, every half-hour at pixels "
-            f"of 5.6 km: {fitted.warm_start} steps on windows from everywhere, then {fitted.meta_steps} meta-steps on "
-            f"{world.validation.days.count} later days, in {fitted.seconds:.0f} seconds on one core"
-        ),
-        tested_on=(
-            f"patches of {settings.patch} x {settings.patch} pixels in the east of the map, on {days.count} later days"
-        ),
-        shots=settings.shots[-1],
-        unadapted=UNADAPTED,
-        rival=RIVAL,
-        rival_is=(
-            "the same network without a prior, trained for the same time on the same frames and fine-tuned on the same "
-            f"windows ({outcome.rival.tuning}, chosen on other tasks)"
-        ),
-        remarks=["These are a few minutes of training on simulated weather: they show the steps, not the limit."],
-    )
-
-
-def _write_forecast(path: Path, world: World, forecaster: Forecaster) -> None:
+def _write_forecast(path: Path, outcome: MapOutcome, forecaster: Forecaster) -> None:
     """Write the forecasts of all query windows of the first test task in order of time."""
-    task, context = world.test[0], context_of(world.test.reader, world.test.windows(0).query)
-    forecast = context.decoded(forecaster(task, 0))
+    test = outcome.world.test
+    context = context_of(test.reader, test.windows(0).query)
+    forecast = context.decoded(forecaster(test[0], 0))
     order = np.argsort(context.issued)
     write_forecast(
         path,
         type(forecast)(forecast.means[:, order], forecast.scales[:, order]),
         issued=context.issued[order],
-        cadence=world.test.frames.attrs["cadence"],
-        like=world.test.reader.block(context.windows[0]),
+        cadence=test.frames.attrs["cadence"],
+        like=test.reader.block(context.windows[0]),
         observed=context.targets[order],
         overwrite=True,
         progress=False,

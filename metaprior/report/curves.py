@@ -73,6 +73,8 @@ def curves_svg(curves: Curves, pens: Mapping[str, Pen], *, ours: str | None, x_l
         figure, axes = _small_figure()
         if of.name.startswith("skill_"):
             axes.axhline(0, color=GREY, linewidth=1)
+        if isinstance(of.better, float):
+            axes.axhline(of.shown(of.better), color=INK, linestyle=(0, (4, 3)), linewidth=1)
         for method, points in curves.items():
             draw_line(axes, points, pens[method], highlighted=method == ours)
             if method == ours:

@@ -8,6 +8,8 @@ from metaprior.report.measures import is_known
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 VISIBLE = 0.0005
 """The smallest change that is not shown as 0.0 %."""
+NEGLIGIBLE = 0.01
+"""A change whose interval lies within this is called next to nothing."""
 CLOSE = 0.02
 """Intervals whose coverage is this close to their level are called close to calibrated."""
 
@@ -23,6 +25,11 @@ class Change(NamedTuple):
     def is_significant(self) -> bool:
         """Whether the interval excludes no change, and the change is large enough to be shown."""
         return (self.low > 0 or self.high < 0) and abs(self.value) >= VISIBLE
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether the whole interval is so close to no change that it makes no difference in practice."""
+        return max(abs(self.low), abs(self.high)) < NEGLIGIBLE
 
     def __str__(self) -> str:
         text = _relative(self.value, "the same")
