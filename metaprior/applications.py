@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
 
-MODULES = ["metaprior.solar.maps.application", "metaprior.solar.sites.application"]
+MODULES = ["metaprior.solar.maps.application", "metaprior.solar.sites.application", "metaprior.explore.application"]
 GROUP = "metaprior.applications"
 VARIABLE = "METAPRIOR_APPLICATIONS"
 
