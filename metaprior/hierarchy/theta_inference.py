@@ -204,6 +204,13 @@ class HMC(ThetaInference):
     A trajectory is ``leapfrog`` steps of Hamiltonian dynamics with a new momentum $p \sim N(0, I)$, accepted with
     probability $\min(1, e^{-\Delta H})$, $H = -\log p(z|D) + \frac12|p|^2$ (Neal 2011). Every chain has a step size of
     its own, adapted during the first trajectories only. A proposal that is not finite is rejected.
+
+    Args:
+        draws: Number of chains, K.
+        trajectories: Trajectories of each chain.
+        leapfrog: Steps of a trajectory.
+        anchored_steps: Steps of the search for the maxima at which the chains start.
+        lr: Learning rate of that search.
     """
 
     draws: int = 32
@@ -285,6 +292,12 @@ class Variational(ThetaInference):
 
     The only way here that bounds the evidence, and the one that fits least: a factorised q cannot follow the strong
     correlations of a network's weights, so it stays wide and forecasts change little with data.
+
+    Args:
+        draws: Draws of q that forecasts are mixtures of.
+        steps: Steps of Adam.
+        samples: Draws of q in a step, pairs of opposite ones.
+        lr: Learning rate of Adam.
     """
 
     draws: int = 32

@@ -32,6 +32,10 @@ def truncated(steps: int) -> Sweep:
 
 
 mixed = Sweep("mixed", exact=True, product=forward_over_reverse)
+"""The exact engine whose Hessian products are forward over reverse mode."""
 twice_reverse = keeping(0)
+"""The exact engine whose Hessian products are reverse over reverse mode, with the least memory."""
 first_order = Sweep("first_order", exact=False, product=reverse_over_reverse, through=0)
+"""The approximate engine that leaves all second derivatives out, as first-order MAML does."""
 finite_difference = Sweep("finite_difference", exact=False, product=central_difference)
+"""The approximate engine whose Hessian products are differences of two gradients."""

@@ -31,7 +31,19 @@ from metaprior.weights import Parameters, WeightDistribution
 
 @dataclass(frozen=True)
 class Implicit:
-    """Conjugate gradients on (dG/d lambda + damping) x = v; stops early where the curvature is not positive."""
+    """An engine that assumes that the inner loop has converged: conjugate gradients on (dG/d lambda + damping) x = v.
+
+    It is approximate: its error vanishes as the inner loop converges. It stops early where the curvature is not
+    positive, and gives no derivative by step sizes.
+
+    Args:
+        iterations: Largest number of iterations of conjugate gradients.
+        damping: A number that is added to the curvature.
+        tolerance: Relative size of the residual at which the iterations stop.
+        product: How products with the Hessian are computed.
+        name: The name in tables.
+        exact: False: the engine is approximate.
+    """
 
     iterations: int = 20
     damping: float = 0.0

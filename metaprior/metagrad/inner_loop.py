@@ -155,7 +155,15 @@ def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> 
 def adapt(
     problem: Problem, theta: WeightDistribution, support: Examples, noise: Noise, *, steps: int | None = None
 ) -> WeightDistribution | NonFinite:
-    """Return lambda after ``steps`` (default: the problem's) inner steps, or where a number was not finite."""
+    """Return lambda after the inner steps, or a ``NonFinite`` that says where a number was not finite.
+
+    Args:
+        problem: The network, the likelihood and the inner loop.
+        theta: Where the loop starts, and the prior of its KL.
+        support: The examples to adapt to.
+        noise: The noise of the weight samples.
+        steps: Number of inner steps; None takes the problem's.
+    """
     run = InnerRun(problem, theta, Task(support, support.first(0)), [noise])
     return _adapted(run, theta, steps)
 
@@ -171,6 +179,13 @@ def adapt_stack(
     """Return lambda for a stack of support sets (T, N, ...); every tensor that moved has T as its first axis.
 
     Numbers that are not finite stay in their own set's row.
+
+    Args:
+        problem: The network, the likelihood and the inner loop.
+        theta: Where the loops start, and the prior of their KL.
+        supports: Support sets of equal size, stacked on the first axis.
+        noises: The noise of each set.
+        steps: Number of inner steps; None takes the problem's.
     """
     task = Task(supports, Examples(supports.x[:, :0], supports.y[:, :0]))
     lambda_ = _adapted(InnerRun(problem, theta, task, noises, stacked=True), theta, steps)

@@ -208,4 +208,6 @@ def _leaf(iterate: Iterate) -> Iterate:
 
 
 unrolled = Reference("unrolled", _unrolled)
+"""The exact engine that unrolls the inner loop with torch's autograd; memory grows with every step."""
 checkpointed = Reference("checkpointed", _checkpointed)
+"""The exact engine that unrolls with torch's checkpoints: a step's graph is computed again when it is needed."""

@@ -16,7 +16,14 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "ta
 
 
 class MLP(nn.Module):
-    """Linear layers with an activation between them: (N, ...) -> (N, outputs); inputs are flattened first."""
+    """Linear layers with an activation between them: (N, ...) -> (N, outputs); inputs are flattened first.
+
+    Args:
+        inputs: Numbers in one observation's input.
+        hidden: Widths of the hidden layers.
+        outputs: Number of outputs.
+        activation: "relu", "silu" or "tanh".
+    """
 
     def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "relu") -> None:
         super().__init__()

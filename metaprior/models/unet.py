@@ -113,14 +113,19 @@ class Change(nn.Module):
 
 
 class UNet(nn.Sequential):
-    """(N, input_len + known, H, W) -> (N, target_len, H, W), H and W at least 2**levels and otherwise free.
+    """A U-Net that forecasts frames: (N, input_len + known, H, W) -> (N, target_len, H, W).
 
-    ``width`` channels at full resolution, doubling at each of ``levels`` halvings up to 8 x width: with width 64 and
-    four levels 64, 128, 256, 512, 512 channels and 17.3 million weights. Stages: ``stem``, ``encoder1``.., ``merge1``,
-    ``decoder1``.. (the last is at full resolution), ``output``.
+    H and W are at least 2**levels and otherwise free. What is learned is the change from the last input frame. Stages:
+    ``stem``, ``encoder1``.., ``merge1``, ``decoder1``.. (the last is at full resolution), ``output``.
 
-    ``known``: input channels behind the frames, for known facts about the target times. ``scales``: as many outputs
-    again, the raw scales of ``HeteroscedasticGaussian``.
+    Args:
+        input_len: Number of frames that the network sees.
+        target_len: Number of frames that it forecasts.
+        width: Channels at full resolution. They double at each halving, up to 8 x width: with width 64 and four levels
+            there are 64, 128, 256, 512, 512 channels and 17.3 million weights.
+        levels: Number of times that the resolution is halved.
+        known: Input channels behind the frames, for known facts about the target times.
+        scales: Return as many outputs again, the raw scales of ``HeteroscedasticGaussian``.
     """
 
     def __init__(
@@ -153,9 +158,18 @@ class UNet(nn.Sequential):
 class BayesianUNet(UNet):
     r"""A ``UNet`` and the choice of its random parameters: "Bayesian" is not a kind of layer.
 
-    ``random`` is a regular expression for whole parameter names, or one of ``PRESETS``, from "all" (every weight a
-    distribution) to "output" (the last 1x1 convolution); docs/solar/ has a table that compares them. The attribute
-    ``stochastic`` is the regular expression, which ``MetaLearner`` and ``BayesByBackprop`` take as their default.
+    The attribute ``stochastic`` is the regular expression of the random parameters, which ``MetaLearner`` and
+    ``BayesByBackprop`` take as their default.
+
+    Args:
+        input_len: Number of frames that the network sees.
+        target_len: Number of frames that it forecasts.
+        width: Channels at full resolution.
+        levels: Number of times that the resolution is halved.
+        known: Input channels behind the frames, for known facts about the target times.
+        scales: Return as many outputs again, the raw scales of ``HeteroscedasticGaussian`` and ``CRPSGaussian``.
+        random: A regular expression for whole parameter names, or one of ``PRESETS``, from "all" (every weight has a
+            distribution) to "output" (the last 1x1 convolution).
     """
 
     PRESETS: ClassVar[dict[str, str]] = {

@@ -58,6 +58,14 @@ class DriftingBlobs:
     """Endless tasks: forecast ``target_len`` frames from ``input_len`` frames, with the ``Weather`` of the task.
 
     x is (k, input_len, size, size) and y (k, target_len, size, size), both about -1 to 1.
+
+    Args:
+        size: Pixels along each side of a frame.
+        input_len: Number of frames to see.
+        target_len: Number of frames to forecast.
+        k_shot: Support examples of a task.
+        k_query: Query examples of a task.
+        seed: Seed of all draws.
     """
 
     size: int = 16

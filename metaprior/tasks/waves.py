@@ -36,9 +36,16 @@ class _Waves:
 class Sinusoids(_Waves):
     r"""Endless tasks $y = A\sin(f x + b) + s\,\epsilon$, $A \sim U[0.1, 5]$, $b \sim U[0, \pi]$, $x \sim U[-5, 5]$.
 
-    x and y have the shape (k, 1). ``noise`` is $s$ and ``frequency`` the range of $f$, drawn uniformly for each task:
-    zero and one in the publication, Finn, Abbeel, Levine 2017, "Model-Agnostic Meta-Learning for Fast Adaptation of
-    Deep Networks", section 5.1. With a frequency that is not known, such as (0.5, 2), tasks differ much more.
+    x and y have the shape (k, 1). In the publication (Finn, Abbeel, Levine 2017, "Model-Agnostic Meta-Learning for
+    Fast Adaptation of Deep Networks", section 5.1) the noise is zero and the frequency one.
+
+    Args:
+        k_shot: Support examples of a task.
+        k_query: Query examples of a task.
+        noise: Standard deviation $s$ of the noise.
+        seed: Seed of all draws; other seeds are other waves.
+        frequency: Range of $f$, drawn uniformly for each task. With an unknown frequency, such as (0.5, 2), tasks
+            differ much more.
     """
 
     frequency: tuple[float, float] = (1.0, 1.0)
@@ -65,8 +72,14 @@ class SineOrLine(_Waves):
     r"""Endless tasks, half of them $y = A\sin(x + b) + s\,\epsilon$ and half $y = a x + c + s\,\epsilon$.
 
     A few points can leave it open which of the two they are. $A$, $b$ and $x$ are distributed as in ``Sinusoids``,
-    $a, c \sim U[-3, 3]$; x and y have the shape (k, 1); ``noise`` is $s$. Finn, Xu, Levine 2018, "Probabilistic
-    Model-Agnostic Meta-Learning", section 5.
+    $a, c \sim U[-3, 3]$; x and y have the shape (k, 1). Finn, Xu, Levine 2018, "Probabilistic Model-Agnostic
+    Meta-Learning", section 5.
+
+    Args:
+        k_shot: Support examples of a task.
+        k_query: Query examples of a task.
+        noise: Standard deviation $s$ of the noise.
+        seed: Seed of all draws.
     """
 
     noise: float = 0.3

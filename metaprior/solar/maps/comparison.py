@@ -93,9 +93,16 @@ def score(
     """Score methods and point forecasts on the first ``count`` tasks, and return the scores by name.
 
     The ranks of the current team share the tasks; all get the scores, bitwise identical to those of one process.
-    ``failures`` is a list to which a line is appended for each task that is left out of all scores because a forecast
-    was not finite; without it such a task raises FloatingPointError. ``poll`` is called before every task and may raise
-    KeyboardInterrupt.
+
+    Args:
+        dataset: The tasks.
+        count: Number of tasks to score.
+        methods: Forecasters by name, such as ``of_learner`` returns.
+        points: Point forecasters by name, such as ``reference("persistence")``.
+        failures: A list to which a line is appended for each task that is left out of all scores because a forecast was
+            not finite; without it such a task raises FloatingPointError.
+        poll: Called before every task; may raise KeyboardInterrupt.
+        progress: Show a progress bar.
     """
     points = points or {}
 
@@ -132,9 +139,15 @@ def reference(name: str) -> PointForecaster:
 
 
 def of_learner(learner: MetaLearner, *, samples: int, adapted: bool = True, steps: int | None = None) -> Forecaster:
-    """Return the forecaster of a learner after adaptation (by ``steps`` steps, if given), or of the prior itself.
+    """Return the forecaster of a learner, for ``score``.
 
     It raises FloatingPointError for a task whose adaptation diverges.
+
+    Args:
+        learner: A fitted learner.
+        samples: Weight samples of a forecast.
+        adapted: Adapt to the support set of each task; False forecasts with the prior itself.
+        steps: Adaptation steps; None takes those of the learner.
     """
 
     def forecast(task: Task, index: int) -> GaussianForecast:

@@ -50,8 +50,13 @@ class WindowReader:
     """Reads windows of ``input_len`` frames to see and ``target_len`` frames to forecast.
 
     The target frames may lie beyond the end of the archive, as long as only inputs are read.
-    ``frames`` are those of ``open_frames``, ``units`` how the network sees them, and ``patch`` the pixels along each
-    side of a window; None is the whole frame.
+
+    Args:
+        frames: Frames of ``open_frames``.
+        input_len: Number of frames to see.
+        target_len: Number of frames to forecast.
+        units: How the network sees the values.
+        patch: Pixels along each side of a window; None is the whole frame.
     """
 
     frames: xr.DataArray

@@ -241,6 +241,13 @@ def compare(
 
     A ratio below 1 means that ``one`` is better. The bootstrap is paired: both methods are resampled with the same
     tasks, so that what makes a task hard for both cancels. Both must have scored the same pixels of the same tasks.
+
+    Args:
+        one: Scores of the first method.
+        other: Scores of the second method.
+        measure: The name of the measure, such as "crps" or "rmse".
+        lead: A lead time in minutes, or "all".
+        seed: Seed of the bootstrap's resamples.
     """
     if measure not in RATIOS:
         raise ValueError(f"measure must be one of {', '.join(RATIOS)} to have a meaningful ratio, got {measure!r}")
