@@ -74,6 +74,8 @@ def test_the_search_works_from_a_folder(site: Path, browser: Browser) -> None:
             break
         time.sleep(0.1)
     assert any("conventions.html" in address for address in found)
+    loaded = browser.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert [address for address in loaded if not address.startswith("file:")] == []
     assert browser.driver.get_log("browser") == []
 
 
