@@ -38,7 +38,7 @@ h3 { font-size: 16px; margin: 20px 0 8px; }
 @media print { .days { grid-template-columns: repeat(5, 1fr); gap: 6pt; } h3 { break-after: avoid; } }
 """
 KEY = (
-    "Black line: recorded, as far as the forecast knows it; dotted: recorded, not known to it. Blue: the forecast of "
+    "Line: recorded, as far as the forecast knows it; dotted: recorded, not known to it. Blue: the forecast of "
     "the prior of the package, issued at the dashed line, with its 50 % and 90 % bands. Dots: what happened. In % of "
     "capacity. Error (mean absolute) and width (of the 90 % band) are of the hours that are drawn in blue."
 )

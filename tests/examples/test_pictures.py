@@ -6,14 +6,17 @@ from matplotlib.image import imread
 
 from benchmarks.adaptation import picture
 from benchmarks.adaptation.ways import CLOSED_FORM
-from examples.pictures import fitted_band, futures_of_simulator, simulated_futures
+from examples.demo import PlantSettings
+from examples.pictures import fitted_band, futures_of_simulator, new_plant, simulated_futures
 
 
 def test_the_pictures_of_the_documentation_can_be_drawn(tmp_path: Path) -> None:
     fitted_band(tmp_path / "band.png", observations=32, epochs=1)
     futures_of_simulator(tmp_path / "futures.png", size=8, continuations=2)
     picture.of_way(tmp_path / "way.png", CLOSED_FORM, seconds=0.1, validation_tasks=2)
-    for name in ("band", "futures", "way"):
+    few = PlantSettings(plants=2, record_days=6, weeks=1, days=(0, 1), told_days=1)
+    new_plant(tmp_path / "plant.png", settings=few, days=(0, 1))
+    for name in ("band", "futures", "way", "plant"):
         assert imread(tmp_path / f"{name}.png").std() > 0.05
 
 

@@ -23,6 +23,12 @@ def test_changes_in_words(change: tuple[float, float, float], text: str) -> None
     assert str(Change(*change)) == text
 
 
+def test_a_change_is_negligible_if_all_of_its_interval_is() -> None:
+    assert Change(0.001, -0.005, 0.009).is_negligible
+    assert not Change(0.001, -0.005, 0.011).is_negligible
+    assert not Change(0.0, math.nan, math.nan).is_negligible
+
+
 @pytest.mark.parametrize(
     ("inside", "low", "high", "judgement"),
     [

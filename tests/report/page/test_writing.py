@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.writing import ENVIRONMENT, write_page
+from metaprior.report.page.tables import shot_columns
+from metaprior.report.page.writing import ENVIRONMENT, table_html, write_page
 from tests.report.page.invented import content
 
 NAME = "</script><script>alert(1)</script> & <coast>"
@@ -102,3 +103,24 @@ def test_headline_compares_with_the_best_other_method(page: str) -> None:
     assert "Equal, as far as shown, to the best other method, Deep ensemble of 5, fine-tuned" in page
     assert "0.475 at +30 min, 0.459 at +120 min" in page
     assert '<dd class="big">90.0 %</dd>' in page
+
+
+def test_a_page_of_sections_alone_has_no_notes_about_scores(tmp_path: Path) -> None:
+    write_page(
+        tmp_path / "page.html", PageContent(title="t", story="s", units="K", sections=[SECTION], only_sections=True)
+    )
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.findall(r"<h2[^>]*>([^<]*)", page) == ["Power plants", "Settings"]
+    assert re.findall(r'<a href="#([^"]*)', page) == ["power-plants", "settings"]
+    assert re.findall(r'<p class="note">([^:]*)', page) == ["No settings"]
+
+
+def test_a_table_of_a_section_has_a_column_for_each_number_of_shots() -> None:
+    rows = [{"method": "<a>", "shots": 0, "rmse": 2.0, "rmse_low": 1.5, "rmse_high": 2.5}]
+    rows += [{"method": "b", "shots": shots, "rmse": 1.0} for shots in (0, 3)]
+    html = table_html("Errors", shot_columns(rows, "rmse", "K", {0: "none", 3: "three"}), ours="b")
+    assert re.findall(r'<th scope="col">(\w+)', html) == ["Method", "none", "three"]
+    assert re.findall(r'<th scope="row">([^<]*)', html) == ["&lt;a&gt;", "b"]
+    assert "<small>1.500 to 2.500</small>" in html
+    assert html.count('class="unknown"') == 1
+    assert html.count('class="ours"') == 1

@@ -127,7 +127,7 @@ def _forecasts(found: TableForecast) -> str:
         )
     left = len(found.plants) - len(parts)
     more = f'<p class="note">{left} more plants are in the file of the forecast.</p>' if left else ""
-    key = "Black: recorded. Blue: mean, 50 % and 90 % bands. Red: recorded and masked. The dashed line is the issue."
+    key = "Line: recorded. Blue: mean, 50 % and 90 % bands. Red: recorded and masked. The dashed line is the issue."
     return f'<p class="caption">{key}</p><div class="figures">{"".join(parts)}</div>{more}'
 
 
