@@ -82,7 +82,7 @@ def test_init_lists_configurations_and_writes_one(tmp_path: Path, monkeypatch: p
     result = CliRunner().invoke(cli.app, ["init", "sinusoid"])
     assert result.output.splitlines()[-1] == "next: metaprior train sinusoid.toml --run runs/sinusoid"
     assert read_config(Path("sinusoid.toml")) == read_config("sinusoid")
-    assert "is there already" in str(CliRunner().invoke(cli.app, ["init", "sinusoid"]).exception)
+    assert "exists. Give another name" in str(CliRunner().invoke(cli.app, ["init", "sinusoid"]).exception)
     wrong = CliRunner().invoke(cli.app, ["init", "sinus"])
     assert str(wrong.exception).startswith("NAME must be one of drifting_blobs, ")
 

@@ -48,7 +48,7 @@ class Inspection:
         width = max(map(len, self.facts), default=0)
         lines = [f"{path}: {self.kind}", *(f"  {name:{width}}  {fact}" for name, fact in self.facts.items())]
         lines += [self.body] if self.body else []
-        lines += ["to correct:", *(f"- {problem}" for problem in self.problems)] if self.problems else []
+        lines += ["problems:", *(f"- {problem}" for problem in self.problems)] if self.problems else []
         return "\n".join([*lines, *(f"next: {command}" for command in self.next_commands)])
 
 
@@ -60,11 +60,13 @@ class Inspector:
         what: What it recognises, for the message about a path that nothing recognises.
         recognises: Whether a path that exists is of this kind; must be fast, and raise for nothing.
         inspect: Takes the path and, by keyword, the options that belong to this kind, declared as those of a command.
+        fit: Returns the inspection of data that tasks can be drawn from, with the configuration; writes nothing.
     """
 
     what: str
     recognises: Callable[[Path], bool]
     inspect: Callable[..., Inspection] = field(repr=False)
+    fit: Callable[[Path], Inspection] | None = field(default=None, repr=False)
 
     @property
     def options(self) -> dict[str, signatures.Parameter]:

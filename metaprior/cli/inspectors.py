@@ -128,12 +128,12 @@ def all_shots(row: Mapping[str, Any]) -> dict[str, str]:
     return {"shots": "all"} if "shots" in row and row["shots"] is None else {}
 
 
+RUN = Inspector(
+    "the folder of a run of metaprior train",
+    lambda path: path.is_dir() and any((path / name).is_file() for name in RUN_FILES),
+    _inspect_run,
+)
 CORE = (
-    Inspector(
-        "the folder of a run of metaprior train",
-        lambda path: path.is_dir() and any((path / name).is_file() for name in RUN_FILES),
-        _inspect_run,
-    ),
     Inspector(
         "a saved prior or posterior, or a checkpoint (a folder with checkpoint.json)",
         lambda path: path.is_dir() and (path / DESCRIPTION).is_file(),
@@ -150,6 +150,6 @@ CORE = (
 
 
 def all_inspectors() -> list[Inspector]:
-    """Return the inspectors of all applications, which know more, then those of the package."""
+    """Return that of runs, which hold other things, then those of all applications, then the others of the package."""
     own = [one for module in applications() for one in getattr(module, "inspectors", tuple)()]
-    return [*own, *CORE]
+    return [RUN, *own, *CORE]

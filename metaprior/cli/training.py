@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,26 +27,53 @@ Memory = Annotated[str | None, typer.Option(help=MEMORY_HELP)]
 def init(
     name: Annotated[str | None, typer.Argument(help="Which one; without a name they are listed.")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write (default: NAME.toml).")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="An archive of frames or a table of power that the configuration is to fit.")
+    ] = None,
 ) -> None:
     """Write a configuration of the package to a file.
 
-    Change it to your needs, then train with it.
+    Change it to your needs, then train with it. With --data the settings are chosen so that tasks can be drawn from
+    your data, which is tried before the file is written; NAME may then be left out.
 
     Example: metaprior init sinusoid
-    """
-    from metaprior.runs.reading import config_text, packaged_configs
 
+    Example: metaprior init frames --data archive.nc
+    """
+    from metaprior.runs.reading import changed_text, config_text, packaged_configs
+
+    changes: Sequence[str] = ()
+    if data is not None:
+        name, changes = _fitting(data, name)
     if name is None:
         for known, path in packaged_configs().items():
             typer.echo(f"{known:15} {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
         return
     out = out or Path(f"{name}.toml")
     if out.exists():
-        raise FileExistsError(f"{out} is there already; give another --out, or remove it yourself")
+        raise FileExistsError(f"{out} exists. Give another name with --out, or remove it yourself")
     if name not in packaged_configs():
         raise ValueError(f"NAME must be one of {', '.join(packaged_configs())}, got {name!r}")
-    out.write_text(config_text(name), encoding="utf-8")
-    typer.echo(f"written: {out}\nnext: metaprior train {out} --run runs/{out.stem}")
+    out.write_text(changed_text(config_text(name), changes), encoding="utf-8")
+    typer.echo(f"written: {out}" + "".join(f"\n  {change}" for change in changes))
+    typer.echo(f"next: {shlex.join(['metaprior', 'train', str(out), '--run', f'runs/{out.stem}'])}")
+
+
+def _fitting(data: Path, name: str | None) -> tuple[str, Sequence[str]]:
+    """Return the packaged configuration that fits some data, and the changes that it needs."""
+    from metaprior.cli.inspection import find_inspector
+    from metaprior.cli.inspectors import all_inspectors
+
+    inspector = find_inspector(data, all_inspectors())
+    if inspector.fit is None:
+        raise ValueError(f"--data must be an archive of frames or a table of power, got {inspector.what}")
+    found = inspector.fit(data)
+    if found.config is None:
+        problems = "".join(f"\n- {problem}" for problem in found.problems)
+        raise ValueError(f"{data} is {found.kind}, from which no tasks can be drawn{':' if problems else ''}{problems}")
+    if name not in (None, found.config):
+        raise ValueError(f"NAME must be {found.config} for {data}, which is {found.kind}, got {name!r}")
+    return found.config, found.changes
 
 
 def train(

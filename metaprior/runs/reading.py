@@ -89,6 +89,28 @@ def as_change(key: str, value: Any) -> str:
     return f"{key}={text if _toml_value(text) == value else json.dumps(text)}"
 
 
+def changed_text(text: str, changes: Sequence[str]) -> str:
+    """Return the text of a configuration with changes made in it; comments and the order of its keys stay."""
+    lines = text.splitlines()
+    for change in changes:
+        key, _, value = change.partition("=")
+        section, _, name = key.partition(".")
+        line = f"{name} = {_toml_text(_toml_value(value))}"
+        begin = lines.index(f"[{section}]") + 1
+        end = next((i for i in range(begin, len(lines)) if lines[i].startswith("[")), len(lines))
+        own = [i for i in range(begin, end) if re.match(rf"(# )?{re.escape(name)} = ", lines[i])]
+        if own:
+            lines[own[0]] = line
+        else:
+            lines.insert(next(i for i in range(end, 0, -1) if lines[i - 1].strip()), line)
+    return "\n".join(lines) + "\n"
+
+
+def _toml_text(value: Any) -> str:
+    """Return a value as TOML has it; strings, numbers and lists of them are written as in JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ()) -> Config:
     """Return a configuration from sections and keys; ``source`` is named in errors."""
     applications()  # which add kinds of models and tasks

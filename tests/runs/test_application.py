@@ -41,7 +41,8 @@ def run(folder: Path, *changes: str, resume: bool = False) -> list[str]:
 def test_it_trains_resumes_and_is_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run(tmp_path / "whole")
     assert said[0] == "lines, as ordered"
-    assert said[-2] == "toys are put away"
+    assert said[-3] == "toys are put away"
+    assert said[-1] == f"next: metaprior evaluate {tmp_path / 'whole'}"
     assert json.loads((tmp_path / "whole" / "toy.json").read_text()) == {"height": 1.0}
     assert json.loads((tmp_path / "whole" / "toy_scores.json").read_text())["step"] in (6, 9, 12, 15)
     with monkeypatch.context() as patch:

@@ -39,9 +39,9 @@ def test_two_processes_end_where_one_does_and_one_of_them_talks(
     folder, ended = by_two
     assert_same_run_to_rounding(folder, undisturbed_run.folder)
     lines = ended.out.splitlines()
-    assert lines[0] == "2 processes, 2 tasks a step"
-    assert [line.split("  ")[0] for line in lines[1:6]] == [line.split("  ")[0] for line in undisturbed_run.said[:5]]
-    for line in (*lines[:6], f"done: {folder}"):
+    assert lines[1] == "2 processes, 2 tasks a step"
+    assert [line.split("  ")[0] for line in lines[2:7]] == [line.split("  ")[0] for line in undisturbed_run.said[1:6]]
+    for line in (*lines[:7], f"done: {folder}"):
         assert lines.count(line) == 1
     assert len(list((folder / "tensorboard").glob("events.*"))) == 1
     assert json.loads((folder / "run.json").read_text())["starts"][0]["processes"] == 2

@@ -8,6 +8,8 @@ from metaprior.solar.maps.task_settings import KINDS
 if TYPE_CHECKING:
     import typer
 
+    from metaprior.cli.inspection import Inspector
+
 for kind, settings in KINDS.items():
     TASKS.add(kind, settings)
 
@@ -19,3 +21,10 @@ def add_commands(app: "typer.Typer") -> None:
 
     for command in (simulate, predict, report):
         app.command()(command)
+
+
+def inspectors() -> "tuple[Inspector, ...]":
+    """Return how ``metaprior inspect`` recognises archives of frames and forecast maps."""
+    from metaprior.solar.maps.inspection import INSPECTORS
+
+    return INSPECTORS

@@ -24,6 +24,7 @@ from metaprior.solar.sites.options import (
     roles,
     table_options,
 )
+from metaprior.solar.sites.task_settings import LEAST_DAYS
 
 if TYPE_CHECKING:
     from metaprior.solar.sites.reading.reader import PowerTable
@@ -34,8 +35,9 @@ HOURS_OF_A_DAY = 24
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file has the ending of a table."""
-    return path.is_file() and path.suffix.lower() in TABLES
+    """Return whether a file has the ending of a table, compressed or not."""
+    inner = Path(path.stem).suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    return path.is_file() and inner in TABLES
 
 
 def is_forecast(path: Path) -> bool:
@@ -94,6 +96,18 @@ def inspect_power(
     return _with_training(found, path, table, given)
 
 
+def fit_power(path: Path) -> Inspection:
+    """Return the changes that train a prior on a table, and what it lacks if there are none."""
+    from metaprior.cli.options import messages_name_options
+    from metaprior.solar.sites.reading.reader import read_power
+
+    with messages_name_options({name: f"--set tasks.{name}=" for name in ("unit", "zone", "sites")}):
+        table = read_power(path)
+    too_few = f"a prior is trained on at least three plants with {LEAST_DAYS} days each, and the table has fewer"
+    found = Inspection("a table of power", {}, [too_few])
+    return _with_training(found, path, table, {"unit": None, "zone": None, "sites": None, "columns": None})
+
+
 def _draw(table: "PowerTable", out: Path, lines: list[str]) -> list[str]:
     """Draw the plants that have power, and add a line about it; return the problem if nothing can be drawn."""
     from metaprior.report.canvas import has_matplotlib, save
@@ -117,7 +131,7 @@ def _with_training(found: Inspection, path: Path, table: "PowerTable", given: Ma
     from metaprior.runs.reading import as_change, read_config
     from metaprior.solar.sites.source import long_enough
 
-    if len(long_enough(table.plants)) < 3 or given["columns"] is not None or given["stamps"] != "auto":
+    if len(long_enough(table.plants)) < 3 or given["columns"] or given.get("stamps", "auto") != "auto":
         return found
     settings = {"path": str(path), **{name: given[name] and str(given[name]) for name in ("unit", "zone", "sites")}}
     changes = [as_change(f"tasks.{name}", value) for name, value in settings.items() if value is not None]
@@ -217,5 +231,5 @@ def inspect_prior(path: Path) -> Inspection:
 INSPECTORS = (
     Inspector("a forecast of plants (.csv of metaprior sites forecast)", is_forecast, inspect_forecast),
     Inspector("a prior over plants (a folder with checkpoint.json)", is_site_prior, inspect_prior),
-    Inspector(f"a table of power ({', '.join(TABLES)})", is_table, inspect_power),
+    Inspector(f"a table of power ({', '.join(TABLES)})", is_table, inspect_power, fit_power),
 )

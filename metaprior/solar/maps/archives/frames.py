@@ -70,7 +70,7 @@ def open_frames(
         ValueError: If a frame is bad, times decrease, it is always night, or the file states other units.
     """
     step, bad, source = cadence_of(cadence), BadFrames(on_bad), str(path)
-    archive = _read(Path(path), variable, bad, progress).described(source, value_units, long_name)
+    archive = read_archive(Path(path), variable, bad, progress).described(source, value_units, long_name)
     on_grid = check_times(archive.times, source, archive.frame_name, step, bad)
     checked = check_values(archive, on_grid, bad, progress)
     times = archive.times[checked.positions]
@@ -91,7 +91,7 @@ def open_frames(
     return frames
 
 
-def _read(path: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
+def read_archive(path: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
     """Return the archive, in the format that the name or the content of the path indicates."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; frames are {FORMATS}")

@@ -22,7 +22,7 @@ def read_npz(path: Path, variable: str | None) -> Archive:
     names = [name for name, array in arrays.items() if array.ndim == 3]
     if len(names) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
-        advice = "" if variable else ". Name one with variable="
+        advice = ". Name one with variable=" if names and not variable else ""
         raise ValueError(f"{path}: there must be one 3-D array (time, y, x) beside time, got {shapes}{advice}")
     name, values = names[0], arrays[names[0]]
     if times.dtype.kind != "M" or times.ndim != 1 or len(times) != len(values):
