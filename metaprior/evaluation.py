@@ -99,12 +99,30 @@ class Evaluation:
         return found[0]
 
     def table(self) -> str:
-        """Return the rows as text, ``mean ± standard error``, followed by the first failures."""
+        """Return the rows as text, ``mean ± standard error``, followed by the first failures.
+
+        Columns that say nothing here are left out: those of tasks and shots for a single data set, steps where none
+        are taken, the number of support examples where it is that of the shots, failures where there are none.
+        """
         shown = self.failures[:FAILURES_SHOWN]
         notes = [f"- failed: {failure.task} ({failure.cell}): {failure.message}" for failure in shown]
         if more := len(self.failures) - len(shown):
             notes.append(f"- and {more} more (all are in .failures)")
-        return "\n".join([text_table([_shown(row) for row in self.rows]), *notes])
+        silent = self._silent_columns()
+        rows = [{name: value for name, value in _shown(row).items() if name not in silent} for row in self.rows]
+        return "\n".join([text_table(rows), *notes])
+
+    def _silent_columns(self) -> set[str]:
+        """Return the columns that tell a reader of the table nothing."""
+        said_by_shots = [row["support"] == (row["shots"] or 0) * self.examples_per_shot for row in self.rows]
+        silent = {
+            "failed": not any(row["failed"] for row in self.rows),
+            "steps": not any(row["steps"] for row in self.rows),
+            "support": all(said_by_shots),
+        }
+        if all(silent.values()) and [(row["tasks"], row["support"]) for row in self.rows] == [(1, 0)]:
+            silent |= {"shots": True, "tasks": True}
+        return {name for name, told in silent.items() if told}
 
     def as_json(self) -> dict[str, Any]:
         """Return plain dictionaries, lists and numbers; NaN becomes None, and so do all shots."""

@@ -328,7 +328,7 @@ def test_the_same_weights_are_drawn_again() -> None:
 def test_table_and_json() -> None:
     result = run(shots=[0, 2, None], tasks=[line_task(1.0)])
     lines = result.table().splitlines()
-    assert lines[0].split()[:5] == ["shots", "steps", "support", "tasks", "failed"]
+    assert lines[0].split()[:5] == ["shots", "steps", "support", "tasks", "mse"]  # nothing has failed
     assert [line.split()[0] for line in lines[2:]] == ["0", "2", "all"]
     assert "±" not in result.table()  # of one task there is no standard error
     assert "mse_se" not in lines[0]
@@ -338,6 +338,15 @@ def test_table_and_json() -> None:
     assert content["rows"][0]["nll_se"] is None
     assert content["reliability"][0]["rows"][4]["level"] == 0.5
     assert len(content["per_task"]) == 3
+
+
+def test_a_table_leaves_out_columns_that_say_nothing() -> None:
+    def columns(**arguments: Any) -> list[str]:
+        return run(**arguments).table().splitlines()[0].split()
+
+    assert columns(shots=[0, 2], steps=[0])[:3] == ["shots", "tasks", "mse"]
+    assert columns(shots=[0], steps=[0], tasks=[line_task(1.0)])[0] == "mse"
+    assert columns(shots=[2], steps=[0], tasks=[line_task(1.0)])[0] == "shots"  # adapted to two examples
 
 
 def test_an_evaluation_prints_its_table_and_a_posterior_what_it_is() -> None:
