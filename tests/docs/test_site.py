@@ -39,6 +39,12 @@ def test_every_page_is_there(site: Path) -> None:
     assert [str(page) for page in pages if not (site / page).is_file()] == []
 
 
+def test_frames_and_links_outside_of_markdown_lead_somewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        own = re.findall(r"<(?:iframe|a)\b[^>]*\b(?:src|href)=\"([^\"#:?]+\.html)", page.read_text())
+        assert [address for address in own if page.name != "404.html" and not (page.parent / address).is_file()] == []
+
+
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", page.read_text())
