@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.common import registry
-from metaprior.cli.application import run_guarded
+from metaprior.cli.application import announce, run_guarded
+from metaprior.progress import duration
 from metaprior.text_table import text_table
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -53,7 +55,13 @@ def main(
         options += ["--workers", str(workers)] if workers is not None else []
         _run_all(json or RESULTS, options)
     else:
-        result = registry.find(name).run(quick=quick, larger=full, parts=part or (), data=data, workers=workers)
+        chosen = registry.find(name)
+        how_long = "about a minute" if quick else "minutes to hours (--quick: about a minute)"
+        announce(f"{name}: {chosen.description}; takes {how_long}")
+        began = time.monotonic()
+        result = chosen.run(quick=quick, larger=full, parts=part or (), data=data, workers=workers)
+        kept = "" if json is not None else "; --json FILE writes the result to a file"
+        announce(f"{name} took {duration(time.monotonic() - began)}{kept}")
         typer.echo(result.table())
         for path in result.write(json) if json is not None else []:
             typer.echo(f"written: {path}")

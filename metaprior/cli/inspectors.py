@@ -150,6 +150,9 @@ CORE = (
 
 
 def all_inspectors() -> list[Inspector]:
-    """Return that of runs, which hold other things, then those of all applications, then the others of the package."""
+    """Return all inspectors: of runs, which hold other things, of applications, and the others of the package.
+
+    Of applications, those of data that any program may have written come after those of files of this package.
+    """
     own = [one for module in applications() for one in getattr(module, "inspectors", tuple)()]
-    return [RUN, *own, *CORE]
+    return [RUN, *sorted(own, key=lambda one: one.fit is not None), *CORE]

@@ -110,7 +110,7 @@ def _next(run: RunFolder, config: Config | None, finished: bool) -> list[str]:
     """Return the commands that go on with an unfinished run, or that use a finished one."""
     if config is None:
         return []
-    if finished:
+    if finished and run.prior.exists():
         return next_commands(config, run.path)
     usable = [command("evaluate", run.path)] if run.prior.exists() else []
     return [*_resume(run, config), *usable]

@@ -3,13 +3,14 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from metaprior.cli.application import integers
+from metaprior.cli.application import announce, integers
+from metaprior.cli.options import messages_name_options
 from metaprior.team import OtherRankFailed
 from metaprior.team.launch import HANG_AFTER, team_of_torchrun
 
@@ -140,7 +141,8 @@ def train(
             if team.kept() == OVER:
                 raise OtherRankFailed("an earlier start reported why")
             asked, _ = team.attempt(request, lambda _: None)
-            run_training(asked, typer.echo if team.first else lambda _: None)
+            with messages_name_options(task_changes(asked.config.tasks.arguments)):
+                run_training(asked, typer.echo if team.first else lambda _: None)
         except TrainingDiverged as error:
             team.keep(OVER)
             if not team.first:
@@ -152,6 +154,11 @@ def train(
             raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+
+
+def task_changes(arguments: Iterable[str]) -> dict[str, str]:
+    """Return how the keys of ``[tasks]`` are given on the command line, for messages that name arguments."""
+    return {name: f"--set tasks.{name}=" for name in arguments}
 
 
 def evaluate(
@@ -179,14 +186,17 @@ def evaluate(
     cells = {"shots": integers("--shots", shots), "steps": integers("--steps", steps)}
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run))
-        found = evaluate_run(run, **cells, tasks=tasks, say=typer.echo)
+        found = evaluate_run(run, **cells, tasks=tasks, say=typer.echo, announce=announce)
 
         def write(file: Path) -> None:
             checkpoint.write_file(file, (json.dumps(found.as_json(), indent=2) + "\n").encode())
-            typer.echo(f"written: {file}")
+            typer.echo(f"written: {file}, the scores of every task")
 
         if json_file is not None:
             team.on_first(lambda: write(json_file))
+        else:
+            again = shlex.join(["metaprior", *sys.argv[1:], "--json", "evaluation.json"])
+            team.on_first(lambda: announce(f"to keep the scores of every task: {again}"))
 
 
 def say_unfinished(run: Path, name: str = "prior", file: str = "prior") -> None:

@@ -16,6 +16,7 @@ from metaprior.scores import IntervalReliability
 from metaprior.tasks.task import FirstTasks
 from metaprior.team import current_team
 from metaprior.team.agreement import refuse_disagreement, task_digest
+from metaprior.text_table import counted
 
 Say = Callable[[str], None]
 
@@ -64,6 +65,7 @@ def evaluate_run(
     steps: Sequence[int] | None = None,
     tasks: int | None = None,
     say: Say = lambda _: None,
+    announce: Say = lambda _: None,
 ) -> Evaluation:
     """Evaluate the prior that a run has saved on test tasks, and print the table.
 
@@ -72,7 +74,8 @@ def evaluate_run(
     Args:
         folder: the folder of the run.
         shots, steps, tasks: as in ``evaluate_learner``.
-        say: prints a line.
+        say: prints a line of the result.
+        announce: prints what is about to be done.
 
     Returns:
         The evaluation, the same on all ranks.
@@ -84,13 +87,22 @@ def evaluate_run(
     def opened() -> TaskSource:
         source = open_tasks(config.task_settings, progress=team.first)
         source.check_description(run)
+        _check_shots(shots, source)
         return source
 
     source, digests = team.attempt(opened, lambda source: task_digest(source.tasks("test", 1)[0]))
     team.on_first(lambda: refuse_disagreement([{"data of the first test task": digest} for digest in digests]))
+    team.on_first(lambda: announce(f"scoring {counted(tasks or config.evaluate.tasks, 'unseen task')} of {folder}"))
     found = evaluate_learner(config, learner, source, shots=shots, steps=steps, tasks=tasks, progress=True)
     team.on_first(lambda: say(_summary(found, source, run)))
     return found
+
+
+def _check_shots(shots: Sequence[int] | None, source: TaskSource) -> None:
+    """Raise if the first test task has too few support examples; the others are of the same size."""
+    largest = source.tasks("test", 1)[0].support.size // source.examples_per_shot
+    if shots and max(shots) > largest:
+        raise ValueError(f"--shots must be at most {largest}, the shots of the run's tasks, got {max(shots)}")
 
 
 def evaluate_learner(

@@ -1,11 +1,15 @@
 """``metaprior simulate`` and ``report``: for irradiance maps of a region, and for the power of single plants."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from metaprior.cli.application import announce
+from metaprior.cli.options import messages_name_options
 from metaprior.cli.training import say_unfinished
+from metaprior.text_table import counted
 
 
 def simulate(
@@ -35,16 +39,20 @@ def simulate(
 
     Example: metaprior simulate sites --out power.csv --plants 20 --days 60
     """
-    if what == "maps":
-        _simulate_maps(out, days, size, seed, start, overwrite)
-    else:
-        _simulate_sites(out, days, plants, 60 * minutes, defects, base, seed, start, overwrite)
+    with messages_name_options({"overwrite": "--overwrite"}):
+        if what == "maps":
+            _simulate_maps(out, days, size, seed, start, overwrite)
+        else:
+            _simulate_sites(out, days, plants, 60 * minutes, defects, base, seed, start, overwrite)
 
 
 def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overwrite: bool) -> None:
+    from metaprior.runs.reading import as_change
     from metaprior.solar import simulator
+    from metaprior.solar.maps.trainable import LEAST_DAYS
 
     simulator.check_path(out, overwrite=overwrite)
+    announce(f"simulating {counted(days, 'day')} of {size} x {size} pixels, to be written to {out}")
     frames = simulator.simulate(days=days, size=size, seed=seed, start=start)
     simulator.write_frames(frames, out, overwrite=overwrite)
     times = frames["time"].values.astype("datetime64[m]")
@@ -52,8 +60,11 @@ def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overw
         f"written: {out}, {len(frames)} frames of {size} x {size} pixels every {frames.attrs['cadence']} by day, "
         f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
     )
-    scaled = "" if out.suffix else " --set tasks.units=scaled --set model.known=0"
-    typer.echo(f"next: metaprior train frames --run runs/frames --set tasks.path={out}{scaled}")
+    words = ["--set", as_change("tasks.path", str(out))]
+    words += [] if out.suffix else ["--set", "tasks.units=scaled", "--set", "model.known=0"]
+    if days < LEAST_DAYS:
+        typer.echo(f"note: training needs at least {LEAST_DAYS} days")
+    typer.echo(f"next: {shlex.join(['metaprior', 'train', 'frames', '--run', 'runs/frames', *words])}")
 
 
 def _simulate_sites(
@@ -63,6 +74,7 @@ def _simulate_sites(
     from metaprior.solar.sites.simulator.writing import check_path, paths_beside, write_power
 
     check_path(out, overwrite=overwrite)
+    announce(f"simulating {counted(days, 'day')} of {counted(count, 'plant')}, to be written to {out}")
     longer = simulator.BASE_DAYS if base else 0
     fleet = simulator.simulate_fleet(count, days + longer, seed=seed, step=step, start=start, clear_power=base)
     plants = simulator.with_base(fleet, days, seed=seed) if base else fleet.plants
@@ -70,8 +82,12 @@ def _simulate_sites(
         plants = [simulator.with_defects(plant, seed)[0] for plant in plants]
     write_power(plants, fleet.parameters, out, overwrite=overwrite)
     sites, truth = paths_beside(out)
-    typer.echo(f"written: {out}, power of {count} plants every {step // 60} minutes, {days} days from {start}, in kW")
+    every = f"every {counted(step // 60, 'minute')}, {counted(days, 'day')} from {start}, in kW"
+    typer.echo(f"written: {out}, power of {counted(count, 'plant')} {every}")
     typer.echo(f"written: {sites}, their places and nameplates; {truth}, their true parameters")
+    typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
+    forecast = ["metaprior", "sites", "forecast", str(out), "--out", "forecast.csv", "--page", "forecast.html"]
+    typer.echo(f"next: {shlex.join(forecast)}")
 
 
 def report(
@@ -93,10 +109,10 @@ def report(
         from metaprior.solar.sites.report.run_page import report_run as report_plants
 
         say_unfinished(run)
-        typer.echo(f"written: {report_plants(run, out)}")
+        typer.echo(f"written: {report_plants(run, out)}, to be opened in a browser")
         return
     from metaprior.solar.maps.report.content import report_run
     from metaprior.solar.maps.run_scores import SCORES
 
     say_unfinished(run, "scores", SCORES)
-    typer.echo(f"written: {report_run(run, out)}")
+    typer.echo(f"written: {report_run(run, out)}, to be opened in a browser")

@@ -1,12 +1,17 @@
 """``metaprior predict``: frames in, forecast maps out."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from metaprior.cli.application import integers
+from metaprior.cli.application import announce, integers
+from metaprior.cli.options import messages_name_options
 from metaprior.cli.training import say_unfinished
+
+ARGUMENTS = {"variable": "--variable ", "on_bad": "--on-bad ", "overwrite": "--overwrite"}
+"""Options by the arguments of Python that messages name."""
 
 
 def predict(
@@ -54,6 +59,8 @@ def predict(
         raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
     patch = None if corner is None else (corner[0], corner[1])
     request = ForecastRequest(run, support, inputs, out, samples, steps, patch, at, variable, on_bad, overwrite)
-    with team_of_torchrun() as team:
+    with team_of_torchrun() as team, messages_name_options(ARGUMENTS):
         team.on_first(lambda: say_unfinished(run))
+        team.on_first(lambda: announce(f"adapting to {support}, then drawing {samples} samples of weights"))
         run_forecast(request, typer.echo if team.first else lambda _: None)
+        team.on_first(lambda: typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}"))

@@ -12,6 +12,7 @@ import typer
 from metaprior.checkpoint import DESCRIPTION, read_description
 from metaprior.cli.inspection import Inspection, Inspector
 from metaprior.errors import CheckpointError
+from metaprior.solar.contents import variable_names
 from metaprior.solar.sites.options import (
     ARGUMENTS,
     TABLES,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from metaprior.solar.sites.reading.reader import PowerTable
 
 FORECAST_COLUMNS = {"site", "issued", "time", "mean"}
+FORECAST_VARIABLES = {"power", "power_quantiles", "forecast_reference_time"}
 HOURS_OF_A_DAY = 24
 """Examples of a shot, by which a prior over plants is recognised."""
 
@@ -41,7 +43,9 @@ def is_table(path: Path) -> bool:
 
 
 def is_forecast(path: Path) -> bool:
-    """Return whether a file is a CSV file that ``metaprior sites forecast`` has written."""
+    """Return whether a file is a CSV or NetCDF file that ``metaprior sites forecast`` has written."""
+    if path.is_file() and path.suffix == ".nc":
+        return variable_names(path) >= FORECAST_VARIABLES
     if not is_table(path) or path.suffix.lower() in (".parquet", ".pq"):
         return False
     try:
@@ -180,9 +184,11 @@ def _write_rows(table: "PowerTable", path: Path) -> int:
 
 
 def inspect_forecast(path: Path) -> Inspection:
-    """Return plants, times and levels of a forecast in a CSV file."""
+    """Return plants, times and levels of a forecast."""
     import pandas as pd  # type: ignore[import-untyped]
 
+    if path.suffix == ".nc":
+        return _inspect_netcdf(path)
     frame = pd.read_csv(path)
     levels = [name for name in frame.columns if name.startswith("q") and name[1:2].isdigit()]
     problems = []
@@ -199,6 +205,24 @@ def inspect_forecast(path: Path) -> Inspection:
         "columns": ", ".join(frame.columns),
         "mean": f"{frame['mean'].min():.4g} to {frame['mean'].max():.4g}",
     }
+    return Inspection("a forecast of the power of plants", facts, problems)
+
+
+def _inspect_netcdf(path: Path) -> Inspection:
+    import xarray as xr
+
+    with xr.open_dataset(path) as dataset:
+        power, times = dataset["power"], dataset["time"].values.astype("datetime64[m]")
+        names, levels = dataset["site"].values, dataset["quantile"].values
+        missing = int(power.isnull().sum())
+        facts = {
+            "plants": f"{len(names)} ({', '.join(map(str, names[:5]))})",
+            "issued": str(dataset["forecast_reference_time"].values.astype("datetime64[m]")),
+            "hours": f"{times[0]} to {times[-1]}",
+            "quantiles": ", ".join(f"{level:g}" for level in levels),
+            "mean": f"{float(power.min()):.4g} to {float(power.max()):.4g} {power.attrs.get('units')}",
+        }
+    problems = [f"{missing} of {power.size} hours have no mean"] if missing else []
     return Inspection("a forecast of the power of plants", facts, problems)
 
 
@@ -229,7 +253,7 @@ def inspect_prior(path: Path) -> Inspection:
 
 
 INSPECTORS = (
-    Inspector("a forecast of plants (.csv of metaprior sites forecast)", is_forecast, inspect_forecast),
+    Inspector("a forecast of plants (.csv or .nc of metaprior sites forecast)", is_forecast, inspect_forecast),
     Inspector("a prior over plants (a folder with checkpoint.json)", is_site_prior, inspect_prior),
     Inspector(f"a table of power ({', '.join(TABLES)})", is_table, inspect_power, fit_power),
 )

@@ -1,0 +1,205 @@
+"""``metaprior inspect`` and ``metaprior init --data`` for archives of frames: all problems at once, and what works."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner, Result
+
+from metaprior.cli import app
+from metaprior.runs.reading import read_config
+from metaprior.runs.sources import open_tasks
+from metaprior.solar.maps.archive_facts import time_steps
+from metaprior.solar.simulator import simulate, write_frames
+from tests.solar.maps.conftest import SolarRun
+from tests.solar.maps.tiny_run import NIGHTS
+
+SKIPPED = "ignore::metaprior.solar.maps.archives.frames.BadFramesSkipped"
+pytestmark = [NIGHTS, pytest.mark.filterwarnings(SKIPPED)]
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def inspected(path: Path, *options: object) -> str:
+    result = invoke("inspect", path, *options)
+    assert result.exit_code == 0, f"{result.output} {result.exception}"
+    return result.output
+
+
+def problems(text: str) -> list[str]:
+    return [line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")]
+
+
+def changes(text: str) -> list[str]:
+    """Return the changes of the command that trains, as a shell reads them."""
+    (line,) = [line for line in text.splitlines() if line.startswith("next: metaprior train frames ")]
+    words = shlex.split(line)
+    return [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+
+
+def check_trains(text: str) -> None:
+    """Draw the first tasks that the command would train on."""
+    source = open_tasks(read_config("frames", changes(text)).task_settings, progress=False)
+    for purpose in ("train", "val", "test"):
+        assert source.tasks(purpose)[0].query.size > 0  # type: ignore[arg-type]
+
+
+def rewritten(source: Path, path: Path, change) -> Path:  # type: ignore[no-untyped-def]
+    with xr.open_dataset(source) as dataset:
+        change(dataset.load()).to_netcdf(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frames") / "long archive.nc"
+    write_frames(simulate(days=14, size=16, start="2025-06-01", progress=False), path)
+    return path
+
+
+def test_an_archive_is_described_and_the_command_trains(long: Path) -> None:
+    text = inspected(long)
+    for told in (
+        r"units +W m-2",
+        r"cadence +30min",
+        r"days +14 \(2025-06-01 to",
+        r"gaps +0 shorter",
+        r"missing in 100",
+    ):
+        assert re.search(told, text), told
+    assert problems(text) == ["frames have 16 pixels along the shorter side, fewer than the usual patch of 32"]
+    assert changes(text) == [f"tasks.path={long}", "tasks.patch=16"]
+    check_trains(text)
+
+
+def test_many_problems_are_told_at_once(long: Path, tmp_path: Path) -> None:
+    def spoil(dataset: xr.Dataset) -> xr.Dataset:
+        hourly = dataset.isel(time=dataset["time.minute"] == 0, longitude=slice(0, 6)).copy(deep=True)
+        hourly["ghi"][20] = -9999.0
+        hourly["ghi"].attrs["units"] = "Watt m-2"
+        return hourly
+
+    text = inspected(rewritten(long, tmp_path / "bad.nc", spoil))
+    found = " ".join(problems(text))
+    for told in ("1 frame not usable", "values are in 'Watt m-2'", "frames have 6 pixels"):
+        assert told in found
+    assert set(changes(text)) >= {"tasks.cadence=60min", "tasks.on_bad=skip", "tasks.units=scaled", "model.known=0"}
+    assert "model.levels=2" in changes(text)
+    check_trains(text)
+
+
+def test_a_short_archive_gets_shorter_windows(june: Path) -> None:
+    text = inspected(june)
+    assert any(told.startswith("there are too few windows in daylight") for told in problems(text))
+    check_trains(text)
+
+
+def test_too_few_days_are_told(long: Path, tmp_path: Path) -> None:
+    path = rewritten(long, tmp_path / "short.nc", lambda dataset: dataset.isel(time=slice(0, 60)))
+    text = inspected(path)
+    assert "training needs at least 5 days" in problems(text)[-1]
+    assert "next:" not in text
+    assert "at least 5 days" in str(invoke("init", "--data", path, "--out", tmp_path / "a.toml").exception)
+    assert not (tmp_path / "a.toml").exists()
+
+
+def test_several_variables_are_named_with_a_command_each(long: Path, tmp_path: Path) -> None:
+    path = rewritten(long, tmp_path / "two.nc", lambda dataset: dataset.assign(dni=dataset["ghi"] / 2))
+    text = inspected(path)
+    assert f"next: metaprior inspect {path} --variable dni" in text
+    assert "tasks.variable=dni" in changes(inspected(path, "--variable", "dni"))
+
+
+def test_unsorted_times_get_a_line_that_sorts_them(june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = rewritten(june, Path("back.nc"), lambda dataset: dataset.isel(time=slice(None, None, -1)))
+    text = inspected(path)
+    assert problems(text) == ["times must increase: sort the archive by time"]
+    (code,) = re.findall(r'^next: python -c "(.*)"$', text, re.MULTILINE)
+    exec(code)
+    assert inspected(Path("sorted.nc")).count("next: metaprior train frames") == 1
+
+
+def test_a_folder_of_files_gets_a_line_that_joins_them(
+    june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("parts").mkdir()
+    with xr.open_dataset(june) as dataset:
+        for number, start in enumerate(range(0, dataset.sizes["time"], 40)):
+            dataset.isel(time=slice(start, start + 40)).to_netcdf(f"parts/{number}.nc")
+    text = inspected(Path("parts"))
+    (code,) = re.findall(r'^next: python -c "(.*)"$', text, re.MULTILINE)
+    exec(code)
+    with xr.open_dataset("joined.nc") as joined, xr.open_dataset(june) as whole:
+        assert np.array_equal(joined["ghi"].values, whole["ghi"].values)
+    assert "next: metaprior inspect joined.nc" in text
+    Path("parts/9.nc").write_bytes(b"damaged")
+    assert "different variables" in inspected(Path("parts"))
+
+
+def test_a_folder_of_arrays_with_a_note_in_it(long: Path, tmp_path: Path) -> None:
+    with xr.open_dataset(long) as dataset:
+        frames = dataset["ghi"].load()
+    for time, values in zip(frames["time"].values.astype("datetime64[m]").astype(str), frames.values, strict=True):
+        np.save(tmp_path / f"{time.replace('T', '_').replace(':', '')}.npy", values)
+    (tmp_path / "SOURCE.txt").write_text("from somewhere")
+    text = inspected(tmp_path)
+    assert "SOURCE.txt: a file whose name is not a time" in text
+    assert {"tasks.on_bad=skip", "tasks.units=scaled", "model.known=0"} <= set(changes(text))
+    check_trains(text)
+
+
+def test_damaged_files_are_one_message(tmp_path: Path) -> None:
+    (tmp_path / "half.nc").write_bytes(b"\x89HDF\r\n\x1a\nand nothing more")
+    assert "cannot be read as NetCDF" in str(invoke("inspect", tmp_path / "half.nc").exception)
+    np.savez(tmp_path / "table.npz", time=np.arange(3).astype("datetime64[h]"), power=np.ones((3, 2)))
+    message = str(invoke("inspect", tmp_path / "table.npz").exception)
+    assert "there must be one 3-D array" in message
+    assert "--variable" not in message
+
+
+def test_a_configuration_is_written_that_fits_the_data(long: Path, tmp_path: Path) -> None:
+    out = tmp_path / "own.toml"
+    result = invoke("init", "--data", long, "--out", out)
+    assert result.exit_code == 0, f"{result.output} {result.exception}"
+    assert read_config(out) == read_config("frames", changes(inspected(long)))
+    assert "# One network for all places is already good" in out.read_text()
+    assert "NAME must be frames for" in str(invoke("init", "sites", "--data", long, "--out", "b.toml").exception)
+
+
+def test_times_of_two_cadences() -> None:
+    start = np.datetime64("2025-06-01", "ns")
+    minutes = np.concatenate([np.arange(0, 600, 10), np.arange(600, 1200, 15)])
+    found = time_steps(start + minutes.astype("timedelta64[m]"))
+    assert found.cadences == ["10min", "15min"]
+    assert "several cadences (60 steps of 10min, 39 steps of 15min)" in found.problems[0]
+    gaps = time_steps(start + np.delete(np.arange(0, 600, 10), [5, 20]).astype("timedelta64[m]"))
+    assert (gaps.cadences, gaps.problems) == (["10min"], [])
+    assert "at least two frames" in time_steps(np.array([start])).problems[0]
+
+
+def test_forecasts_and_examples_are_no_archives(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
+    out = tmp_path / "now.nc"
+    data = ("--support", june, "--inputs", june, "--samples", 2, "--at", "2025-06-02T11:30", "--out", out)
+    result = invoke("predict", solar_run.folder, *data)
+    assert f"next: metaprior inspect {out}" in result.output
+    text = inspected(out)
+    assert text.startswith(f"{out}: a forecast of maps\n")
+    assert "2025-06-02T11:30" in text
+    assert "30, 60 minutes" in text
+    assert f"metaprior inspect {solar_run.folder}" in inspected(solar_run.folder / "examples.nc")
+    assert inspected(solar_run.folder).startswith(f"{solar_run.folder}: the folder of a run\n")
+
+
+def test_a_run_ends_with_a_command_that_forecasts(solar_run: SolarRun, june: Path, tmp_path: Path) -> None:
+    (line,) = [line for line in solar_run.said if line.startswith("next: metaprior predict ")]
+    words = shlex.split(line.removeprefix("next: metaprior "))
+    assert words[:6] == ["predict", str(solar_run.folder), "--support", str(june), "--inputs", str(june)]
+    words[words.index("--out") + 1] = str(tmp_path / "forecast.nc")
+    assert invoke(*words, "--samples", 2).exit_code == 0
