@@ -4,14 +4,13 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from metaprior.adaptation.closed_form import parameters
 from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.context.conditioning import ENCODER
 from metaprior.adaptation.context.settings import Context
-from metaprior.likelihoods import NOISE_RHO, HeteroscedasticGaussian
+from metaprior.likelihoods import NOISE_RHO, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad.problem import Descent
 from metaprior.methods import MetaLearner
 from metaprior.noise import Noise
@@ -37,7 +36,7 @@ def exported(learner: MetaLearner) -> Numbers:
         "loc": float(scale.loc),
         "scale": float(scale.scale),
         "calibration": {"examples": list(calibration.examples), "factors": list(calibration.factors)},
-        "activation": learner.module.config["activation"],  # type: ignore[union-attr,index]
+        "activation": learner.module.config["activation"],  # type: ignore[index]
     }
     how = learner.adaptation_
     if isinstance(how, ClosedForm):
@@ -66,14 +65,16 @@ def _closed_form(learner: MetaLearner) -> Numbers:
 def _descent(learner: MetaLearner, how: Descent) -> Numbers:
     """Return the prior over weights; the seeds are those of ``adapt`` and of ``predict`` with ``seed=0``."""
     theta, layout = learner.theta_, learner.network.layout
+    likelihood = learner.task_model().likelihood  # in the network's units
     assert theta.log_lr is not None
+    assert isinstance(likelihood, Gaussian)
     steps, samples = Noise(0).fork("adapt"), Noise(0).fork("predict")
     return {
         "way": "descent",
         "shapes": [list(shape) for shape in layout.shapes],
         "mu": _tensor(theta.mu),
         "rho": _tensor(theta.rho),
-        "noise": _tensor(theta.plain[NOISE_RHO]),
+        "noise": likelihood.noise,
         "log_lr": _tensor(theta.log_lr),
         "kl_weight": how.kl_weight,
         "steps": how.steps,

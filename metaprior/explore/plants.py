@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metaprior.solar.sites.backtest.methods import LEVELS, adapted
-from metaprior.solar.sites.backtest.queries import DAY, WEEK, Case, Place, case_of
+from metaprior.solar.sites.backtest.queries import DAY, Case, Place, case_of
 from metaprior.solar.sites.backtest.scores import score_rows
 from metaprior.solar.sites.forecaster import SiteForecaster
 from metaprior.solar.sites.plant import Plant
@@ -49,9 +49,8 @@ def plant_forecasts() -> dict[str, Any]:
 
 def _shown(forecaster: SiteForecaster, truth: PlantParameters, plant: Plant) -> dict[str, Any]:
     """Return what the page has of one plant, with its place known and not."""
-    cases = {name: _case(plant, place) for name, place in PLACES.items()}
-    solar = round(truth.longitude / 15)  # hours from UTC to the clock of the sun
-    begin = int(cases["known"].queries.origins[-1]) // DAY * DAY + (-solar) % DAY
+    cases = {name: backtest_case(plant, place) for name, place in PLACES.items()}
+    begin = first_hour(cases["known"], truth)
     power = cases["known"].plant.power[begin - LEADS : begin + DAY * SHOWN_DAYS + LEADS]
     return {
         "title": f"{KINDS[truth.kind]}, {_latitude(truth.latitude)}, {truth.climate.name} climate",
@@ -59,17 +58,24 @@ def _shown(forecaster: SiteForecaster, truth: PlantParameters, plant: Plant) -> 
         "before": LEADS,
         "power": _stored(power),
         "forecasts": {
-            name: {str(days): _issued(forecaster, case, days, begin) for days in DAYS} for name, case in cases.items()
+            name: {str(days): issued_forecasts(forecaster, case, days, begin) for days in DAYS}
+            for name, case in cases.items()
         },
         "scores": {name: _scores(forecaster, case) for name, case in cases.items()},
     }
+
+
+def first_hour(case: Case, truth: PlantParameters) -> int:
+    """Return the hour of the record in which the days that are shown begin: midnight of the sun's clock."""
+    solar = round(truth.longitude / 15)  # hours that this clock is ahead of UTC
+    return int(case.queries.origins[-1]) // DAY * DAY + (-solar) % DAY
 
 
 def _latitude(degrees: float) -> str:
     return f"{abs(degrees):.0f}° {'north' if degrees >= 0 else 'south'}"
 
 
-def _case(plant: Plant, place: Place) -> Case:
+def backtest_case(plant: Plant, place: Place) -> Case:
     """Return the backtest of a plant."""
     case = case_of(plant, DAYS, WEEKS, LEADS, place)
     if isinstance(case, str):
@@ -77,8 +83,8 @@ def _case(plant: Plant, place: Place) -> Case:
     return case
 
 
-def _issued(forecaster: SiteForecaster, case: Case, days: int, begin: int) -> str:
-    """Return mean and quantiles of the forecasts issued at every hour of the days that are shown, (issues, 5, leads)."""
+def issued_forecasts(forecaster: SiteForecaster, case: Case, days: int, begin: int) -> str:
+    """Return mean and quantiles of the forecasts issued at every hour that is shown, (issues, 5, leads)."""
     plant = forecaster.adapt(case.plant, days=days)[case.plant.name]
     issue, lead = np.meshgrid(np.arange(begin, begin + DAY * SHOWN_DAYS), np.arange(1, LEADS + 1), indexing="ij")
     found = plant.forecast(issue.ravel(), lead.ravel(), SHOWN_LEVELS, end=begin)

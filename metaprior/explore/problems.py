@@ -35,6 +35,8 @@ class Problem:
         noise: Standard deviation of the noise of y.
         families: What examples are drawn from, in equal shares: the kind of a curve and the ranges of its parameters.
         reach: The page draws y from -reach to reach.
+        descent_noise: Noise of y that descent is told. A learned one would stand for everything that is not known, the
+            spread of the weights would vanish, and bands would have the same width everywhere.
     """
 
     title: str
@@ -43,7 +45,7 @@ class Problem:
     noise: float
     families: tuple[Mapping[str, Any], ...]
     reach: float
-
+    descent_noise: float
     inputs: tuple[float, float] = INPUTS
 
 
@@ -54,7 +56,8 @@ PROBLEMS = {
         Sinusoids,
         0.1,
         (SINE,),
-        6.0,
+        reach=6.0,
+        descent_noise=0.3,
     ),
     "sine_or_line": Problem(
         "Sine or line",
@@ -62,7 +65,8 @@ PROBLEMS = {
         SineOrLine,
         0.3,
         (SINE, LINE),
-        12.0,
+        reach=12.0,
+        descent_noise=1.0,
     ),
 }
 
@@ -74,7 +78,7 @@ class Way:
     Args:
         title: What the page calls it.
         module: Makes the network.
-        likelihood: Of the targets.
+        likelihood: Returns that of a problem's targets.
         adaptation: The way.
         steps: Meta-steps of the training.
         training: Settings of ``MetaTraining``.
@@ -84,24 +88,24 @@ class Way:
 
     title: str
     module: Callable[[], nn.Module]
-    likelihood: Likelihood
+    likelihood: Callable[[Problem], Likelihood]
     adaptation: Adaptation
     steps: int
     training: Mapping[str, Any]
     learner: Mapping[str, Any]
     alike: bool = False
 
-    def new_learner(self) -> MetaLearner:
+    def new_learner(self, problem: Problem) -> MetaLearner:
         """Return the learner before its training; the same call returns the same weights."""
         torch.manual_seed(0)
-        return MetaLearner(self.module(), self.likelihood, adaptation=self.adaptation, **self.learner)
+        return MetaLearner(self.module(), self.likelihood(problem), adaptation=self.adaptation, **self.learner)
 
 
 WAYS = {
     "closed_form": Way(
         "Closed form",
         lambda: MLP(1, [40, 40], 1, activation="tanh"),
-        Gaussian(),
+        lambda problem: Gaussian(),
         ClosedForm(components=4),
         steps=3000,
         training={"meta_batch": 16, "lr": 5e-3, "scales_first": 0.0},
@@ -110,17 +114,17 @@ WAYS = {
     "descent": Way(
         "Descent",
         lambda: MLP(1, [40, 40], 1, activation="tanh"),
-        Gaussian(),
+        lambda problem: Gaussian(noise=problem.descent_noise),
         Descent(steps=5, lr=0.01, learn_lr="per_tensor", kl_weight=1e-3),
         steps=3000,
         training={"meta_batch": 10, "lr": 5e-3, "search_step_size": False},
-        learner={"objective": "predictive", "outer_samples": 4},
+        learner={"objective": "predictive", "outer_samples": 8},
         alike=True,
     ),
     "context": Way(
         "Context",
         lambda: MLP(1, [40, 40], 2, activation="silu"),
-        HeteroscedasticGaussian(min_scale=0.01),
+        lambda problem: HeteroscedasticGaussian(min_scale=0.01),
         Context(size=48),
         steps=12000,
         training={"meta_batch": 16, "lr": 2e-3, "scales_first": 0.0},

@@ -36,7 +36,7 @@ def trained(problem: Problem, way: Way, *, steps: int | None = None) -> MetaLear
         way: How.
         steps: Meta-steps; those of the way if not given.
     """
-    learner, batch = way.new_learner(), int(way.training["meta_batch"])
+    learner, batch = way.new_learner(problem), int(way.training["meta_batch"])
     tasks = problem.tasks(max(SIZES), TRAINING_QUERY, problem.noise, TRAINING_SEED)
     varied = VariedSupport(tasks, SIZES, together=batch if way.alike else 1)
     per_epoch = (way.steps if steps is None else steps) * batch // EPOCHS

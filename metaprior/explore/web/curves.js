@@ -3,7 +3,8 @@ const Curves = (() => {
   const byId = (id) => document.getElementById(id);
   const { problems, ways } = JSON.parse(byId("explore-data").textContent);
   const { number } = Plot;
-  const GRID = 101, HEIGHT = 280, FIRST_EXAMPLE = 8, FIRST_POINTS = 2;
+  const AXES = ["x", "y"];
+  const GRID = 101, HEIGHT = 280, FIRST_EXAMPLE = 8, FIRST_POINTS = 1;
   const NEAR = { mouse: 11, touch: 20, pen: 14 }, STILL = 5; // pixels
   const WHAT = {
     closed_form: "Exact posterior of the last layer’s weights, by linear algebra.",
@@ -20,6 +21,7 @@ const Curves = (() => {
     return prepared.get(key);
   };
   const adapted = (name, given) => wayOf(name).adapt(given, { steps: state.steps });
+  const limits = () => ({ x: state.problem.inputs, y: [-state.problem.reach, state.problem.reach] });
   const count = (n) => (n === 0 ? "no point" : n === 1 ? "1 point" : `${n} points`);
   const announce = (words) => { byId("announce").textContent = words; };
 
@@ -114,6 +116,7 @@ const Curves = (() => {
       });
       say.textContent = sentence(plot, x);
     }
+    byId("python").textContent = pythonText(points.all);
   }
 
   /* Words */
@@ -138,8 +141,7 @@ const Curves = (() => {
     byId("clear").disabled = n === 0;
     byId("more").disabled = n >= Points.MOST || state.example === null || state.shown >= state.example.points.length;
     byId("truth").disabled = state.example === null;
-    byId("numbers").replaceChildren(...all.map(numberRow));
-    byId("python").textContent = pythonText(all);
+    showNumbers(all);
   }
   function pythonText(all) {
     const column = (axis) => `[${all.map((point) => `[${point[axis].toFixed(2)}]`).join(", ")}]`, at = `[[${state.cursor.x.toFixed(2)}]]`;
@@ -151,26 +153,38 @@ const Curves = (() => {
     }
     return lines.join("\n");
   }
-  function numberRow(point, index) {
+  // Rows stay as they are while their number does, so that a field that is being typed in keeps the focus.
+  function showNumbers(all) {
+    const body = byId("numbers");
+    if (body.rows.length !== all.length) body.replaceChildren(...all.map((_, i) => numberRow(i)));
+    all.forEach((point, i) => AXES.forEach((axis, column) => {
+      const input = body.rows[i].cells[column + 1].firstChild, text = point[axis].toFixed(2);
+      if (Number(input.value) !== point[axis]) input.value = text;
+    }));
+  }
+  function numberRow(index) {
     const row = document.createElement("tr"), head = document.createElement("th"), button = document.createElement("button");
     head.scope = "row";
     head.textContent = index + 1;
     row.append(head);
-    for (const axis of ["x", "y"]) {
-      const cell = document.createElement("td"), input = document.createElement("input");
-      Object.assign(input, { type: "number", step: 0.1, value: point[axis].toFixed(2) });
+    for (const axis of AXES) {
+      const input = document.createElement("input");
+      Object.assign(input, { type: "number", step: 0.1 });
       input.setAttribute("aria-label", `${axis} of point ${index + 1}`);
       input.addEventListener("change", () => {
-        if (Number.isFinite(input.valueAsNumber)) points.move(index, { ...point, [axis]: input.valueAsNumber });
+        if (Number.isFinite(input.valueAsNumber)) points.move(index, { ...points.all[index], [axis]: input.valueAsNumber });
       });
-      cell.append(input);
-      row.append(cell);
+      row.insertCell().append(input);
     }
     Object.assign(button, { type: "button", textContent: "Remove" });
     button.setAttribute("aria-label", `Remove point ${index + 1}`);
-    button.addEventListener("click", () => remove(index));
-    row.append(document.createElement("td"));
-    row.lastChild.append(button);
+    button.addEventListener("click", () => {
+      remove(index);
+      draw();
+      const left = byId("numbers").querySelectorAll("button");
+      (left[Math.min(index, left.length - 1)] ?? byId("numbers-summary")).focus();
+    });
+    row.insertCell().append(button);
     return row;
   }
   function showScores() {
@@ -214,8 +228,7 @@ const Curves = (() => {
   function choose(problem) {
     state.problem = problem;
     byId("problem-about").textContent = `${problem.about} Observations have noise with a standard deviation of ${problem.noise}.`;
-    const limits = { x: problem.inputs, y: [-problem.reach, problem.reach] };
-    points = Points.list(limits, schedule);
+    points = Points.list(limits(), schedule);
     for (const plot of plots) plot.prior = adapted(plot.name, []);
     showScores();
     newExample(FIRST_EXAMPLE);
@@ -242,6 +255,9 @@ const Curves = (() => {
       press = { id: event.pointerId, at, index, moved: false };
       if (index !== null) svg.setPointerCapture(event.pointerId);
     });
+    // A finger on a point moves it, and does not scroll the page.
+    const keep = (event) => { if (press !== null && press.index !== null) event.preventDefault(); };
+    svg.addEventListener("touchstart", keep, { passive: false });
     svg.addEventListener("pointermove", (event) => {
       const at = place(event), value = plot.frame.value(at.px, at.py);
       if (press && press.id === event.pointerId) {
@@ -263,9 +279,8 @@ const Curves = (() => {
     svg.addEventListener("keydown", (event) => key(event));
     svg.addEventListener("blur", () => { letGo(); showCursor(); });
   }
-  function moveCursor({ x, y }) {
-    const { inputs, reach } = state.problem;
-    state.cursor = { x: Math.min(inputs[1], Math.max(inputs[0], x)), y: Math.min(reach, Math.max(-reach, y)) };
+  function moveCursor(place) {
+    state.cursor = Points.within(place, limits());
     showCursor();
   }
 

@@ -74,7 +74,7 @@ const Plants = (() => {
       return row;
     });
     byId("plant-scores").replaceChildren(...rows);
-    byId("plant-caption").textContent = `All forecasts 1 to ${leads} hours ahead by day, over ${weeks} weeks, with the plant’s place ${place()}`;
+    byId("plant-caption").textContent = `${state.plant.title}, its place ${place()}: forecasts 1 to ${leads} hours ahead, by day, over ${weeks} weeks`;
   }
   function chooseDays() {
     state.days = Number(byId("days").value);

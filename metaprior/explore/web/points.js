@@ -2,11 +2,16 @@
 const Points = (() => {
   const MOST = 30, EXAMPLE_POINTS = 20;
 
-  // Return a list of points within limits {x, y}; `changed` is called after every change.
+  // Return a place within limits {x, y}, with two decimals, so that numbers that are shown are exact.
+  function within({ x, y }, limits) {
+    const clamp = (value, [low, high]) => Math.round(100 * Math.min(high, Math.max(low, value))) / 100;
+    return { x: clamp(x, limits.x), y: clamp(y, limits.y) };
+  }
+
+  // Return a list of points within limits; `changed` is called after every change.
   function list(limits, changed) {
     let points = [], past = [];
-    const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
-    const within = ({ x, y }) => ({ x: clamp(x, limits.x), y: clamp(y, limits.y) });
+    const placed = (point) => within(point, limits);
     const change = (following, continues = false) => {
       if (!continues) past.push(points);
       points = following;
@@ -17,18 +22,18 @@ const Points = (() => {
       get canUndo() { return past.length > 0; },
       add(point) {
         if (points.length >= MOST) return false;
-        change([...points, within(point)]);
+        change([...points, placed(point)]);
         return true;
       },
       // A move that continues the one before it is undone together with it.
       move(index, point, continues = false) {
-        change(points.map((own, i) => (i === index ? within(point) : own)), continues);
+        change(points.map((own, i) => (i === index ? placed(point) : own)), continues);
       },
       remove(index) { change(points.filter((_, i) => i !== index)); },
       clear() { if (points.length) change([]); },
       restart(following) {
         past = [];
-        points = following.map(within);
+        points = following.map(placed);
         changed();
       },
       undo() {
@@ -68,5 +73,5 @@ const Points = (() => {
     },
   };
 
-  return { list, example, MOST };
+  return { within, list, example, MOST };
 })();

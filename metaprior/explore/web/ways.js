@@ -93,7 +93,7 @@ const Ways = (() => {
 
   /* Descent: steps on the means and scales of all weights (metagrad/inner_step), with the library's random numbers. */
   function descent(learner) {
-    const mu0 = decoded(learner.mu), rho0 = decoded(learner.rho), noise0 = decoded(learner.noise)[0];
+    const mu0 = decoded(learner.mu), rho0 = decoded(learner.rho), variance = learner.noise ** 2;
     const sizes = learner.shapes.map((shape) => shape.reduce((a, b) => a * b, 1)), tensors = sizes.length;
     const rates = decoded(learner.log_lr).map(Math.exp);
     const owner = sizes.flatMap((size, tensor) => Array(size).fill(tensor));
@@ -131,14 +131,12 @@ const Ways = (() => {
     function step(state, points, number) {
       const { mu, rho } = state, n = points.length, w = learner.kl_weight / n;
       const noise = normals(learner.adapt_seeds[number]), phi = sample(mu, rho, noise), layers = layersAt(phi);
-      const g = new Float64Array(dimension), s = softplus(state.noise);
-      let byNoise = 0;
+      const g = new Float64Array(dimension);
       for (const { x, y } of points) {
         const hidden = [[x]];
         layers.slice(0, -1).forEach((one) => hidden.push(linear(one, hidden[hidden.length - 1]).map(Math.tanh)));
         const off = linear(layers[layers.length - 1], hidden[hidden.length - 1])[0] - y;
-        backward(layers, hidden, off / (s * s * n), g);
-        byNoise += (1 / s - (off * off) / s ** 3) / n;
+        backward(layers, hidden, off / (variance * n), g);
       }
       const following = { mu: new Float64Array(dimension), rho: new Float64Array(dimension) };
       for (let j = 0; j < dimension; j++) {
@@ -148,20 +146,19 @@ const Ways = (() => {
         following.mu[j] = mu[j] - (alpha / (1 + alpha * w * p)) * byMu;
         following.rho[j] = rho[j] - rates[tensors + owner[j]] * byRho;
       }
-      following.noise = state.noise - rates[2 * tensors] * byNoise * sigmoid(state.noise);
       return following;
     }
 
     function adapt(points, { steps }) {
       const examples = points.map(({ x, y }) => ({ x, y: (y - learner.loc) / learner.scale }));
       const taken = points.length ? steps : 0;
-      let state = { mu: mu0, rho: rho0, noise: noise0 };
+      let state = { mu: mu0, rho: rho0 };
       for (let number = 0; number < taken; number++) state = step(state, examples, number);
       const samples = learner.predict_seeds.map((seed) => layersAt(sample(state.mu, state.rho, normals(seed))));
-      const factor = Forecast.spread(learner.calibration, steps ? points.length : 0), s = softplus(state.noise);
+      const factor = Forecast.spread(learner.calibration, steps ? points.length : 0);
       const outputs = (layers, xs) => xs.map((x) => network(layers, learner.activation, [x])[0]);
       const at = (xs) => {
-        const found = samples.map((layers) => outputs(layers, xs)), scales = samples.map(() => s);
+        const found = samples.map((layers) => outputs(layers, xs)), scales = samples.map(() => learner.noise);
         const mixtures = xs.map((_, i) => ({ means: found.map((own) => own[i]), scales }));
         return Forecast.summary(mixtures, null, { ...learner, factor, levels: LEVELS });
       };
