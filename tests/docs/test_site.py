@@ -1,6 +1,7 @@
 """The site is built without a warning, needs no network, and works from a folder."""
 
 import html
+import os
 import re
 import subprocess
 import sys
@@ -23,7 +24,9 @@ pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'meta
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, env={"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True)
+    built = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
     assert (built.returncode, built.stdout, built.stderr) == (0, "", "")
     return folder
 
