@@ -10,6 +10,7 @@ prints, where the error stream is not a terminal, nothing in the first half minu
     evaluation: 60/100 tasks, 0:45 elapsed, about 0:30 left, loss 0.53
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
@@ -86,7 +87,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._last_line = self._last_use = clock()
+        self._last_line = self._last_use = -math.inf
 
     def begin(self) -> None:
         """Note that a bar begins."""

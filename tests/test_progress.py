@@ -68,6 +68,7 @@ def test_short_bars_that_follow_each_other_are_one_long_work(log: Log, clock: Cl
 
 
 def test_waiting_is_no_work(log: Log, clock: Clock) -> None:
+    clock.now += 25  # imports, before any bar
     list(track(work(clock, 5, 1.0), "first", unit="tasks", show=True))
     clock.now += 3600
     list(track(work(clock, 5, 1.0), "second", unit="tasks", show=True))
