@@ -28,20 +28,23 @@ TRAINING_QUERY, SCORED_QUERY, SCORED_TASKS = 20, 50, 300
 EPOCHS = 10
 
 
-def trained(problem: Problem, way: Way, *, steps: int | None = None) -> MetaLearner:
+def trained(
+    problem: Problem, way: Way, *, steps: int | None = None, validation_tasks: int = SCORED_TASKS
+) -> MetaLearner:
     """Return a learner after its training, with the spread of its forecasts fitted to validation tasks.
 
     Args:
         problem: What is learned.
         way: How.
         steps: Meta-steps; those of the way if not given.
+        validation_tasks: Number of tasks that the spread is fitted to.
     """
     learner, batch = way.new_learner(problem), int(way.training["meta_batch"])
     tasks = problem.tasks(max(SIZES), TRAINING_QUERY, problem.noise, TRAINING_SEED)
     varied = VariedSupport(tasks, SIZES, together=batch if way.alike else 1)
     per_epoch = (way.steps if steps is None else steps) * batch // EPOCHS
     learner.fit(varied, epochs=EPOCHS, tasks_per_epoch=per_epoch, progress=False, **way.training)
-    return learner.calibrate(new_tasks(problem, VALIDATION_SEED), progress=False)
+    return learner.calibrate(new_tasks(problem, VALIDATION_SEED, validation_tasks), progress=False)
 
 
 def new_tasks(problem: Problem, seed: int, count: int = SCORED_TASKS) -> list[Task]:

@@ -14,8 +14,8 @@ from metaprior.tasks.task import Examples, task_at
 LEVELS = [0.05, 0.25, 0.75, 0.95]
 XS = np.linspace(-5, 5, 23)
 COUNTS = (0, 1, 2, 5, 10)
-PRECISION = {"closed_form": 1e-5, "context": 1e-5, "descent": 1e-4}
-"""Largest difference to Python, whose networks are in float32; descent adds up the rounding of many steps."""
+PRECISION = 1e-5
+"""Largest difference to Python, whose networks are in float32."""
 
 
 @cache
