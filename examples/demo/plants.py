@@ -60,6 +60,12 @@ class PlantOutcome:
         rmse = rows.pivot_table("rmse", "plant", "days")
         return (1 - rmse[self.settings.told_days] / rmse[0]).sort_values(kind="stable")
 
+    @property
+    def typical(self) -> str:
+        """The name of the plant of median gain."""
+        gains = self.gains()
+        return str(gains.index[len(gains) // 2])
+
 
 def fleet_of(settings: PlantSettings) -> Fleet:
     """Return simulated plants that no training has seen; the same in every process."""
@@ -133,11 +139,10 @@ def days_to_show(outcome: PlantOutcome) -> dict[str, DayForecasts]:
     """Return forecasts of the prior of the package for pictures, by what they show; a rule chooses plants and days."""
     prior, settings = SiteForecaster.pretrained(), outcome.settings
     plants = {plant.name: plant.share().hourly() for plant in outcome.fleet.plants}
-    gains = outcome.gains()
-    typical, least = gains.index[len(gains) // 2], gains.index[0]
+    typical, least = outcome.typical, str(outcome.gains().index[0])
     shown = {
         f"{typical}, the plant of median gain, on its sunniest day": (typical, 1.0),
-        f"{typical} on a dull day: a quarter of its days have less sun": (typical, 0.25),
+        f"{typical} on a duller day: a quarter of its days have less sun": (typical, 0.25),
         f"{least}, the plant that gained least, on its sunniest day": (least, 1.0),
     }
     found = {}

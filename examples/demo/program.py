@@ -55,7 +55,8 @@ def run(out: Path, say: Say, settings: Settings = DEFAULT) -> None:
     say(f"\n{text_table(table(of_plants, of_maps))}\n")
     for sentence in [*sentences(of_plants, of_maps), basis(of_plants, of_maps)]:
         say(f"{fill(sentence, COLUMNS)}\n")
-    say(f"Try next: metaprior sites forecast {out}/power.csv --sites {out}/power_sites.csv --page forecast.html")
+    command = f"metaprior sites forecast {out}/power.csv --sites {out}/power_sites.csv --page {out}/forecast.html"
+    say(f"Next, a forecast of one of the plants: {command}")
     say(f"{time.monotonic() - started:.0f} seconds. The page: {(out / 'report.html').resolve()}")
 
 
@@ -92,16 +93,23 @@ def _maps(settings: MapSettings, rival: "Future[maps.Rival]", say: Say) -> MapOu
 
 
 def _write(out: Path, settings: Settings, of_plants: PlantOutcome, of_maps: MapOutcome) -> None:
-    """Write the page, both priors, the power of the plants, and the forecast of one place as a file and a picture."""
+    """Write the page, both priors, the power of one plant, and the forecast of one place as a file and a picture."""
     forecaster = of_learner(of_maps.learner, samples=settings.maps.samples)
     test = of_maps.world.test
     examples = [example_forecast(test, number, forecaster) for number in range(settings.maps.examples)]
     write_page(out / "report.html", page.content(settings, of_plants, of_maps, examples))
     forecast_figure(out / "forecast.png", examples[0])
     _write_forecast(out / "forecast.nc", of_maps, forecaster)
-    write_power(of_plants.fleet.plants, of_plants.fleet.parameters, out / "power.csv", overwrite=True)
+    _write_power(out / "power.csv", of_plants)
     of_plants.trained.save(out / "prior-plants")
     of_maps.learner.save(out / "prior-maps")
+
+
+def _write_power(path: Path, outcome: PlantOutcome) -> None:
+    """Write the power of the plant that the page shows first, for ``metaprior sites``."""
+    of_fleet = zip(outcome.fleet.plants, outcome.fleet.parameters, strict=True)
+    ((plant, parameters),) = [(plant, own) for plant, own in of_fleet if plant.name == outcome.typical]
+    write_power([plant], [parameters], path, overwrite=True)
 
 
 def _write_forecast(path: Path, outcome: MapOutcome, forecaster: Forecaster) -> None:

@@ -86,7 +86,8 @@ def test_it_ends_with_one_table_a_sentence_for_each_part_and_the_page(demo: Demo
 def test_two_runs_print_the_same_and_write_the_same_page(demo: Demo, tmp_path: Path) -> None:
     again = told(tmp_path / "again")
     (first, second) = (
-        re.sub(r"\d+ seconds\.", "", one.said.replace(str(one.out.resolve()), "")) for one in (demo, again)
+        re.sub(r"\d+ seconds\.", "", one.said.replace(str(one.out.resolve()), "").replace(str(one.out), ""))
+        for one in (demo, again)
     )
     assert first == second
     assert (demo.out / "report.html").read_bytes() == (again.out / "report.html").read_bytes()
@@ -105,9 +106,9 @@ def test_the_page_opens_with_pictures_and_has_scores_reliability_and_maps(demo: 
 
 def test_what_is_written_can_be_used(demo: Demo, world: World) -> None:
     power = pd.read_csv(demo.out / "power.csv")
-    assert power["site"].nunique() == TINY.plants.plants
+    assert power["site"].nunique() == 1
     adapted = SiteForecaster.pretrained(demo.out / "prior-plants").adapt(demo.out / "power.csv")
-    assert len(adapted.predict(hours=2)) == 2 * TINY.plants.plants
+    assert len(adapted.predict(hours=2)) == 2
     learner, task = MetaLearner.load(demo.out / "prior-maps"), world.test[0]
     assert learner.adapt(task.support).predict(task.query.x, samples=2).mean.shape == (2, 4, 8, 8)
     assert (demo.out / "forecast.png").read_bytes().startswith(b"\x89PNG")
