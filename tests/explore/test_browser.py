@@ -150,7 +150,7 @@ def test_the_keyboard_does_all_that_the_mouse_does(browser: Browser) -> None:
     browser.click("clear")
     browser.press(PLOT, Keys.ARROW_RIGHT * 3, Keys.ARROW_UP * 10, Keys.ENTER)
     assert points_of(browser) == [pytest.approx({"x": 0.3, "y": 1.0})]
-    assert browser.text("announce") == "Point added at x 0.3, y 1.0. 1 point."
+    assert browser.text("announce") == "Point added at x 0.3, y 1.0: 1 point now."
     browser.press(PLOT, Keys.ARROW_LEFT * 20, Keys.SPACE)
     browser.press(PLOT, Keys.PAGE_DOWN)  # the first from the left is picked up, and moved
     browser.press(PLOT, Keys.ARROW_UP * 5, Keys.ENTER)

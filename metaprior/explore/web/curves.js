@@ -102,7 +102,7 @@ const Curves = (() => {
     const inside = (x, i) => { const y = state.example.truth(x); return y >= low[i] && y <= high[i]; };
     plot.covered = truthShown() ? xs.filter(inside).length / xs.length : null;
   }
-  const truthShown = () => state.example !== null && byId("truth").checked;
+  const truthShown = () => byId("truth").checked;
   function showCursor() {
     const { x, y } = state.cursor;
     for (const { frame, say, ...plot } of plots) {
@@ -139,8 +139,7 @@ const Curves = (() => {
     const { all, canUndo } = points, n = all.length;
     byId("undo").disabled = !canUndo;
     byId("clear").disabled = n === 0;
-    byId("more").disabled = n >= Points.MOST || state.example === null || state.shown >= state.example.points.length;
-    byId("truth").disabled = state.example === null;
+    byId("more").disabled = n >= Points.MOST || state.shown >= state.example.points.length;
     showNumbers(all);
   }
   function pythonText(all) {
@@ -210,12 +209,12 @@ const Curves = (() => {
   const letGo = () => { state.held = null; state.moving = false; };
   function add(point) {
     const added = points.add(point), n = points.all.length;
-    announce(added ? `Point added at x ${number(point.x)}, y ${number(point.y)}. ${count(n)}.` : `There are ${n} points, and no more can be added.`);
+    announce(added ? `Point added at x ${number(point.x)}, y ${number(point.y)}: ${count(n)} now.` : `There are ${n} points, and no more can be added.`);
   }
   function remove(index) {
     letGo();
     points.remove(index);
-    announce(`Point removed. ${count(points.all.length)} left.`);
+    announce(`Point removed: ${count(points.all.length)} left.`);
   }
   function newExample(next) {
     state.number = next;
@@ -348,7 +347,7 @@ const Curves = (() => {
     byId("clear").addEventListener("click", () => { letGo(); points.clear(); announce("All points removed: this is the prior."); });
     byId("truth").addEventListener("change", schedule);
     byId("draws").addEventListener("change", schedule);
-    window.addEventListener("resize", resize);
+    Plot.onNewWidth(resize);
     choose(problems[0]);
   }
   start();

@@ -89,7 +89,7 @@ const Plants = (() => {
     byId("place").addEventListener("change", draw);
     byId("days").addEventListener("input", chooseDays);
     byId("issue").addEventListener("input", (event) => { state.issue = Number(event.target.value); draw(); });
-    window.addEventListener("resize", resize);
+    Plot.onNewWidth(resize);
     resize();
   }
   start();

@@ -55,7 +55,16 @@ const Plot = (() => {
     const back = path(frame, [...xs].reverse(), [...high].reverse()).replace("M", "L");
     return element("path", { class: `band ${name}`, d: `${path(frame, xs, low)}${back}Z` }, frame.data);
   }
+  // Call back when the window has another width; another height alone, as phones make by scrolling, changes no plot.
+  function onNewWidth(callback) {
+    let width = window.innerWidth;
+    window.addEventListener("resize", () => {
+      if (window.innerWidth === width) return;
+      width = window.innerWidth;
+      callback();
+    });
+  }
   const range = (from, to, step) => Array.from({ length: Math.round((to - from) / step) + 1 }, (_, i) => from + i * step);
 
-  return { element, number, frame, line, band, range };
+  return { element, number, frame, line, band, range, onNewWidth };
 })();
