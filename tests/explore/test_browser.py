@@ -247,7 +247,7 @@ def test_days_of_power_change_the_forecast_of_the_plant(browser: Browser) -> Non
     assert "dark" in browser.text("plant-say")
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 740, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_cut_off_on_any_screen(browser: Browser, width: int, scheme: str) -> None:
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
@@ -260,7 +260,7 @@ def test_nothing_is_cut_off_on_any_screen(browser: Browser, width: int, scheme: 
         background = browser.run("return getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(255, 255, 255)") == (scheme == "light")
         columns = {round(one.rect["x"]) for one in browser.all(".way")}
-        assert len(columns) == (3 if width > 860 else 1)
+        assert len(columns) == (3 if width > 640 else 1)
     finally:
         browser.command("Emulation.clearDeviceMetricsOverride", {})
         browser.command("Emulation.setEmulatedMedia", {"features": []})
