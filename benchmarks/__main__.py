@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.common import registry
+from benchmarks.common.data_folder import data_folder
 from metaprior.cli.application import announce, run_guarded
 from metaprior.progress import duration
 from metaprior.text_table import text_table
@@ -56,6 +57,7 @@ def main(
         _run_all(json or RESULTS, options)
     else:
         chosen = registry.find(name)
+        chosen.check_needs(data_folder(data))
         how_long = "about a minute" if quick else "minutes to hours (--quick: about a minute)"
         announce(f"{name}: {chosen.description}; takes {how_long}")
         began = time.monotonic()

@@ -99,7 +99,7 @@ class Benchmark(Generic[S]):
                 raise ValueError(f"--part is for benchmarks that have parts, {self.name} has none")
             chosen = replace(chosen, parts=tuple(parts))  # type: ignore[type-var]
         folder = data_folder(data)
-        self._check_needs(folder)
+        self.check_needs(folder)
         found = self.measure(Context(chosen, folder, workers, self.name))
         about: dict[str, Any] = {"bench": self.name, "quick": quick, **asdict(chosen), **found.settings}  # type: ignore[call-overload]
         return replace(found, settings=about, notes=[*found.notes, *[f"--quick: {self.quick_note}"] * quick])
@@ -111,8 +111,8 @@ class Benchmark(Generic[S]):
             raise ValueError(f"--full is for benchmarks with a part that is too long by default, {self.name} has none")
         return self.quick if quick else self.larger if larger and self.larger is not None else self.full
 
-    def _check_needs(self, folder: Path) -> None:
-        """Raise before an hour of training instead of after it."""
+    def check_needs(self, folder: Path) -> None:
+        """Raise if data or an extra are missing: before an hour of training instead of after it."""
         for data in self.data:
             data.check(folder)
         for extra in self.extras:

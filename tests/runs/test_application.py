@@ -52,7 +52,7 @@ def test_it_trains_resumes_and_is_evaluated(tmp_path: Path, monkeypatch: pytest.
     run(tmp_path / "killed", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
     result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "whole"), "--tasks", "2"])
-    assert result.output.startswith("errors in centimetres\n")
+    assert result.stdout.startswith("errors in centimetres\n")
 
 
 @pytest.mark.usefixtures("toy")

@@ -55,7 +55,9 @@ def test_evaluate_prints_the_table_of_the_end_again(trained: Path) -> None:
 def test_evaluate_by_other_shots_and_steps(trained: Path) -> None:
     command = ["evaluate", str(trained / "run"), "--shots", "2,3", "--steps", "4", "--tasks", "3"]
     result = CliRunner().invoke(cli.app, command)
-    assert [line.split()[:4] for line in result.output.splitlines()[2:]] == [["2", "4", "2", "3"], ["3", "4", "3", "3"]]
+    assert [line.split()[:3] for line in result.stdout.splitlines()[2:]] == [["2", "4", "3"], ["3", "4", "3"]]
+    result = CliRunner().invoke(cli.app, ["evaluate", str(trained / "run"), "--shots", "50"])
+    assert str(result.exception).startswith("--shots must be at most 3, the shots of the run's tasks, got 50")
     result = CliRunner().invoke(cli.app, ["evaluate", str(trained / "run"), "--shots", "one"])
     assert result.exit_code == 2
     assert "must be integers" in result.output

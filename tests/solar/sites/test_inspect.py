@@ -59,8 +59,7 @@ def test_a_table_names_the_next_commands_with_its_options(power_csv, tmp_path):
 
 
 def test_messages_name_options_and_no_arguments_of_python(power_csv, tmp_path):
-    frame = pd.read_csv(power_csv).rename(columns={"power_kw": "Messwert"})
-    frame.to_csv(power_csv, index=False)
+    power_csv.write_text("time,Zustand\n2025-05-01 12:00,gut\n2025-05-01 13:00,gut\n")
     result = run(power_csv)
     assert "Try --columns power=..." in str(result.exception)
 
