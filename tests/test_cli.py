@@ -11,7 +11,7 @@ import metaprior
 from metaprior import cli
 from metaprior.runs.reading import read_config
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.simulator import simulate
+from metaprior.solar.simulator import simulate, write_frames
 
 CONFIGS = Path(metaprior.__file__).parent / "configs"
 
@@ -121,3 +121,15 @@ def test_predict_takes_a_row_and_a_column(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 2
     assert "a row and a column" in result.output
+
+
+@pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")
+def test_an_archive_that_is_refused_names_options_and_the_command_that_tells_all(tmp_path: Path) -> None:
+    path = tmp_path / "hourly.nc"
+    frames = simulate(days=1, size=8, start="2025-06-01", progress=False)
+    write_frames(frames[frames["time"].dt.minute.values == 0], path)
+    command = ["train", "frames", "--run", str(tmp_path / "run"), "--set", f"tasks.path={path}"]
+    error = CliRunner().invoke(cli.app, command).exception
+    assert str(error).endswith("If that is right, give --set tasks.cadence=60min")
+    assert error is not None
+    assert error.__notes__ == [f"To see all problems at once, and settings that work: metaprior inspect {path}"]

@@ -3,7 +3,8 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -141,7 +142,8 @@ def train(
             if team.kept() == OVER:
                 raise OtherRankFailed("an earlier start reported why")
             asked, _ = team.attempt(request, lambda _: None)
-            with messages_name_options(task_changes(asked.config.tasks.arguments)):
+            tasks = asked.config.tasks.arguments
+            with messages_name_options(task_changes(tasks)), pointing_to_inspect(tasks.get("path"), run):
                 run_training(asked, typer.echo if team.first else lambda _: None)
         except TrainingDiverged as error:
             team.keep(OVER)
@@ -154,6 +156,18 @@ def train(
             raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+
+
+@contextmanager
+def pointing_to_inspect(data: str | None, run: Path) -> Iterator[None]:
+    """Within the block, add to an error about data, before a run has begun, how to see all of their problems."""
+    try:
+        yield
+    except ValueError as error:
+        if data is not None and Path(data).exists() and not run.exists():
+            told = shlex.join(["metaprior", "inspect", data])
+            error.add_note(f"To see all problems at once, and settings that work: {told}")
+        raise
 
 
 def task_changes(arguments: Iterable[str]) -> dict[str, str]:

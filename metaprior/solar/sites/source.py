@@ -18,6 +18,7 @@ from metaprior.solar.sites.tasks import DAY, SUPPORT_DAYS, SiteTasks
 from metaprior.solar.sites.training import LEADS, LOWEST_SUN, simulated_tasks
 from metaprior.solar.sites.weather import usable_weather
 from metaprior.tasks.task import Task, Tasks
+from metaprior.text_table import counted
 
 HELD_OUT = 0.15
 """Share of the plants to validate on, and of those to test on."""
@@ -67,7 +68,7 @@ class SiteSource(TaskSource):
     def __init__(self, settings: SitesTasks, plants: Mapping[Purpose, Sequence[SiteTasks]], facts: Any) -> None:
         super().__init__(settings.seed)
         self.plants, self.facts = plants, facts
-        self.summary = ", ".join(f"{len(facts[purpose])} plants to {purpose}" for purpose in plants)
+        self.summary = ", ".join(f"{counted(len(facts[purpose]), 'plant')} to {purpose}" for purpose in plants)
 
     def tasks(self, purpose: Purpose, count: int | None = None) -> Tasks:
         """Return tasks of the plants of this purpose; those that are scored have at least a week of support."""
