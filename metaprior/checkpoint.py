@@ -210,7 +210,8 @@ def describe(thing: object, known: Iterable[type]) -> dict[str, Any]:
         names = ", ".join(cls.__name__ for cls in known)
         raise CheckpointError(
             f"a {type(thing).__name__} cannot be saved, because nothing could rebuild it without pickle; "
-            f"what can be rebuilt is {names}. Save the tensors of `posterior_.weights` yourself instead"
+            f"what can be rebuilt is {names}. A likelihood of your own is known after "
+            f"`metaprior.likelihoods.LIKELIHOODS.add(NAME, {type(thing).__name__})`, for saving and for loading."
         )
     return {"name": type(thing).__name__, **asdict(thing)}
 

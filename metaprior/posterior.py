@@ -16,7 +16,7 @@ from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike
 from metaprior.errors import CheckpointError
 from metaprior.forecasts import Forecast, GaussianForecast
-from metaprior.likelihoods import LIKELIHOODS, NOISE_RHO, Likelihood
+from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
 from metaprior.numpy_forecast import NumpyForecast
@@ -119,6 +119,11 @@ class Predictive(ABC):
         forecast = self.network_forecast(inputs, samples, seed, batch_size)
         if isinstance(forecast, GaussianForecast):
             forecast = forecast.rescaled(*self.target_scale)
+        elif not self.target_scale.is_identity:
+            raise TypeError(
+                f"{type(forecast).__name__} cannot be put back into the units of the targets, which were standardised. "
+                "Try standardize=False, a likelihood with continuous = False, or one that forecasts a GaussianForecast."
+            )
         if self.spread != 1:
             forecast = forecast.widened(self.spread)
         return forecast.squeezed() if self.scalar_targets else forecast
@@ -268,7 +273,9 @@ def rebuild(
     network = BayesianNetwork(module, description["stochastic"])
     likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
     plain = {f"plain.{name}": list(shape) for name, shape in plain_shapes(network, likelihood).items()}
-    _refuse_other_structure(network, plain, tensors, description["parameters"])
+    own = [f"plain.{name}" for name in likelihood.parameter_names]
+    of_network = {name: value for name, value in tensors.items() if name not in own}
+    _refuse_other_structure(network, plain, of_network, description["parameters"])
     _refuse_damaged_numbers(tensors)
     here = {name: value.to(network.device) for name, value in tensors.items()}
     network.constants = {n.removeprefix("constant."): v for n, v in here.items() if n.startswith("constant.")}
@@ -294,7 +301,7 @@ def _refuse_other_structure(
     start = network.initial()
     given = {**_shapes(network.layout.split(start.mu)), **plain, **_shapes(network.constants, "constant.")}
     stored = {name: value for name, value in tensors.items() if name.startswith(("plain.", "constant."))}
-    expected = {**saved, **_shapes({name: value for name, value in stored.items() if name != f"plain.{NOISE_RHO}"})}
+    expected = {**saved, **_shapes(stored)}
     differing = [name for name in {**given, **expected} if given.get(name) != expected.get(name)]
     thawed = [name for name in given if f"constant.{name.removeprefix('plain.')}" in expected]
     if thawed:

@@ -51,6 +51,11 @@ class TargetScale(NamedTuple):
         """Return the scale that changes nothing."""
         return cls(torch.zeros((), dtype=like.dtype, device=like.device), torch.ones((), dtype=like.dtype).to(like))
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether the scale changes nothing."""
+        return bool((self.loc == 0).all()) and bool((self.scale == 1).all())
+
     @classmethod
     def standardising(cls, targets: Tensor) -> "TargetScale":
         """Return the scale that gives each channel (axis 1) of ``targets`` mean 0 and standard deviation 1."""

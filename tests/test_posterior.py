@@ -153,3 +153,13 @@ def test_a_pruned_weight_is_zero_in_every_sample() -> None:
 def test_inputs_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"x must have 2 axes as in fit, got the shape \(5, 4, 2\)"):
         make().predict(torch.zeros(5, 4, 2))
+
+
+def test_a_forecast_that_cannot_be_rescaled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = make()
+    labels = mp.Bernoulli().forecast(torch.rand(2, 3, 1), {})
+    monkeypatch.setattr(mp.Gaussian, "forecast", lambda *_: labels)
+    assert q.predict(torch.randn(3, 2)).mean.shape == (3, 1)
+    standardised = replace(q, target_scale=TargetScale(torch.zeros(()), torch.full((), 3.0)))
+    with pytest.raises(TypeError, match="standardize=False"):
+        standardised.predict(torch.randn(3, 2))

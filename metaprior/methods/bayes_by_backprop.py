@@ -86,6 +86,11 @@ class BayesByBackprop(Method):
         self.temperature, self.relative_sigma = temperature, relative_sigma
         self.standardize, self.seed = standardize, seed
 
+    def __repr__(self) -> str:
+        """Return the network, the likelihood, and how far the fit has come."""
+        epochs = f"fitted in {len(self.history_)} epochs" if hasattr(self, "posterior_") else "not fitted"
+        return f"{type(self).__name__}({type(self.module).__name__}, {self.likelihood!r}; {epochs})"
+
     def fit(
         self,
         x: ArrayLike,

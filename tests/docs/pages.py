@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import metaprior
+from metaprior.likelihoods import LIKELIHOODS
 
 ROOT = Path(metaprior.__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -46,6 +47,7 @@ def run_examples(page: Path) -> dict[str, Any]:
     ``files`` are the names of what they have written, and ``warned`` is what they have warned of.
     """
     names: dict[str, Any] = {"__name__": page.stem}
+    before = dict(LIKELIHOODS._classes)  # what a page registers is forgotten afterwards
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
@@ -56,5 +58,6 @@ def run_examples(page: Path) -> dict[str, Any]:
         for block in python_blocks(page):
             exec(compile(block, str(page), "exec"), names)
         names["files"] = sorted(path.name for path in Path().iterdir())
+    LIKELIHOODS._classes = before
     names["warned"] = [str(one.message) for one in warned if not issubclass(one.category, DeprecationWarning)]
     return names

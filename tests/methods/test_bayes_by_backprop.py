@@ -312,3 +312,10 @@ def test_labels_are_checked_when_scoring_too() -> None:
     binary = mp.BayesByBackprop(mp.MLP(2, [], 1), mp.Bernoulli()).fit(x, y, **FAST)
     with pytest.raises(ValueError, match="0 or 1"):
         binary.evaluate(x, torch.full((20,), 7))
+
+
+def test_a_method_prints_what_it_is_and_whether_it_is_fitted() -> None:
+    bnn = mp.BayesByBackprop(mp.MLP(1, [3], 1), mp.Gaussian(noise=0.1))
+    assert repr(bnn) == "BayesByBackprop(MLP, Gaussian(noise=0.1, per_channel=False); not fitted)"
+    bnn.fit(torch.randn(9, 1), torch.randn(9), epochs=2, progress=False)
+    assert repr(bnn).endswith("fitted in 2 epochs)")

@@ -70,6 +70,8 @@ def split_days(days: Days, shares: Sequence[float] = (0.7, 0.15, 0.15), gap: int
 
     Every part has at least one day; the last part ends with the last day.
     """
+    if not isinstance(days, Days):
+        raise TypeError(f"days must be Days, got {type(days).__name__}. Try split_days(all_days(times)).")
     check_integer("gap", gap, 1)  # without a gap, windows of two parts could be adjacent
     if min(shares) <= 0:
         raise ValueError(f"shares must be positive, got {tuple(shares)}")

@@ -109,3 +109,5 @@ def test_no_day_is_lost_but_those_of_the_gaps(count: int) -> None:
 def test_a_split_that_cannot_be_says_why(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_days(days(4), **arguments)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Try split_days\(all_days\(times\)\)"):
+        split_days(np.zeros(3, "datetime64[m]"))  # type: ignore[arg-type]
