@@ -21,6 +21,7 @@ FLOORS = [
         "objectives",
         "scaling",
         "registry",
+        "progress",
     },
     {"weights", "forecasts", "tasks"},
     {"team"},
@@ -34,6 +35,7 @@ FLOORS = [
     {"runs"},
     {"cli"},
     {"solar"},
+    {"explore"},
     {"__main__", "__init__"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
