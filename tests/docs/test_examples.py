@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -120,3 +121,16 @@ def test_the_plan_stays_inside_the_budget() -> None:
     chosen = run_examples(DOCS / "guides" / "memory.md")["chosen"]
     assert chosen.engine.exact
     assert chosen.choice.peak <= chosen.budget == 2 * 2**30
+
+
+def test_forecast_maps() -> None:
+    names = run_examples(DOCS / "solar" / "forecasting.md")
+    assert names["forecast"].mean.shape == names["unseen"][0].query.y.shape
+    assert names["found"]["adapted"].lead_minutes == (30, 60, 90, 120)
+    assert names["learner"].problem(1).trunk_stages > 0  # the default is the head
+    assert str(names["train"].stop) < str(names["test"].first)
+
+
+def test_doubtful_power_is_masked() -> None:
+    names = run_examples(DOCS / "solar" / "sites" / "data.md")
+    assert np.isnan(names["plant"].usable).sum() >= np.isnan(names["plant"].power).sum()

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -75,15 +74,6 @@ def test_the_page_has_every_defect_with_its_meaning():
     rows = dict(re.findall(r"^\| `([a-z ]+)` \| ([^|]+) \|$", PAGE, re.MULTILINE))
     assert rows == {defect.name: defect.meaning for defect in DEFECTS}
     assert list(rows) == [defect.name for defect in DEFECTS]
-
-
-def test_the_example_of_the_page_runs(power_csv, monkeypatch, capsys):
-    monkeypatch.chdir(power_csv.parent)
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    values: dict[str, object] = {}
-    exec(example, values)
-    assert "of outages" in capsys.readouterr().out
-    assert np.isnan(values["plant"].usable).sum() == 12
 
 
 def test_every_public_name_can_be_imported_and_no_other():
