@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n\n(\*[^*\n]+\*\n\n)?")
+PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n\n(\*[^*]+\*\n\n)?")
 """A picture of the repository with its caption."""
 LINK = re.compile(r"\[([^\]]*)\]\((?!https?:|#)([^)]*)\)")
 
