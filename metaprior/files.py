@@ -7,6 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def bare_name(path: str | Path) -> str:
+    """Return the name of a file or folder without endings: ``power`` of ``data/power.csv.gz``."""
+    return Path(path).resolve().name.split(".")[0]
+
+
+def named_after(path: str | Path, what: str) -> str:
+    """Return the name of a new file, in the present folder, for something that is made of a file or folder.
+
+    Names of what is made of different things differ: "forecast.csv" of "data/power.csv" is "power_forecast.csv".
+    """
+    return f"{bare_name(path)}_{what}"
+
+
 @contextmanager
 def written_when_complete(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; what was written there gets the name when the block ends without error.

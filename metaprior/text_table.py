@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 Row = dict[str, Any]
 
@@ -19,6 +19,12 @@ def finite_or_none(value: Any) -> Any:
 def counted(count: int, thing: str) -> str:
     """Return a number of things, as 1 step or 2,000 steps."""
     return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+def four_digits(value: SupportsFloat) -> str:
+    """Return a number with four digits, or all before the point, in thousands: 15,780 instead of 1.578e+04."""
+    number = float(value)
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
 def text_table(rows: Sequence[Row]) -> str:

@@ -87,24 +87,31 @@ def test_init_lists_configurations_and_writes_one(tmp_path: Path, monkeypatch: p
     assert str(wrong.exception).startswith("NAME must be one of drifting_blobs, ")
 
 
-@pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")
 @pytest.mark.parametrize("name", ["sim.nc", "sim"])
 def test_simulate_writes_frames_that_open_and_says_what_comes_next(name: str, tmp_path: Path) -> None:
     out = tmp_path / "data" / name
-    command = ["simulate", "--out", str(out), "--days", "1", "--size", "8", "--seed", "3", "--start", "2025-06-01"]
+    command = ["simulate", "--out", str(out), "--days", "9", "--size", "8", "--seed", "3", "--start", "2025-06-01"]
     result = CliRunner().invoke(cli.app, command)
     assert result.exit_code == 0, result.output
     frames = open_frames(out, progress=False)
     assert f"{len(frames)} frames of 8 x 8 pixels every 30min by day, 2025-06-01T" in result.output
-    assert np.array_equal(frames.values, simulate(days=1, size=8, seed=3, start="2025-06-01", progress=False).values)
+    assert np.array_equal(frames.values, simulate(days=9, size=8, seed=3, start="2025-06-01", progress=False).values)
     (line,) = [line for line in result.output.splitlines() if line.startswith("next: metaprior train ")]
     changes = re.findall(r"--set (\S+)", line)
     config = read_config(CONFIGS / "frames.toml", changes)
     assert config.tasks.arguments["path"] == str(out)
+    assert "--run runs/sim " in line
     assert config.tasks.arguments["units"] == ("clear_sky" if out.suffix else "scaled")
     again = CliRunner().invoke(cli.app, command)
     assert isinstance(again.exception, FileExistsError)
     assert "--overwrite" in str(again.exception)
+
+
+def test_simulate_offers_no_training_on_a_day(tmp_path: Path) -> None:
+    out = tmp_path / "sim.nc"
+    result = CliRunner().invoke(cli.app, ["simulate", "--out", str(out), "--days", "1", "--size", "8"])
+    assert "note: training needs at least 5 days" in result.output
+    assert re.findall("next: .*", result.output) == [f"next: metaprior inspect {out}"]
 
 
 def test_a_missing_package_names_the_extra_that_has_it() -> None:
@@ -123,7 +130,6 @@ def test_predict_takes_a_row_and_a_column(tmp_path: Path) -> None:
     assert "a row and a column" in result.output
 
 
-@pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")
 def test_an_archive_that_is_refused_names_options_and_the_command_that_tells_all(tmp_path: Path) -> None:
     path = tmp_path / "hourly.nc"
     frames = simulate(days=1, size=8, start="2025-06-01", progress=False)

@@ -57,7 +57,6 @@ def content(
         title=TITLE,
         story=f"{OPENING} {basis(of_plants, of_maps)}",
         units=UNITS,
-        only_sections=True,
         sections=[
             Section("A new plant", pictures(days_to_show(of_plants)), style=STYLE),
             Section("Error by days of data", _errors(of_plants, rows, pens)),
@@ -117,7 +116,7 @@ def _figures(rows: Sequence[Row], names: Mapping[str, str], pens: Mapping[str, P
         for name, caption in names.items()
     }
     key = key_of(" ".join(names), list(drawn.values()), pens, ours=plants.PACKAGED)
-    return figures_html(Figures(svgs, key, []))
+    return figures_html(Figures(svgs, key))
 
 
 def _errors(outcome: PlantOutcome, rows: Sequence[Row], pens: Mapping[str, Pen]) -> str:
@@ -146,7 +145,7 @@ def _reliability(outcome: PlantOutcome, rows: Sequence[Row], pens: Mapping[str, 
     day_pens = pens_of(list(curves))
     drawn = zip(INTERVAL_CAPTIONS, interval_svgs(curves, day_pens, ours=None), strict=True)
     own = {f"Prior of the package: {caption[0].lower()}{caption[1:]}": svg for caption, svg in drawn}
-    by_level = figures_html(Figures(own, key_of("levels", [curves], day_pens, ours=None), []))
+    by_level = figures_html(Figures(own, key_of("levels", [curves], day_pens, ours=None)))
     table = table_html("Hours inside the 90 % band, by days of data", columns, ours=plants.PACKAGED)
     return _figures(rows, captions, pens) + table + by_level
 

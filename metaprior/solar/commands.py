@@ -47,9 +47,8 @@ def simulate(
 
 
 def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overwrite: bool) -> None:
-    from metaprior.runs.reading import as_change
     from metaprior.solar import simulator
-    from metaprior.solar.maps.trainable import LEAST_DAYS
+    from metaprior.solar.maps.trainable import train_command, trainable
 
     simulator.check_path(out, overwrite=overwrite)
     announce(f"simulating {counted(days, 'day')} of {size} x {size} pixels, to be written to {out}")
@@ -60,17 +59,20 @@ def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overw
         f"written: {out}, {len(frames)} frames of {size} x {size} pixels every {frames.attrs['cadence']} by day, "
         f"{times[0]} to {times[-1]} UTC, in {frames.attrs['units']}"
     )
-    words = ["--set", as_change("tasks.path", str(out))]
-    words += [] if out.suffix else ["--set", "tasks.units=scaled", "--set", "model.known=0"]
-    if days < LEAST_DAYS:
-        typer.echo(f"note: training needs at least {LEAST_DAYS} days")
-    typer.echo(f"next: {shlex.join(['metaprior', 'train', 'frames', '--run', 'runs/frames', *words])}")
+    written = frames if out.suffix else frames.drop_vars(["latitude", "longitude"])  # a folder of npy files has none
+    found = trainable(written, {"path": str(out)})
+    for reason in found.reasons:
+        typer.echo(f"note: {reason}")
+    typer.echo(
+        f"next: {train_command(out, found) if found.changes else shlex.join(['metaprior', 'inspect', str(out)])}"
+    )
 
 
 def _simulate_sites(
     out: Path, days: int, count: int, step: int, defects: bool, base: bool, seed: int, start: str, overwrite: bool
 ) -> None:
     from metaprior.solar.sites import simulator
+    from metaprior.solar.sites.next_commands import forecast_command
     from metaprior.solar.sites.simulator.writing import check_path, paths_beside, write_power
 
     check_path(out, overwrite=overwrite)
@@ -86,8 +88,7 @@ def _simulate_sites(
     typer.echo(f"written: {out}, power of {counted(count, 'plant')} {every}")
     typer.echo(f"written: {sites}, their places and nameplates; {truth}, their true parameters")
     typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
-    forecast = ["metaprior", "sites", "forecast", str(out), "--out", "forecast.csv", "--page", "forecast.html"]
-    typer.echo(f"next: {shlex.join(forecast)}")
+    typer.echo(f"next: {forecast_command(out)}")
 
 
 def report(

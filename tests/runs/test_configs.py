@@ -16,9 +16,6 @@ from metaprior.runs.sources import open_tasks
 from metaprior.solar import simulator
 from metaprior.solar.simulator import simulate, write_frames
 from tests.conftest import folder_with
-from tests.solar.maps.tiny_run import NIGHTS
-
-pytestmark = NIGHTS
 
 FOLDERS = (Path(__file__).parents[2] / "configs", Path(application.__file__).parent / "configs")
 CONFIGS = [path for folder in FOLDERS for path in sorted(folder.glob("*.toml"))]

@@ -62,5 +62,5 @@ def test_next_commands_are_those_of_the_application_then_evaluate() -> None:
     evaluate = "metaprior evaluate 'my runs/one'"
     assert next_commands(read_config("sinusoid"), run) == [evaluate]
     assert next_commands(read_config("frames"), run) == ["metaprior report 'my runs/one'", evaluate]
-    forecast = "metaprior sites forecast power.csv --prior 'my runs/one' --out forecast.csv"
+    forecast = "metaprior sites forecast power.csv --prior 'my runs/one' --out one_forecast.csv"
     assert next_commands(read_config("sites"), run) == [forecast, "metaprior report 'my runs/one'", evaluate]

@@ -20,7 +20,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PageContent:
-    """The content of a page; an empty part is replaced by a note that says what is missing.
+    """The content of a page; parts that are empty are left out.
 
     Args:
         title: The heading of the page.
@@ -34,11 +34,9 @@ class PageContent:
         learning_curve: Rows as in ``scores``, with ``shots`` instead of ``lead_minutes``.
         sections: Parts of the application, shown between the learning curve and the settings, or before the scores.
         settings: Settings of the run, possibly nested.
-        only_sections: Whether the page has no parts but story, ``sections`` and settings, for pages about several
-            things; scores, reliability and learning curve must then be empty.
 
     Raises:
-        ValueError: A row lacks a key or occurs twice, ``ours`` has no row, or there are scores with ``only_sections``.
+        ValueError: A row lacks a key or occurs twice, or ``ours`` has no row.
     """
 
     title: str
@@ -50,11 +48,8 @@ class PageContent:
     learning_curve: Sequence[Row] = ()
     sections: Sequence[Section] = ()
     settings: dict[str, object] = field(default_factory=dict)
-    only_sections: bool = False
 
     def __post_init__(self) -> None:
-        if self.only_sections and (self.scores or self.reliability or self.learning_curve):
-            raise ValueError("a page of sections alone must have no scores, reliability or learning curve, got some")
         _check_rows("scores", self.scores, "lead_minutes")
         _check_rows("learning_curve", self.learning_curve, "shots")
         known = list(dict.fromkeys(row["method"] for row in self.scores))

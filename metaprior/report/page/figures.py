@@ -21,11 +21,10 @@ INTERVAL_CAPTIONS = (
 
 
 class Figures(NamedTuple):
-    """Drawings (SVG) by caption, the piece of line (SVG) of each method in them, and labels of missing measures."""
+    """Drawings (SVG) by caption, and the piece of line (SVG) of each method in them."""
 
     figures: dict[str, str]
     key: dict[str, str]
-    missing: list[str]
 
 
 def reliability_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figures:
@@ -33,16 +32,15 @@ def reliability_figures(content: PageContent, pens: Mapping[str, Pen]) -> Figure
     curves = interval_curves(content.reliability)
     svgs = interval_svgs(curves, pens, ours=content.ours) if curves else ()
     key = key_of("reliability", [curves], pens, ours=content.ours)
-    return Figures(dict(zip(INTERVAL_CAPTIONS, svgs, strict=False)), key, [])
+    return Figures(dict(zip(INTERVAL_CAPTIONS, svgs, strict=False)), key)
 
 
 def measure_figures(content: PageContent, pens: Mapping[str, Pen], rows: Sequence[Row], against: str) -> Figures:
     """Return the figures of the main measures against lead times or shots, where there is anything to draw."""
-    figures, drawn, missing, (x_label, names) = {}, [], [], AGAINST[against]
+    figures, drawn, (x_label, names) = {}, [], AGAINST[against]
     for of in (measure(name, content.units) for name in names):
         curves = curves_of(rows, of, against)
         if not curves:
-            missing.append(of.label)
             continue
         better = "Above 0, RMSE is lower than persistence's." if of.better == "higher" else "Lower is better."
         banded = any(is_known(point.low) for point in curves.get(content.ours or "", ()))
@@ -50,7 +48,7 @@ def measure_figures(content: PageContent, pens: Mapping[str, Pen], rows: Sequenc
         caption = f"{of.label} by {x_label}. {better}{band}"
         figures[caption] = curves_svg(curves, pens, ours=content.ours, x_label=x_label, of=of)
         drawn.append(curves)
-    return Figures(figures, key_of(against, drawn, pens, ours=content.ours), missing)
+    return Figures(figures, key_of(against, drawn, pens, ours=content.ours))
 
 
 def key_of(salt: str, drawn: Sequence[Curves], pens: Mapping[str, Pen], *, ours: str | None) -> dict[str, str]:

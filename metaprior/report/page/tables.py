@@ -9,6 +9,7 @@ from metaprior.text_table import Row
 CARDS = ("skill_persistence", "rmse", "crps", "coverage_90")
 SUMMARY = ("rmse", "skill_persistence", "skill_smart_persistence", "crps", "nll", "coverage_90", "width_90", "ssim")
 """Columns of the table over all lead times, as far as the scores have them."""
+NO_SCORE = "–"
 NOT_MEASURES = {"method", "lead_minutes", "lead", "shots", "steps", "tasks", "values", "count", "support", "failed"}
 
 
@@ -46,6 +47,16 @@ def shot_columns(rows: Sequence[Row], name: str, units: str, labels: Mapping[int
     given = {(row["method"], row["shots"]): row for row in rows}
     by_shots = {shots: {method: given.get((method, shots), {}) for method in methods} for shots in labels}
     return [_column(label, of.unit, of, by_shots[shots], of.digits(rows)) for shots, label in labels.items()]
+
+
+def marks(columns: Sequence[Column]) -> dict[str, bool]:
+    """Return which marks occur in tables, and so are to be explained: ``intervals``, ``best`` and ``dashes``."""
+    cells = [cell for column in columns for cell in column["cells"].values()]
+    return {
+        "intervals": any(cell["interval"] for cell in cells),
+        "best": any(cell["best"] for cell in cells),
+        "dashes": any(cell["text"] == NO_SCORE for cell in cells),
+    }
 
 
 def cards(rows: Sequence[Row], units: str, ours: str | None) -> list[Card]:
@@ -92,7 +103,7 @@ def _column(label: str, unit: str, of: Measure, rows: Mapping[str, Row], digits:
     best = of.text(min(known, key=of.distance), digits) if of.better is not None and len(known) > 1 else None
     cells = {}
     for method, value in values.items():
-        text = "–" if value is None else of.text(value, digits) if is_known(value) else "unknown"
+        text = NO_SCORE if value is None else of.text(value, digits) if is_known(value) else "unknown"
         interval = of.interval_text(rows[method], digits)
         cells[method] = {"text": text, "interval": interval, "best": text == best}
     return {"label": label, "unit": unit, "cells": cells}

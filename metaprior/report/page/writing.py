@@ -55,6 +55,14 @@ def _fragment(name: str, *arguments: object) -> str:
 def write_page(path: Path, content: PageContent) -> None:
     """Write the page as one file that needs no other; an existing file is replaced atomically."""
     pens, several = pens_of(content.methods), len({row["shots"] for row in content.learning_curve}) > 1
+    summary = tables.summary_columns(content.scores, content.units)
+    by_lead = tables.lead_columns(content.scores, content.units)
+    drawn = {
+        "Lead times": figures.measure_figures(content, pens, content.scores, "lead_minutes"),
+        "Reliability": figures.reliability_figures(content, pens),
+        "Learning curve": figures.measure_figures(content, pens, content.learning_curve if several else (), "shots"),
+    }
+    shown = [*(["Scores"] if summary or by_lead else []), *(title for title, group in drawn.items() if group.figures)]
     page = render(
         HERE,
         "page.html",
@@ -62,11 +70,18 @@ def write_page(path: Path, content: PageContent) -> None:
         style=file_text(HERE, "page.css"),
         script=file_text(HERE, "page.js"),
         cards=tables.cards(content.scores, content.units, content.ours),
-        summary=tables.summary_columns(content.scores, content.units),
-        by_lead=tables.lead_columns(content.scores, content.units),
-        lead_times=figures.measure_figures(content, pens, content.scores, "lead_minutes"),
-        reliability=figures.reliability_figures(content, pens),
-        shots=figures.measure_figures(content, pens, content.learning_curve if several else (), "shots"),
+        titles=_titles(content, shown),
+        summary=summary,
+        by_lead=by_lead,
+        marks=tables.marks([*summary, *(column for columns in by_lead.values() for column in columns)]),
+        drawn=drawn,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, page.encode())
+
+
+def _titles(content: PageContent, shown: Sequence[str]) -> list[str]:
+    """Return the titles of all sections in their order; ``shown`` are those that every application may have."""
+    first = [part.title for part in content.sections if part.leads]
+    others = [part.title for part in content.sections if not part.leads]
+    return [*first, *shown, *others, *(["Settings"] if content.settings else [])]

@@ -3,7 +3,6 @@
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,17 @@ import xarray as xr
 
 from metaprior.cli.inspection import Inspection
 from metaprior.cli.options import as_options, messages_name_options
+from metaprior.files import bare_name, named_after
 from metaprior.solar.maps.archives.archive import Archive, BadFrames, Times, first_lines
-from metaprior.solar.maps.archives.frame_times import cadence_of
+from metaprior.solar.maps.archives.frame_times import NIGHT, cadence_of, find_gaps
 from metaprior.solar.maps.archives.frames import open_frames, read_archive
+from metaprior.solar.maps.archives.netcdf_folder import python_command
 from metaprior.solar.maps.days import all_days
 from metaprior.solar.maps.task_settings import KEPT_BYTES
-from metaprior.solar.maps.trainable import CONFIG, Trainable, trainable
+from metaprior.solar.maps.trainable import CONFIG, Trainable, train_command, trainable
 from metaprior.text_table import counted
 
 KIND = "an archive of frames"
-NIGHT_HOURS = 6
-"""Length of a gap in hours from which it is taken for a night."""
 LOOKED_AT = 100
 """Frames whose missing values are counted, evenly spread."""
 ARGUMENTS = {"variable": "--variable ", "cadence": "--set tasks.cadence=", "on_bad": "--set tasks.on_bad="}
@@ -42,13 +41,12 @@ class TimeSteps:
     unsorted: bool = False
 
 
-def inspect_archive(path: Path, variable: str | None, python: Callable[[str], str]) -> Inspection:
+def inspect_archive(path: Path, variable: str | None) -> Inspection:
     """Return what an archive holds, its problems, and the command that trains on it.
 
     Args:
         path: The archive.
         variable: Name of the variable, for files with several.
-        python: Returns the command that runs a line of Python.
     """
     with warnings.catch_warnings(record=True) as caught, messages_name_options(ARGUMENTS):
         warnings.simplefilter("always")
@@ -61,8 +59,9 @@ def inspect_archive(path: Path, variable: str | None, python: Callable[[str], st
     if found is None or found.frames is None:
         following = []
         if steps.unsorted and path.suffix in (".nc", ".nc4"):
-            code = f"import xarray as xr; xr.open_dataset({str(path)!r}).sortby('time').to_netcdf('sorted.nc')"
-            following = [python(code), "metaprior inspect sorted.nc"]
+            out = named_after(path, "sorted.nc")
+            code = f"import xarray as xr; xr.open_dataset({str(path)!r}).sortby('time').to_netcdf({out!r})"
+            following = [python_command(code), shlex.join(["metaprior", "inspect", out])]
         problems += [] if found is None else [as_options(found.error, ARGUMENTS)]
         return Inspection(KIND, facts, problems, following)
     facts |= {"cadence": found.cadence, **_value_facts(found.frames)}
@@ -116,9 +115,10 @@ def _left_out(found: Opened) -> list[str]:
 
 
 def _next(path: Path, variable: str | None, found: Opened) -> list[str]:
-    words = [word for change in found.settings.changes for word in ("--set", change)]
-    train = shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{path.name.split('.')[0]}", *words])
-    return [train] if variable else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path)])]
+    train, out = train_command(path, found.settings), f"{bare_name(path)}.toml"
+    return (
+        [train] if variable else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
+    )
 
 
 def _archive_facts(archive: Archive) -> dict[str, str]:
@@ -154,7 +154,11 @@ def time_steps(times: Times) -> TimeSteps:
         found.problems.append("there must be at least two frames of different times")
         return found
     (usual, most), *others = counts
-    mixed = [(step, count) for step, count in others if step < 3600 * NIGHT_HOURS and count > _rare(step, usual) * most]
+    mixed = [
+        (step, count)
+        for step, count in others
+        if step < NIGHT / np.timedelta64(1, "s") and count > _rare(step, usual) * most
+    ]
     if mixed:
         told = ", ".join(f"{count} steps of {_length(step)}" for step, count in [(usual, most), *mixed])
         found.problems.append(f"frames come at several cadences ({told}): windows are made of one of them alone")
@@ -175,16 +179,15 @@ def _length(seconds: float) -> str:
 def _value_facts(frames: xr.DataArray) -> dict[str, str]:
     """Return days, gaps, range, missing values and memory of checked frames."""
     times, attrs, days = frames["time"].values, frames.attrs, all_days(frames["time"].values)
-    steps, hour = np.diff(times), np.timedelta64(1, "h")
-    long = int((steps >= NIGHT_HOURS * hour).sum())
-    short = int(((steps > cadence_of(attrs["cadence"])) & (steps < NIGHT_HOURS * hour)).sum())
     some = np.unique(np.linspace(0, len(frames) - 1, LOOKED_AT).astype(int))
     missing = np.mean([np.isnan(frames.variable[int(number)].values).mean() for number in some])
+    looked_at = f"({len(some)} frames looked at)" if len(some) < len(frames) else "(all frames looked at)"
+    absent = f"{f'{missing:.2%}' if missing else 'none'} missing {looked_at}"
     size = 4 * frames.size
     kept = "kept in memory while training" if size <= KEPT_BYTES else "read from the file while training"
     return {
         "days": f"{days.count} ({days})",
-        "gaps": f"{short} shorter than {NIGHT_HOURS} hours, {long} longer, as nights are",
-        "values": f"{attrs['data_min']:.6g} to {attrs['data_max']:.6g}; missing in {len(some)} frames: {missing:.1%}",
+        "gaps": str(find_gaps(times, cadence_of(attrs["cadence"]))),
+        "values": f"{attrs['data_min']:.6g} to {attrs['data_max']:.6g}, {absent}",
         "size": f"{size / 2**20:,.1f} MiB as float32, {kept}",
     }

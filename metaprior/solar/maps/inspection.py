@@ -8,9 +8,16 @@ import typer
 
 from metaprior.cli.inspection import Inspection, Inspector
 from metaprior.solar.contents import frame_variables, variable_names
+from metaprior.solar.maps.archives.netcdf_folder import (
+    NETCDF,
+    NOT_READ,
+    is_netcdf_folder,
+    join_command,
+    joined_name,
+    netcdf_files,
+)
 
 ENDINGS = (".nc", ".nc4", ".npz", ".zarr")
-NETCDF = (".nc", ".nc4")
 FORECAST, EXAMPLES = {"mean", "std", "forecast_reference_time", "lead_time"}, {"mean", "std", "target", "lead_time"}
 AT_MOST_NAMED = 5
 """Files of a folder for which a command is given."""
@@ -23,11 +30,6 @@ def is_archive(path: Path) -> bool:
         return path.suffix in ENDINGS
     zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup"))
     return path.is_dir() and (zarr or any(path.glob("*.npy")) or any(path.glob("*.NPY")))
-
-
-def is_netcdf_folder(path: Path) -> bool:
-    """Return whether a folder holds NetCDF files."""
-    return path.is_dir() and any(entry.suffix in NETCDF for entry in path.iterdir())
 
 
 def is_forecast(path: Path) -> bool:
@@ -45,22 +47,17 @@ def inspect_archive(path: Path, *, variable: Variable = None) -> Inspection:
         commands = [shlex.join(["metaprior", "inspect", str(path), "--variable", name]) for name in several]
         problem = "there are several variables with times and places: choose one of them"
         return Inspection("an archive of several variables", {"variables": ", ".join(several)}, [problem], commands)
-    return inspect(path, variable, python_command)
+    return inspect(path, variable)
 
 
 def inspect_netcdf_folder(path: Path) -> Inspection:
     """Return how to join the files of a folder to one archive."""
-    files = sorted(entry for entry in path.iterdir() if entry.suffix in NETCDF)
+    files = netcdf_files(path)
     names = variable_names(files[0])
     facts = {"files": f"{len(files):,}, from {files[0].name} to {files[-1].name}"}
     facts["variables"] = ", ".join(sorted(names)) or "unknown"
-    pattern = str(path / f"*{files[0].suffix}")
-    code = (
-        "import glob, xarray as xr; xr.concat([xr.open_dataset(p) for p in "
-        f"sorted(glob.glob({pattern!r}))], 'time').sortby('time').to_netcdf('joined.nc')"
-    )
-    problems = ["a folder of NetCDF files is not read as it is: join them along time to one file"]
-    following = [python_command(code), "metaprior inspect joined.nc"]
+    problems = [NOT_READ]
+    following = [join_command(path), shlex.join(["metaprior", "inspect", joined_name(path)])]
     if "time" not in names:
         problems.append("the first file has no variable time: add the time of each file before they are joined")
         following = []
@@ -68,11 +65,6 @@ def inspect_netcdf_folder(path: Path) -> Inspection:
         problems.append("the files hold different variables: inspect them one by one, and join those of one kind")
         following = [shlex.join(["metaprior", "inspect", str(file)]) for file in files[:AT_MOST_NAMED]]
     return Inspection("a folder of NetCDF files", facts, problems, following)
-
-
-def python_command(code: str) -> str:
-    """Return a command that runs a line of Python whose strings are in single quotes."""
-    return shlex.join(["python", "-c", code]) if set(code) & set('"$`!\\') else f'python -c "{code}"'
 
 
 def inspect_forecast(path: Path) -> Inspection:

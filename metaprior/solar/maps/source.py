@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from metaprior.files import named_after
 from metaprior.noise import Noise
 from metaprior.progress import track
 from metaprior.runs.folder import RunFolder, RunFolderError
@@ -125,7 +126,7 @@ class SolarSource(TaskSource):
         path, at = self.settings.path, latest_issue(self.tasks("test").reader, self.settings.min_elevation)
         if at is None:
             return []
-        options = ["--support", path, "--inputs", path, "--at", at, "--out", "forecast.nc"]
+        options = ["--support", path, "--inputs", path, "--at", at, "--out", named_after(run, "forecast.nc")]
         return [shlex.join(["metaprior", "predict", str(run), *options])]
 
     def describe(self) -> dict[str, Any]:

@@ -6,14 +6,17 @@ drawn from the archive. Nothing is trained.
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from metaprior.files import bare_name
 from metaprior.runs.reading import as_change, read_config
 from metaprior.solar.maps.days import all_days
 from metaprior.solar.maps.source import SolarSource
@@ -76,6 +79,12 @@ def trainable(frames: xr.DataArray, opened_with: Mapping[str, Any]) -> Trainable
         else:
             return Trainable(changes, (*reasons, *([FEWER] if candidate else [])))
     return Trainable((), (f"no settings were found with which tasks can be drawn; the last attempt: {last}",))
+
+
+def train_command(path: Path, found: Trainable) -> str:
+    """Return the command that trains on an archive with the changes that fit it, in a folder named after it."""
+    words = [word for change in found.changes for word in ("--set", change)]
+    return shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{bare_name(path)}", *words])
 
 
 def _fixed(frames: xr.DataArray) -> tuple[dict[str, Any], list[str]]:

@@ -12,7 +12,14 @@ import typer
 from metaprior.checkpoint import DESCRIPTION, read_description
 from metaprior.cli.inspection import Inspection, Inspector
 from metaprior.errors import CheckpointError
+from metaprior.files import bare_name
 from metaprior.solar.contents import variable_names
+from metaprior.solar.sites.next_commands import (
+    backtest_command,
+    can_be_backtested,
+    forecast_command,
+    without_capacity,
+)
 from metaprior.solar.sites.options import (
     ARGUMENTS,
     TABLES,
@@ -26,6 +33,7 @@ from metaprior.solar.sites.options import (
     table_options,
 )
 from metaprior.solar.sites.task_settings import LEAST_DAYS
+from metaprior.text_table import four_digits
 
 if TYPE_CHECKING:
     from metaprior.solar.sites.reading.reader import PowerTable
@@ -86,15 +94,19 @@ def inspect_power(
         table = read_power(path, unit=unit, zone=zone, stamps=stamps, sites=sites, columns=roles(columns))
     lines = [f"- {as_options(line, ARGUMENTS)}" for line in table.findings.lines()]
     lines += ["", text_table(_counts(table))]
-    problems = _draw(table, out or Path(path.name.split(".")[0] + ".png"), lines)
+    problems = _draw(table, out or Path(f"{bare_name(path)}.png"), lines)
     if rows is not None:
         lines.append(f"written: {rows}, {_write_rows(table, rows):,} rows")
     given = {"unit": unit, "zone": zone, "stamps": stamps, "sites": sites, "columns": columns}
-    words = [str(path), *table_options(given)]
-    following = [
-        shlex.join(["metaprior", "sites", "forecast", *words, "--out", "forecast.csv", "--page", "forecast.html"]),
-        shlex.join(["metaprior", "sites", "backtest", *words, "--page", "backtest.html"]),
-    ]
+    options = table_options(given)
+    following = [backtest_command(path, options)] if can_be_backtested(table.plants) else []
+    if unknown := without_capacity(table.plants):
+        problems.append(
+            f"nothing can be forecast before the capacity of {', '.join(unknown)} is known, which has no power to "
+            "estimate it from. Try --sites with a table of capacities"
+        )
+    else:
+        following = [forecast_command(path, options), *following]
     kind = f"a table of the power of {counted(len(table), 'plant')}"
     found = Inspection(kind, {}, problems, following, "\n".join(lines))
     return _with_training(found, path, table, given)
@@ -140,7 +152,7 @@ def _with_training(found: Inspection, path: Path, table: "PowerTable", given: Ma
     settings = {"path": str(path), **{name: given[name] and str(given[name]) for name in ("unit", "zone", "sites")}}
     changes = [as_change(f"tasks.{name}", value) for name, value in settings.items() if value is not None]
     read_config("sites", changes)
-    init = shlex.join(["metaprior", "init", "sites", "--data", str(path)])
+    init = shlex.join(["metaprior", "init", "sites", "--data", str(path), "--out", f"{bare_name(path)}.toml"])
     return replace(found, config="sites", changes=changes, next_commands=[*found.next_commands, init])
 
 
@@ -156,7 +168,7 @@ def _counts(table: "PowerTable") -> list[dict[str, object]]:
             "from": str(plant.start)[:10],
             "to": str(plant.end)[:10],
             "minutes": plant.step // 60,
-            "capacity": plant.capacity,
+            "capacity": _plain_digits(plant.capacity),
             "unit": plant.unit,
             "intervals": len(plant),
             "missing": int((plant.power != plant.power).sum()),
@@ -164,6 +176,11 @@ def _counts(table: "PowerTable") -> list[dict[str, object]]:
         }
         for plant in table
     ]
+
+
+def _plain_digits(capacity: float | None) -> float | None:
+    """Return a capacity that a table shows without an exponent: an integer where it has more than four digits."""
+    return capacity if capacity is None or capacity < 1000 else round(capacity)
 
 
 def _write_rows(table: "PowerTable", path: Path) -> int:
@@ -203,7 +220,7 @@ def inspect_forecast(path: Path) -> Inspection:
         "issued": ", ".join(map(str, frame["issued"].unique()[:3])),
         "hours": f"{frame['time'].iloc[0]} to {frame['time'].iloc[-1]}",
         "columns": ", ".join(frame.columns),
-        "mean": f"{frame['mean'].min():.4g} to {frame['mean'].max():.4g}",
+        "mean": f"{four_digits(frame['mean'].min())} to {four_digits(frame['mean'].max())}",
     }
     return Inspection("a forecast of the power of plants", facts, problems)
 
@@ -220,7 +237,7 @@ def _inspect_netcdf(path: Path) -> Inspection:
             "issued": str(dataset["forecast_reference_time"].values.astype("datetime64[m]")),
             "hours": f"{times[0]} to {times[-1]}",
             "quantiles": ", ".join(f"{level:g}" for level in levels),
-            "mean": f"{float(power.min()):.4g} to {float(power.max()):.4g} {power.attrs.get('units')}",
+            "mean": f"{four_digits(power.min())} to {four_digits(power.max())} {power.attrs.get('units')}",
         }
     problems = [f"{missing} of {power.size} hours have no mean"] if missing else []
     return Inspection("a forecast of the power of plants", facts, problems)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from metaprior.checks import check_counts
+from metaprior.files import named_after
 from metaprior.runs.config import Choice
 from metaprior.runs.sources import TaskSettings
 
@@ -53,8 +54,8 @@ class SitesTasks(TaskSettings):
 
     def next_commands(self, run: Path) -> list[str]:
         """Return the commands that forecast with the learned prior, and that write the page of the run."""
-        power = self.path or "power.csv"
-        forecast = ["metaprior", "sites", "forecast", power, "--prior", str(run), "--out", "forecast.csv"]
+        out = ["--out", named_after(run, "forecast.csv")]
+        forecast = ["metaprior", "sites", "forecast", self.path or "power.csv", "--prior", str(run), *out]
         return [shlex.join(forecast), shlex.join(["metaprior", "report", str(run)])]
 
     def misfits(self, model: Choice, likelihood: Choice) -> list[str]:

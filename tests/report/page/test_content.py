@@ -12,7 +12,6 @@ from tests.report.page.invented import content
         ({"scores": [{"method": "a"}]}, r"scores\[0\] lacks lead_minutes; it has method"),
         ({"scores": [{"method": "a", "lead_minutes": "30"}]}, r"lead_minutes must be a number or \"all\", got '30'"),
         ({"learning_curve": [{"method": "a", "shots": 1}] * 2}, r"learning_curve\[1\]: 'a' has shots 1 twice"),
-        ({"only_sections": True}, r"a page of sections alone must have no scores, .*, got some"),
     ],
 )
 def test_rows_are_checked(given: dict[str, Any], message: str) -> None:

@@ -16,9 +16,7 @@ from metaprior.solar.maps.report.content import report_run
 from metaprior.solar.maps.run_scores import PRIOR
 from metaprior.solar.maps.source import described_frames
 from tests.solar.maps.conftest import SolarRun
-from tests.solar.maps.tiny_run import NIGHTS, run
-
-pytestmark = NIGHTS
+from tests.solar.maps.tiny_run import run
 
 Content = dict[str, Any]
 

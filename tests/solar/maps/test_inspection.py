@@ -13,12 +13,14 @@ from metaprior.cli import app
 from metaprior.runs.reading import read_config
 from metaprior.runs.sources import open_tasks
 from metaprior.solar.maps.archive_facts import time_steps
+from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.simulator import simulate, write_frames
 from tests.solar.maps.conftest import SolarRun
-from tests.solar.maps.tiny_run import NIGHTS
 
-SKIPPED = "ignore::metaprior.solar.maps.archives.frames.BadFramesSkipped"
-pytestmark = [NIGHTS, pytest.mark.filterwarnings(SKIPPED)]
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::metaprior.solar.maps.archives.frames.{name}")
+    for name in ("BadFramesSkipped", "GapsInTime")
+]
 
 
 def invoke(*arguments: object) -> Result:
@@ -68,8 +70,8 @@ def test_an_archive_is_described_and_the_command_trains(long: Path) -> None:
         r"units +W m-2",
         r"cadence +30min",
         r"days +14 \(2025-06-01 to",
-        r"gaps +0 shorter",
-        r"missing in 100",
+        r"gaps +none, besides [0-9]+ nights",
+        r"values +\S+ to \S+, none missing \(100 frames looked at\)",
     ):
         assert re.search(told, text), told
     assert problems(text) == ["frames have 16 pixels along the shorter side, fewer than the usual patch of 32"]
@@ -122,7 +124,7 @@ def test_unsorted_times_get_a_line_that_sorts_them(june: Path, tmp_path: Path, m
     assert problems(text) == ["times must increase: sort the archive by time"]
     (code,) = re.findall(r'^next: python -c "(.*)"$', text, re.MULTILINE)
     exec(code)
-    assert inspected(Path("sorted.nc")).count("next: metaprior train frames") == 1
+    assert inspected(Path("back_sorted.nc")).count("next: metaprior train frames") == 1
 
 
 def test_a_folder_of_files_gets_a_line_that_joins_them(
@@ -136,9 +138,13 @@ def test_a_folder_of_files_gets_a_line_that_joins_them(
     text = inspected(Path("parts"))
     (code,) = re.findall(r'^next: python -c "(.*)"$', text, re.MULTILINE)
     exec(code)
-    with xr.open_dataset("joined.nc") as joined, xr.open_dataset(june) as whole:
+    with xr.open_dataset("parts_joined.nc") as joined, xr.open_dataset(june) as whole:
         assert np.array_equal(joined["ghi"].values, whole["ghi"].values)
-    assert "next: metaprior inspect joined.nc" in text
+    assert "next: metaprior inspect parts_joined.nc" in text
+    with pytest.raises(ValueError, match="a folder of NetCDF files is not read as it is: join them") as error:
+        open_frames(Path("parts"))
+    assert f'\n  python -c "{code}"\n  metaprior inspect parts_joined.nc' in str(error.value)
+    assert "skip" not in str(error.value)
     Path("parts/9.nc").write_bytes(b"damaged")
     assert "different variables" in inspected(Path("parts"))
 

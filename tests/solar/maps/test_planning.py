@@ -8,9 +8,7 @@ from metaprior.runs.build import choices_of
 from metaprior.runs.reading import read_config
 from metaprior.solar.maps import source
 from tests.runs.test_configs import CONFIGS as ALL
-from tests.solar.maps.tiny_run import NIGHTS, request
-
-pytestmark = NIGHTS
+from tests.solar.maps.tiny_run import request
 
 CONFIGS = ALL[0].parent
 

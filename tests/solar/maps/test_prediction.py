@@ -16,7 +16,7 @@ from metaprior import cli
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
 from metaprior.solar.maps import forecast_inputs
-from metaprior.solar.maps.archives.frames import BadFramesSkipped
+from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest, support_windows
 from metaprior.solar.maps.prediction import predict
@@ -25,9 +25,6 @@ from metaprior.solar.maps.windows import WindowReader
 from metaprior.solar.simulator import simulate, write_frames
 from tests.conftest import folder_with
 from tests.solar.maps.conftest import SolarRun
-from tests.solar.maps.tiny_run import NIGHTS
-
-pytestmark = NIGHTS
 
 SARAH = "sarah_sis/SARAH-SIS.nc"
 NOON = "2025-07-02T11:30"
@@ -225,7 +222,10 @@ def test_bad_frames_are_left_out_on_request(trained: Path, archive: Path, frames
     write_frames(values, broken)
     out = tmp_path / "now.nc"
     check_refused(trained, archive, out, "metaprior predict: --on-bad skip", support=broken)
-    with pytest.warns(BadFramesSkipped, match="1 bad frame left out"):
+    with (
+        pytest.warns(BadFramesSkipped, match="1 bad frame left out"),
+        pytest.warns(GapsInTime, match="1 frame missing"),
+    ):
         predict(request_of(trained, archive, out, support=broken, on_bad="skip"), lambda _: None)
     assert out.exists()
 

@@ -32,10 +32,8 @@ from metaprior.tasks.task import Examples
 from metaprior.team import OtherRankFailed, Team
 from metaprior.team.agreement import Disagreement
 from tests.solar.maps.conftest import SolarRun
-from tests.solar.maps.tiny_run import NIGHTS
 from tests.team.fake import outcomes, together
 
-pytestmark = NIGHTS
 NOON = "2025-06-02T11:30"
 
 

@@ -19,9 +19,7 @@ from metaprior.solar.maps.report.content import report_run
 from metaprior.solar.maps.report.example import ExampleForecast, read_examples
 from metaprior.solar.maps.run_scores import read_scores
 from metaprior.solar.simulator import simulate, write_frames
-from tests.solar.maps.tiny_run import NIGHTS, run
-
-pytestmark = NIGHTS
+from tests.solar.maps.tiny_run import run
 
 SCALED = ("tasks.units=scaled", "model.known=0")
 STATED = ("tasks.value_units=counts", "tasks.long_name=brightness of the sky")

@@ -41,8 +41,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def source_of(path: Path, **changes: Any) -> Any:
-    with pytest.warns(UserWarning, match="gaps in time"):  # the nights
-        return FrameTasks(path=str(path), **{**SMALL, **changes}).open(progress=False)
+    return FrameTasks(path=str(path), **{**SMALL, **changes}).open(progress=False)
 
 
 def test_settings_repeat_the_choices_of_dataset_and_loader() -> None:

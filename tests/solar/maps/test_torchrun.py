@@ -8,10 +8,8 @@ from typer.testing import CliRunner
 
 from metaprior import cli
 from tests.solar.maps.conftest import SolarRun
-from tests.solar.maps.tiny_run import NIGHTS
 from tests.team.torchrun import torchrun
 
-pytestmark = NIGHTS
 SAMPLES = 2000
 """More than are worked on together, so that both processes have some."""
 

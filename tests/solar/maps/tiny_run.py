@@ -2,13 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from metaprior.runs.program import Request, train
 from metaprior.runs.reading import read_config
-
-NIGHTS = pytest.mark.filterwarnings("ignore::metaprior.solar.maps.archives.frames.GapsInTime")
-"""Archives of daylight have a gap every night, which is said and means nothing here."""
 
 TEXT = """
 [model]

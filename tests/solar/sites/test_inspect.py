@@ -32,7 +32,7 @@ def test_findings_counts_and_a_picture(power_csv, tmp_path):
     picture, rows = tmp_path / "picture.png", tmp_path / "rows.csv"
     result = run(power_csv, "--out", picture, "--rows", rows)
     assert result.exit_code == 0, result.output
-    assert "- roof: 12 intervals (3 h) of outages, with zero power in the middle of the day" in result.output
+    assert "- roof: 12 intervals (3 h) of outages, with zero power by day" in result.output
     assert re.search(r"^roof .* 2025-05-01 .* kW .* 2880 +0 +12$", result.output, re.MULTILINE)
     assert f"written: {picture}\n" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -52,9 +52,32 @@ def test_a_table_names_the_next_commands_with_its_options(power_csv, tmp_path):
     assert result.output.startswith(f"{table}: a table of the power of 1 plant\n- ")
     commands = [line for line in result.output.splitlines() if line.startswith("next: ")]
     assert commands == [
-        f"next: metaprior sites forecast '{table}' --stamps end --out forecast.csv --page forecast.html",
-        f"next: metaprior sites backtest '{table}' --stamps end --page backtest.html",
+        f"next: metaprior sites forecast '{table}' --stamps end --out 'my power_forecast.csv' "
+        "--page 'my power_forecast.html'",
+        f"next: metaprior sites backtest '{table}' --stamps end --page 'my power_backtest.html'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "offered"), [(96, ["forecast"]), (192, ["forecast", "backtest"])], ids=["one day", "two days"]
+)
+def test_a_backtest_is_offered_where_there_is_something_to_score(power_csv, tmp_path, rows, offered):
+    table = tmp_path / "new.csv"
+    table.write_text("".join(power_csv.read_text().splitlines(keepends=True)[: rows + 1]))
+    result = run(table, "--out", tmp_path / "picture.png")
+    assert re.findall(r"^next: metaprior sites (\w+)", result.output, re.MULTILINE) == offered
+
+
+def test_nothing_is_offered_while_a_capacity_is_unknown(tmp_path):
+    table = tmp_path / "dark.csv"
+    table.write_text(
+        "time,power\n" + "".join(f"2024-01-0{day} {hour:02d}:00,0\n" for day in (1, 2, 3) for hour in range(24))
+    )
+    result = run(table, "--unit", "kW", "--out", tmp_path / "picture.png")
+    assert result.exit_code == 0, result.output
+    assert "next:" not in result.output
+    assert "- nothing can be forecast before the capacity of dark is known" in result.output
+    assert "--sites" in result.output
 
 
 def test_messages_name_options_and_no_arguments_of_python(power_csv, tmp_path):
@@ -67,7 +90,7 @@ def test_options_reach_the_reader(power_csv, tmp_path):
     facts = tmp_path / "sites.csv"
     facts.write_text("site,capacity_mw\nroof,0.5\n")
     result = run(power_csv, "--sites", facts, "--stamps", "end", "--unit", "W", "--out", tmp_path / "picture.png")
-    assert re.search(r"^roof +2025-04-30 .* 5e\+05 +W ", result.output, re.MULTILINE)
+    assert re.search(r"^roof +2025-04-30 .* 500000 +W ", result.output, re.MULTILINE)
 
 
 def test_the_page_has_every_defect_with_its_meaning():

@@ -138,7 +138,7 @@ class BadFramesSkipped(UserWarning):
 
 
 class GapsInTime(UserWarning):
-    """Frames are missing between the first and the last; the DataArray's attribute ``gaps`` lists all gaps."""
+    """Frames are missing, beside those of nights; the DataArray's attribute ``gaps`` lists all gaps."""
 
 
 class BadFrames:

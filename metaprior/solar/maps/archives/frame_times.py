@@ -1,11 +1,17 @@
 """The times of an archive: increasing, on one grid of steps of the cadence, with gaps."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from metaprior.solar.maps.archives.archive import BadFrames, Positions, Times, time_text
+from metaprior.text_table import counted
+
+NIGHT, LONGEST_NIGHT = np.timedelta64(6, "h"), np.timedelta64(20, "h")
+"""Lengths between which a gap may be a night."""
 
 
 def cadence_of(text: str) -> np.timedelta64:
@@ -58,12 +64,44 @@ def check_cadence(times: Times, source: str, cadence: np.timedelta64) -> None:
         raise ValueError(f"{source}: no two frames are one step apart; {_steps(times, cadence)}")
 
 
-def gaps(times: Times, cadence: np.timedelta64) -> list[str]:
-    """Return one line for each gap: between which times, and how many frames are missing."""
-    steps = np.diff(times) // cadence
-    return [
-        f"{time_text(times[i])} to {time_text(times[i + 1])}: {steps[i] - 1} missing" for i in np.flatnonzero(steps > 1)
-    ]
+@dataclass(frozen=True)
+class Gaps:
+    """Where frames are missing, apart from nights that were never recorded.
+
+    Args:
+        lines: One for each gap: between which times, and how many frames are missing.
+        missing: Number of frames that are missing in them.
+        nights: Number of nights without frames.
+    """
+
+    lines: list[str]
+    missing: int
+    nights: int
+
+    def __str__(self) -> str:
+        found = f"{counted(len(self.lines), 'gap')} in time, {counted(self.missing, 'frame')} missing"
+        return (found if self.lines else "none") + (f", besides {counted(self.nights, 'night')}" if self.nights else "")
+
+
+def find_gaps(times: Times, cadence: np.timedelta64) -> Gaps:
+    """Return the gaps between increasing times on a grid of steps of ``cadence``."""
+    steps, nights = np.diff(times) // cadence, _are_nights(times)
+    holes = np.flatnonzero((steps > 1) & ~nights)
+    lines = [f"{time_text(times[i])} to {time_text(times[i + 1])}: {steps[i] - 1} missing" for i in holes]
+    return Gaps(lines, int((steps[holes] - 1).sum()), int(nights.sum()))
+
+
+def _are_nights(times: Times) -> NDArray[np.bool_]:
+    """Return which steps between times are nights: no frame of any day is of the time of day in their middle."""
+    steps, day, hour = np.diff(times), 24 * 3600, 3600
+    seconds = times.astype("datetime64[s]").astype(np.int64)
+    middle = (seconds[:-1] + np.diff(seconds) // 2) % day
+    clock = np.unique(seconds % day)
+    around = np.concatenate([clock[-1:] - day, clock, clock[:1] + day])
+    after = np.searchsorted(around, middle, side="right")
+    nearest = np.minimum(middle - around[after - 1], around[after] - middle)
+    dark: NDArray[np.bool_] = (steps >= NIGHT) & (steps <= LONGEST_NIGHT) & (nearest > hour)
+    return dark
 
 
 def _steps(times: Times, cadence: np.timedelta64) -> str:

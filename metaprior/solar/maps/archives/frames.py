@@ -3,8 +3,8 @@
     frames = open_frames("archive.nc")
     frames[100:108, 32:64, 32:64].values  # (8, 32, 32) float32; no more is read than that
 
-Times increase on a grid of one cadence (with gaps, which are listed), all frames have one shape, and values are finite
-wherever it is day. docs/solar/frames.md describes the formats and the checks.
+Times increase on a grid of one cadence (with nights, and with gaps, which are listed), all frames have one shape, and
+values are finite wherever it is day. docs/solar/frames.md describes the formats and the checks.
 """
 
 import os
@@ -26,8 +26,9 @@ from metaprior.solar.maps.archives.archive import (
     read_frames,
 )
 from metaprior.solar.maps.archives.cf_file import read_cf
-from metaprior.solar.maps.archives.frame_times import cadence_of, check_cadence, check_times, gaps
+from metaprior.solar.maps.archives.frame_times import Gaps, cadence_of, check_cadence, check_times, find_gaps
 from metaprior.solar.maps.archives.frame_values import check_daylight, check_values
+from metaprior.solar.maps.archives.netcdf_folder import refuse_netcdf_folder
 from metaprior.solar.maps.archives.npy_folder import read_npy_folder
 from metaprior.solar.maps.archives.npz_file import read_npz
 
@@ -55,7 +56,8 @@ def open_frames(
     Args:
         path: A folder of ``YYYY-MM-DD_hhmm.npy`` files, an .npz (``time`` and one 3-D array), NetCDF or Zarr.
         variable: The name of the variable, for files that hold several.
-        cadence: The time step. Frames off its grid are bad; missing frames are gaps (a warning, ``GapsInTime``).
+        cadence: The time step. Frames off its grid are bad; missing frames are gaps (a warning,
+            ``GapsInTime``), unless they are those of a night that was never recorded.
         on_bad: "raise" a ValueError that names the first bad frame, or "skip" them with a ``BadFramesSkipped``.
         value_units: Units of the values, for files that state none.
         long_name: Name of the values, for files that state none.
@@ -85,9 +87,10 @@ def open_frames(
     frames = xr.DataArray(lazy_variable(shape, np.dtype(np.float32), read), coords=coords, name=archive.name)
     frames.attrs = {"units": "1", "long_name": archive.name, **archive.attrs}
     frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max}
-    frames.attrs |= {"source": source, "cadence": cadence, "skipped": bad.skipped, "gaps": gaps(times, step)}
+    gaps = find_gaps(times, step)
+    frames.attrs |= {"source": source, "cadence": cadence, "skipped": bad.skipped, "gaps": gaps.lines}
     frames.set_close(archive.close)
-    _warn(frames, int((times[-1] - times[0]) // step) + 1 - len(times))
+    _warn(source, bad.skipped, gaps)
     return frames
 
 
@@ -97,6 +100,7 @@ def read_archive(path: Path, variable: str | None, bad: BadFrames, progress: boo
         raise FileNotFoundError(f"{path} does not exist; frames are {FORMATS}")
     if path.is_dir() and (path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup"))):
         return read_cf(path, variable, "zarr")
+    refuse_netcdf_folder(path)
     if path.is_dir():
         return read_npy_folder(path, variable, bad, progress)
     if path.suffix == ".npz":
@@ -106,13 +110,10 @@ def read_archive(path: Path, variable: str | None, bad: BadFrames, progress: boo
     raise ValueError(f"{path}: the format {path.suffix or 'without a suffix'} is not supported; frames are {FORMATS}")
 
 
-def _warn(frames: xr.DataArray, missing: int) -> None:
+def _warn(source: str, skipped: list[str], gaps: Gaps) -> None:
     """Warn the caller of ``open_frames`` of frames that were left out or are missing."""
-    source, skipped, holes = (frames.attrs[key] for key in ("source", "skipped", "gaps"))
     if skipped:
         count = "1 bad frame" if len(skipped) == 1 else f"{len(skipped)} bad frames"
         warnings.warn(f"{source}: {count} left out:{first_lines(skipped)}", BadFramesSkipped, stacklevel=3)
-    if holes:
-        count = "1 gap" if len(holes) == 1 else f"{len(holes)} gaps"
-        text = f"{source}: {count} in time, {missing} frames missing; no window crosses them:{first_lines(holes)}"
-        warnings.warn(text, GapsInTime, stacklevel=3)
+    if gaps.lines:
+        warnings.warn(f"{source}: {gaps}; no window crosses them:{first_lines(gaps.lines)}", GapsInTime, stacklevel=3)

@@ -92,15 +92,13 @@ def page_content(
         scores=rows,
         reliability={method: scores[method].reliability() for method in with_spread},
         learning_curve=list(learning_curve),
-        sections=[maps_section(examples)],
+        sections=[maps_section(examples)] if examples else [],
         settings=dict(settings or {}),
     )
 
 
 def maps_section(examples: Sequence[ExampleForecast]) -> Section:
-    """Return the section, with a static picture of the first example for paper and for browsers without scripts."""
-    if not examples:
-        return Section("Maps", '<p class="note">No maps: no example forecast was given.</p>')
+    """Return the section, with a static picture of the first of the examples for paper and browsers without scripts."""
     first = examples[0]
     caption = (
         f"{first.name}, issued {first.time_text(0)}: target, mean, uncertainty (std) and error (mean − target) "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from metaprior.cli.options import as_options
 from metaprior.report.canvas import pens_of
 from metaprior.report.page.content import PageContent, Section
 from metaprior.report.page.writing import write_page
@@ -13,15 +14,18 @@ from metaprior.solar.sites.backtest import ADAPTED, DAYS, Backtest, adapted, bac
 from metaprior.solar.sites.checks import DEFECTS, count_doubts
 from metaprior.solar.sites.forecaster import MOST_DAYS, SiteForecaster
 from metaprior.solar.sites.forecasting import TableForecast, adapted_days, place_in_words, short_findings
+from metaprior.solar.sites.options import ARGUMENTS
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.report.figures import forecast_svg, groups_svg
 from metaprior.solar.sites.weather import usable_weather
-from metaprior.text_table import Row
+from metaprior.text_table import Row, counted
 
 UNITS = "% of capacity"
 OTHERS = ("persistence", "smart persistence", "climatology")
 """Beside which a forecast is shown on its page."""
 RECENT_WEEKS = 2
+OPTIONS = {**ARGUMENTS, "weather": "--weather ", "days": "--days ", "weeks": "--weeks "}
+"""Arguments that findings and notes name, as options: pages are written by commands."""
 AT_MOST = 24
 """Plants with a figure."""
 EXPLAINED = "Scores are of daylight hours in % of the capacity. In the learning curve a shot is a day of data."
@@ -39,8 +43,9 @@ def write_forecast_page(path: Path, found: TableForecast, forecaster: SiteForeca
         story += [f"{recent.answer()} {EXPLAINED}"]
     else:
         story += [f"The last days cannot be scored: {recent}"]
-    plants = [one.plant for one in found.plants.values()]
-    sections = [Section("Forecasts", _forecasts(found), style=STYLE, leads=True), Section("Masked", _masked(plants))]
+    masked = _masked([one.plant for one in found.plants.values()])
+    sections = [Section("Forecasts", _forecasts(found), style=STYLE, leads=True)]
+    sections += [Section("Masked", _table("Intervals that are not used, by reason", masked))] if masked else []
     write_page(path, _content("Forecast of the power of plants", story, recent, sections))
 
 
@@ -76,7 +81,7 @@ def write_backtest_page(path: Path, result: Backtest) -> None:
 
 
 def _content(title: str, story: Sequence[str], result: Backtest | str, sections: Sequence[Section]) -> PageContent:
-    text = "\n\n".join(story)
+    text = as_options("\n\n".join(story), OPTIONS)
     if isinstance(result, str):
         return PageContent(title=title, story=text, units=UNITS, sections=sections)
     return PageContent(
@@ -126,20 +131,20 @@ def _forecasts(found: TableForecast) -> str:
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
     left = len(found.plants) - len(parts)
-    more = f'<p class="note">{left} more plants are in the file of the forecast.</p>' if left else ""
+    verb = "is" if left == 1 else "are"
+    more = f'<p class="note">{counted(left, "more plant")} {verb} in the file of the forecast.</p>' if left else ""
     key = "Line: recorded. Blue: mean, 50 % and 90 % bands. Red: recorded and masked. The dashed line is the issue."
     return f'<p class="caption">{key}</p><div class="figures">{"".join(parts)}</div>{more}'
 
 
-def _masked(plants: Sequence[Plant]) -> str:
-    rows = []
+def _masked(plants: Sequence[Plant]) -> list[Row]:
+    """Return a row for each plant and reason for which some of its intervals are masked."""
+    rows: list[Row] = []
     for plant in plants:
         for name, count in count_doubts(plant).items():
             meaning = next(defect.told for defect in DEFECTS if defect.name == name)
             rows.append({"plant": plant.name, "reason": name, "intervals": f"{count:,}", "meaning": meaning})
-    if not rows:
-        return '<p class="note">Nothing was masked: no interval is doubtful.</p>'
-    return _table("Intervals that are not used, by reason", rows)
+    return rows
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:

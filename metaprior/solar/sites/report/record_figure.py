@@ -9,6 +9,7 @@ from metaprior.report.canvas import new_figure, plain_text, tidy
 from metaprior.solar.sites.checks import DEFECTS, count_doubts
 from metaprior.solar.sites.checks.record import Record
 from metaprior.solar.sites.plant import HOUR, Plant
+from metaprior.text_table import four_digits
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +79,9 @@ def _draw(axes: "Axes", plant: Plant) -> None:
     clock = "UTC" if plant.zone_known else "of the stamps"
     axes.set_ylabel(f"time of day, {clock}", fontsize=8)
     axes.tick_params(labelsize=8)
-    size = "" if plant.capacity is None else f", capacity {plant.capacity:.4g} {plant.unit}" + _estimated(plant)
+    size = (
+        "" if plant.capacity is None else f", capacity {four_digits(plant.capacity)} {plant.unit}" + _estimated(plant)
+    )
     axes.set_title(f"{plant.name}: {np.isfinite(plant.usable).mean():.1%} usable{size}", fontsize=9, loc="left")
     counts = count_doubts(plant)
     legend = [

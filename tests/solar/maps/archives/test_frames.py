@@ -218,6 +218,20 @@ def test_missing_times_are_gaps_with_a_warning(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frames.time.values, times)
 
 
+def test_nights_are_no_gaps_and_outages_as_long_as_nights_are(tmp_path: Path) -> None:
+    times = np.concatenate([half_hours(16) + np.timedelta64(day, "D") for day in range(4)])
+    frames = open_frames(write_folder(tmp_path / "days", ramp(64), times))  # a warning would be an error
+    assert frames.attrs["gaps"] == []
+    outage = np.delete(np.arange(64), np.arange(17, 31))
+    with pytest.warns(GapsInTime, match=r"1 gap in time, 14 frames missing, besides 3 nights; no window crosses them"):
+        frames = open_frames(write_folder(tmp_path / "outage", ramp(50), times[outage]))
+    (line,) = frames.attrs["gaps"]
+    assert line.endswith(": 14 missing")
+    lost_day = np.delete(np.arange(64), np.arange(16, 32))
+    with pytest.warns(GapsInTime, match=r"1 gap in time, 80 frames missing, besides 1 night; no window"):
+        open_frames(write_folder(tmp_path / "lost", ramp(48), times[lost_day]))
+
+
 def test_missing_values_at_night_are_kept(tmp_path: Path) -> None:
     values = ramp(20)  # 12:00 to 21:30 UTC; near Frankfurt the sun sinks below 5 degrees before 19:00
     times = half_hours(20) + np.timedelta64(3, "h")

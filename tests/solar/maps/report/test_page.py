@@ -190,9 +190,3 @@ def test_another_example_has_its_own_size_values_and_layers(panel: Browser) -> N
     assert panel.value("mean") == pytest.approx(EXAMPLES[1].mean[0, 5, 6], abs=1e-4)
     panel.choose("example", 0)
     assert panel.all("#layer-sample")
-
-
-def test_without_examples_there_is_a_note() -> None:
-    section = maps_section([])
-    assert section.body == '<p class="note">No maps: no example forecast was given.</p>'
-    assert not section.script
