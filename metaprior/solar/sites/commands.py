@@ -39,10 +39,11 @@ def forecast(
     power: Power,
     out: Annotated[Path | None, typer.Option(help="The file to write: .csv, .parquet or .nc.")] = None,
     hours: Annotated[
-        int, typer.Option(min=1, max=48, help="Hours to forecast: 6, or up to 48 with a base forecast or weather.")
+        int, typer.Option(min=1, max=48, help="Hours to forecast: up to 6, up to 48 with a base forecast or weather.")
     ] = 6,
     at: Annotated[
-        str | None, typer.Option(help="Time of issue, as 2025-06-01T12:00, in the table's zone (default: its end).")
+        str | None,
+        typer.Option(help="Time of issue, as 2025-06-01T12:00, in the table's zone; a full hour (default: its end)."),
     ] = None,
     unit: Unit = None,
     zone: Zone = None,
@@ -57,7 +58,8 @@ def forecast(
     """Forecast the next hours of plants, with bands, from the days that they have recorded.
 
     Nothing is trained: the prior of the package is adapted to the last days of each plant, from no day on. The file has
-    a row for each plant and hour: mean and quantiles of the power in the unit and the zone of the table.
+    a row for each plant and hour: mean and quantiles of the power of an hour, in the unit and the zone of the table, at
+    its begin or end, as the table has its stamps.
 
     Example: metaprior sites forecast power.csv --out forecast.csv --page forecast.html
 
@@ -65,7 +67,14 @@ def forecast(
     """
     from metaprior.solar.sites.forecast_file import check_path, write_forecast
     from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
-    from metaprior.solar.sites.forecasting import forecast_table, place_in_words, plant_rows, short_findings
+    from metaprior.solar.sites.forecasting import (
+        forecast_table,
+        needs_zone,
+        place_in_words,
+        plant_rows,
+        short_findings,
+    )
+    from metaprior.solar.sites.next_commands import backtest_command, can_be_backtested, forecast_command
     from metaprior.solar.sites.reading.reader import read_power
     from metaprior.text_table import counted, text_table
 
@@ -77,10 +86,10 @@ def forecast(
         check_path(page, overwrite=overwrite, endings=(".html",))
     forecaster = SiteForecaster.pretrained(prior or PRIOR)
     given = {"unit": unit, "zone": zone, "stamps": stamps, "sites": sites, "columns": columns}
-    words = [str(power), *table_options(given)]
+    options = table_options(given)
     with messages_name_options(ARGUMENTS):
         table = read_power(power, unit=unit, zone=zone, stamps=stamps, sites=sites, columns=roles(columns))
-        everything = f"all findings: {shlex.join(['metaprior', 'inspect', *words])}"
+        everything = f"all findings: {shlex.join(['metaprior', 'inspect', str(power), *options])}"
         for line in [*short_findings(table.findings, table.plants), everything]:
             typer.echo(f"- {as_options(line, ARGUMENTS)}")
         scored = "; the page also scores forecasts of the last days, which takes longer" if page is not None else ""
@@ -104,7 +113,10 @@ def forecast(
 
         write_forecast_page(page, found, forecaster)
         typer.echo(f"written: {page}, to be opened in a browser")
-    typer.echo(f"next: {shlex.join(['metaprior', 'sites', 'backtest', *words, '--page', 'backtest.html'])}")
+    if needs_zone(table.findings):
+        typer.echo(f"next: {forecast_command(power, [*options, '--zone', 'YOUR/ZONE'])}")
+    if can_be_backtested(table.plants):
+        typer.echo(f"next: {backtest_command(power, options)}")
 
 
 @sites.command()
@@ -141,6 +153,7 @@ def backtest(
     from metaprior.solar.sites.forecast_file import check_path
     from metaprior.solar.sites.forecaster import PRIOR, SiteForecaster
     from metaprior.solar.sites.forecasting import short_findings
+    from metaprior.solar.sites.next_commands import forecast_command
     from metaprior.solar.sites.reading.reader import read_power
     from metaprior.text_table import counted, finite_or_none, text_table
 
@@ -177,5 +190,4 @@ def backtest(
         write_backtest_page(page, result)
         typer.echo(f"written: {page}, to be opened in a browser")
     given = {"unit": unit, "zone": zone, "stamps": stamps, "sites": sites, "columns": columns}
-    words = [str(power), *table_options(given), "--out", "forecast.csv"]
-    typer.echo(f"next: {shlex.join(['metaprior', 'sites', 'forecast', *words])}")
+    typer.echo(f"next: {forecast_command(power, table_options(given))}")

@@ -8,6 +8,11 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
 
+URGENT = (
+    *("not a number", "ambiguous numbers", "unit contradicted", "capacity implausible", "capacity exceeded"),
+    *("zone contradicted", "noon", "clock set back", "clock", "facts unmatched"),
+)
+"""Kinds of findings that make a forecast wrong unless the user does something; they are told first."""
 NAMED_AT_MOST = 5
 NO_ROWS: Rows = np.zeros(0, np.int64)
 
@@ -71,9 +76,12 @@ class Findings:
         return f"{self.row_word}{'s' * (len(rows) > 1)} {' and '.join([', '.join(named), *ends])}"
 
     def lines(self) -> list[str]:
-        """Return what is said with its plants and rows; what is the same for several plants is one line."""
+        """Return what is said with its plants and rows, what is urgent first.
+
+        What is the same for several plants is one line.
+        """
         plants: dict[str, list[str]] = {}
-        for entry in self:
+        for entry in sorted(self, key=lambda entry: entry.kind not in URGENT):
             told = entry.message + (f" ({self.places(entry.rows)})" if len(entry.rows) else "")
             plants.setdefault(told, []).extend([] if entry.plant is None else [entry.plant])
         return [f"{_several(names)}: {told}" if names else told for told, names in plants.items()]

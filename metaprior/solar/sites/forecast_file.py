@@ -1,7 +1,8 @@
 """Forecasts of plants in files: CSV and Parquet as they are in the frame, NetCDF by the CF conventions.
 
 A NetCDF file has the dimensions site, time and quantile, the time of issue, the bounds of the hours, and the places of
-the plants where they are known. Its times are in UTC, or on the clock of stamps whose zone is not known.
+the plants where they are known. Its times are in UTC, or on the clock of stamps whose zone is not known. They are ends
+of hours if those of the table are, for all plants, and begins otherwise.
 """
 
 from importlib.metadata import version
@@ -77,6 +78,7 @@ def as_dataset(found: TableForecast) -> "xr.Dataset":
     hours = values["mean"].shape[1]
     begin = (found.issue + np.arange(hours)).astype("datetime64[ns]")
     bounds = np.stack([begin, begin + np.timedelta64(1, "h")], 1)
+    stamp = "end" if all(one.stamp == "end" for one in plants) else "begin"
     clock = "UTC" if found.zone else "the clock of the stamps, whose zone is not known"
     seconds = {"units": "seconds since 1970-01-01", "dtype": "int64", "_FillValue": None}
     places = {
@@ -95,8 +97,8 @@ def as_dataset(found: TableForecast) -> "xr.Dataset":
         "site": ("site", [one.name for one in plants], {"cf_role": "timeseries_id", "long_name": "name of the plant"}),
         "time": (
             "time",
-            begin,
-            {"standard_name": "time", "long_name": f"begin of the hour, {clock}", "bounds": "time_bounds"},
+            bounds[:, 1] if stamp == "end" else begin,
+            {"standard_name": "time", "long_name": f"{stamp} of the hour, {clock}", "bounds": "time_bounds"},
         ),
         "quantile": ("quantile", np.array(found.levels), {"long_name": "probability level", "units": "1"}),
         "forecast_reference_time": (

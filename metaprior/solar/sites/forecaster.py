@@ -1,5 +1,6 @@
 """Forecasts of the power of plants: a prior over plants, adapted to the days that a plant has recorded."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from metaprior.methods import MetaLearner
 from metaprior.posterior import Predictive
 from metaprior.runs.folder import RunFolder
 from metaprior.runs.learned import learned
+from metaprior.solar.sites.checks import count_doubts
 from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.limits import PowerForecast, mixed, within_limits
 from metaprior.solar.sites.network import SiteNetwork, base_quality
@@ -30,7 +32,10 @@ LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
 """Quantiles of a forecast unless others are asked for."""
 MOST_DAYS = 30
 """Days before the forecast that are read: more did not help on real plants."""
-MOST_HOURS = 48
+WITHOUT_BASE, MOST_HOURS = 6, 48
+"""Hours that are forecast without a base forecast, and with one."""
+MUCH = 0.25
+"""Share of a record from which the user is warned that it is masked."""
 JUDGED_AFTER, FIRST_TRUST, NO_TRUST, FULL_TRUST = 1.5, 0.7, 0.5, 2.0
 """A base forecast has the first trust until there are so many days n with it; then its skill (a correlation) times
 sqrt(n) decides: no trust up to the one, full trust from the other on. Useless ones correlate with the power of a few
@@ -81,6 +86,8 @@ class SiteForecaster:
         """
         check_integer("days", days, 0)
         plants, findings = plants_of(power)
+        if findings is not None:
+            _warn_of_masked(plants)
         adapted = {plant.name: AdaptedPlant(self.learner, plant, days, weather) for plant in plants}
         return AdaptedPlants(adapted, findings)
 
@@ -218,50 +225,63 @@ class AdaptedPlant:
         """Return the forecast of the next hours, a row for each.
 
         Args:
-            at: Time of issue, UTC unless it has a zone, rounded up to a full hour; the end of the record by default. At
-                most 30 days after it, and any time for a plant without a record.
-            hours: Hours to forecast, 1 to 48.
+            at: Time of issue, UTC unless it has a zone, rounded down to a full hour, since nothing after it is read;
+                the end of the record by default. At most 30 days after it, and any time for a plant without a record.
+            hours: Hours to forecast: up to 6, or up to 48 where there is a base forecast or weather for them.
             levels: Of the quantiles.
 
         Returns:
-            Columns ``site, issued, time, lead_hours, mean, q05, ...``; ``time`` is the begin of the hour in UTC, and
-            power is in the plant's unit.
-        """
-        check_integer("hours", hours, 1)
-        if hours > MOST_HOURS:
-            raise ValueError(f"hours must be at most {MOST_HOURS}, got {hours}")
-        adapted, issue = self._issued(at)
-        return adapted._frame(issue, hours, levels)
+            Columns ``site, issued, time, lead_hours, mean, q05, ..., unit, stamp``. Power is the mean of an hour in the
+            plant's unit; ``time`` is the begin or the end of the hour, as ``stamp`` says and as stamps of the plant's
+            table are. Times are in UTC, and without a zone where that of the stamps is not known.
 
-    def _frame(self, issue: int, hours: int, levels: Sequence[float]) -> pd.DataFrame:
-        """Return the forecast that is issued at an hour of the record."""
+        Raises:
+            ValueError: ``at`` is outside of the record, or hours beyond the sixth have no base forecast.
+        """
+        return AdaptedPlants({self.plant.name: self}).predict(at, hours=hours, levels=levels)
+
+    def frame(self, issue: int, hours: int, levels: Sequence[float]) -> pd.DataFrame:
+        """Return the forecast that is issued at an hour of the record, as ``predict`` does."""
         lead = np.arange(1, hours + 1)
         found = self.forecast(np.full(hours, issue), lead, levels)
-        begin = (self.hours.first[0] + issue + lead - 1).astype("datetime64[h]")
+        issued = (self.hours.first[0] + issue).astype("datetime64[h]")
+        begin = issued + lead - 1
+        time = begin + np.timedelta64(1 if self.plant.stamp == "end" else 0, "h")
+        zone = "UTC" if self.plant.zone_known else None
         capacity = self.plant.capacity if self.plant.unit != "share" else self.plant.capacity or 1.0
         assert capacity is not None
         columns = {
             "site": self.plant.name,
-            "issued": pd.Timestamp((self.hours.first[0] + issue).astype("datetime64[h]"), tz="UTC"),
-            "time": pd.DatetimeIndex(begin.astype("datetime64[ns]"), tz="UTC"),
+            "issued": pd.Timestamp(issued, tz=zone),
+            "time": pd.DatetimeIndex(time.astype("datetime64[ns]"), tz=zone),
             "lead_hours": lead,
             "mean": capacity * found.mean,
         }
         quantiles = {
             quantile_name(level): capacity * values for level, values in zip(levels, found.quantiles, strict=True)
         }
-        return pd.DataFrame(columns | quantiles)
+        return pd.DataFrame({**columns, **quantiles, "unit": self.plant.unit, "stamp": self.plant.stamp})
 
-    def _issued(self, at: object) -> tuple["AdaptedPlant", int]:
-        """Return the forecaster of a record that goes on to the time of issue, and the hour of it."""
+    def reach_of_base(self, issue: int, hours: int) -> int:
+        """Return for how many of so many hours after the time of issue there is a base forecast without a gap."""
+        known = np.isfinite(self.known_at(issue).hours.base[0, issue : issue + hours])
+        return int(np.append(known, False).argmin())
+
+    def issued(self, at: object) -> tuple["AdaptedPlant", int]:
+        """Return the forecaster of a record that goes on to the time of issue ``at``, and the hour of it."""
         last: int = self.hours.power.shape[1]
         if at is None:
             return self, last
+        if not self.plant.zone_known and pd.Timestamp(at).tz is not None:
+            raise ValueError(
+                f"at must have no zone, as the stamps of the table have none, got {str(at)!r}. Try zone= to "
+                "state theirs."
+            )
         hour = full_hour(at)
         issue = self.index(hour)
         if issue > last if len(self.plant) else issue != 0:
             if issue <= last + 24 * MOST_DAYS or not len(self.plant):
-                return replace(self, plant=self.plant.until(hour))._issued(hour)
+                return replace(self, plant=self.plant.until(hour)).issued(hour)
         elif issue >= 0:
             return self, issue
         first, end = (pd.Timestamp((self.hours.first[0] + i).astype("datetime64[h]")) for i in (0, last))
@@ -272,10 +292,10 @@ class AdaptedPlant:
 
 
 def full_hour(at: object) -> np.datetime64:
-    """Return a time, UTC unless it has a zone, rounded up to a full hour."""
+    """Return a time, UTC unless it has a zone, rounded down to a full hour."""
     moment = pd.Timestamp(at)
     moment = moment.tz_convert("UTC").tz_localize(None) if moment.tz is not None else moment
-    return np.datetime64(moment.ceil("h").to_datetime64(), "h")
+    return np.datetime64(moment.floor("h").to_datetime64(), "h")
 
 
 def quantile_name(level: float) -> str:
@@ -310,5 +330,50 @@ class AdaptedPlants:
 
     def predict(self, at: object = None, *, hours: int = 6, levels: Sequence[float] = LEVELS) -> pd.DataFrame:
         """Return the forecasts of all plants in one frame, as ``AdaptedPlant.predict`` gives them."""
-        frames = [plant.predict(at, hours=hours, levels=levels) for plant in self.plants.values()]
+        check_integer("hours", hours, 1)
+        if hours > MOST_HOURS:
+            raise ValueError(f"hours must be at most {MOST_HOURS}, got {hours}")
+        issued = [plant.issued(at) for plant in self.plants.values()]
+        _check_horizon(issued, hours)
+        frames = [plant.frame(issue, hours, levels) for plant, issue in issued]
+        if not all(plant.plant.zone_known for plant, _ in issued):
+            frames = [
+                frame.assign(**{name: frame[name].dt.tz_localize(None) for name in ("issued", "time")})
+                for frame in frames
+            ]
         return pd.concat(frames, ignore_index=True)
+
+
+def _check_horizon(issued: Sequence[tuple[AdaptedPlant, int]], hours: int) -> None:
+    """Raise ValueError if hours beyond the sixth have no base forecast; warn if one is there and is not trusted."""
+    if hours <= WITHOUT_BASE:
+        return
+    reach = {one.plant.name: one.reach_of_base(issue, hours) for one, issue in issued}
+    short = [name for name, count in reach.items() if count < hours]
+    if short:
+        named = ", ".join(f"{name} ({reach[name]} h)" for name in short[:5]) + ", ..." * (len(short) > 5)
+        raise ValueError(
+            f"hours must be at most {WITHOUT_BASE} where there is no base forecast for them, got {hours}. Base "
+            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column to the table, with rows "
+            "for the hours to come: 'base' with a forecast in the unit of the power, or weather such as 'ghi'."
+        )
+    useless = [one.plant.name for one, issue in issued if not one.known_at(issue).trust]
+    if useless:
+        warnings.warn(
+            f"hours beyond the next {WITHOUT_BASE} know nothing of the weather, as no base forecast is trusted "
+            f"({', '.join(useless)}): they are what the plant usually gives",
+            stacklevel=3,
+        )
+
+
+def _warn_of_masked(plants: Sequence[Plant]) -> None:
+    for plant in plants:
+        counts = count_doubts(plant)
+        share = sum(counts.values()) / max(len(plant), 1)
+        if share > MUCH:
+            reason = max(counts, key=counts.__getitem__)
+            warnings.warn(
+                f"{share:.0%} of the power of {plant.name} is masked as doubtful, most of it as {reason!r}. The "
+                "findings of the table say why and what to try",
+                stacklevel=3,
+            )

@@ -1,43 +1,58 @@
 """The forecast of a whole table: every plant at one time of issue, in its own unit and on the clock of its stamps."""
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from metaprior.solar.sites.checks import count_doubts
-from metaprior.solar.sites.findings import Findings
+from metaprior.solar.sites.checks import DOUBTS, count_doubts
+from metaprior.solar.sites.findings import URGENT, Findings
 from metaprior.solar.sites.forecaster import (
     JUDGED_AFTER,
     LEVELS,
     MOST_DAYS,
     MOST_HOURS,
+    MUCH,
+    WITHOUT_BASE,
     AdaptedPlant,
+    AdaptedPlants,
     Known,
     SiteForecaster,
     full_hour,
     quantile_name,
 )
-from metaprior.solar.sites.plant import Plant
+from metaprior.solar.sites.plant import HOUR, Plant
 from metaprior.solar.sites.reading.reader import PowerTable
 from metaprior.solar.sites.sun_path import plant_sun_path
-from metaprior.solar.sites.weather import weather_notes
-from metaprior.text_table import Row
+from metaprior.solar.sites.weather import used_weather, weather_notes
+from metaprior.text_table import Row, counted
 
-WITHOUT_BASE = 6
-"""Hours that are forecast without a base forecast."""
 UNKNOWN = "the base forecast has no values for the days with power, so nothing tells its quality, and is not used"
 USELESS = "the base forecast had no skill on the last days and is not used"
 STALE_HOURS = 24
 """Hours between the end of a record and the issue from which the user is told."""
+CLOCK_SET = ". The clock was set, as with daylight-saving time, and the zone is not stated. Try zone="
 SHOWN_LEADS = (1, 3, 6, 12, 24, 48)
 """Leads of the table that is printed."""
 RECOGNISED = (
-    *("columns", "zone", "zone unknown", "zone suggested", "stamps", "stamps assumed", "cadence", "irregular"),
-    *("unit", "unit unknown", "capacity", "capacity estimated", "capacity exceeded", "no power", "noon"),
+    *(
+        "columns",
+        "zone",
+        "zone unknown",
+        "zone implied",
+        "zone suggested",
+        "stamps",
+        "stamps assumed",
+        "cadence",
+        "irregular",
+    ),
+    *("unit", "unit unknown", "capacity", "capacity estimated", "no power", "titles", "thousands", "facts matched"),
 )
 """Kinds of findings that say what a table was taken for."""
+REPLACED = {"stamps assumed": "stamps"}
+"""Kinds of findings that another one of the same plant replaces."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +60,8 @@ class TableForecast:
     """The forecast of a table.
 
     Args:
-        frame: A row for each plant and hour: ``site, issued, time, lead_hours, mean, q05, ..., unit``. Times are begins
-            of hours in the zone of the table; in UTC if its plants have several, and without a zone if it is not known.
+        frame: A row for each plant and hour, as ``AdaptedPlants.predict`` gives them, with times in the zone of the
+            table; in UTC if its plants have several, and without a zone if it is not known.
         plants: The forecasters, with records that end at the time of issue at the earliest.
         issue: Time of issue, in UTC or on the clock of stamps without a zone.
         zone: Zone of the times of ``frame``; None if it is not known.
@@ -86,7 +101,8 @@ def forecast_table(
     Args:
         forecaster: The prior.
         table: As ``read_power`` returns it.
-        at: Time of issue in the zone of the table unless it states one; by default the end of the longest record.
+        at: Time of issue in the zone of the table unless it states one, rounded down to a full hour; by default the
+            full hour at or after the end of the longest record.
         hours: Hours to forecast: up to 6, or up to 48 where the table has a base forecast or weather for them.
         levels: Increasing levels of the quantiles.
 
@@ -108,16 +124,48 @@ def forecast_table(
         if len(one) and np.timedelta64(STALE_HOURS, "h") < issue - one.end and one not in late
     ]
     kept = [plant.until(issue) for plant in table if plant not in late]
-    adapted = forecaster.adapt(kept).plants
-    if not adapted:
+    adapted = forecaster.adapt(kept)
+    if not kept:
         raise ValueError(f"plants must have power in the {MOST_DAYS} days before {issue}, got none. Try an earlier at.")
-    _check_base(adapted, issue, hours)
-    notes += base_notes(adapted, issue)
-    frames = [one.predict(issue, hours=hours, levels=levels).assign(unit=one.plant.unit) for one in adapted.values()]
-    frame = pd.concat(frames, ignore_index=True)
-    for name in ("issued", "time"):
-        frame[name] = frame[name].dt.tz_convert(zone) if zone else frame[name].dt.tz_localize(None)
-    return TableForecast(frame, adapted, issue, zone, tuple(levels), table, notes)
+    notes += base_notes(adapted.plants, issue)
+    frame, warned = _predicted(adapted, issue, hours, levels)
+    if zone:
+        frame = frame.assign(**{name: frame[name].dt.tz_convert(zone) for name in ("issued", "time")})
+    found = TableForecast(frame, adapted.plants, issue, zone, tuple(levels), table)
+    return replace(found, notes=[*_issue_notes(found, at), *notes, *warned, *_value_notes(found)])
+
+
+def _predicted(
+    adapted: AdaptedPlants, issue: np.datetime64, hours: int, levels: Sequence[float]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the forecasts, and what a user of Python is warned of."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        frame = adapted.predict(issue, hours=hours, levels=levels)
+    return frame, [str(warning.message) for warning in warned]
+
+
+def _issue_notes(found: TableForecast, at: str | None) -> list[str]:
+    """Return what is said about a time of issue that the user did not choose, or not like this."""
+    issued = found.shown(found.issue)
+    if at is None:
+        told = f"there is no power, so the forecast is issued now, at {issued}. Try at= for another time"
+        return [] if any(len(plant) for plant in found.table) else [told]
+    if _moment(at, found.zone) == issued:
+        return []
+    return [f"the time of issue, {at}, is rounded down to a full hour, {issued}: power after it is not read"]
+
+
+def _value_notes(found: TableForecast) -> list[str]:
+    """Return what the values and their times are, and which plants have no light in all of these hours."""
+    plants = [one.plant for one in found.plants.values()]
+    stamps = {plant.stamp for plant in plants}
+    finer = sorted({plant.step // 60 for plant in plants if len(plant) and plant.step < HOUR})
+    hourly = f" (the table has intervals of {' and '.join(map(str, finer))} minutes)" if finer else ""
+    named = f"is the {stamps.pop()} of the hour" if len(stamps) == 1 else "is the begin or end of the hour ('stamp')"
+    dark = [name for name in found.plants if not found.of(name)["mean"].any()]
+    night = [f"the forecast is zero, as all of these hours are dark: {', '.join(dark)}"] if dark else []
+    return [*night, f"values are means of hours{hourly}; 'time' {named}, as stamps of the table are"]
 
 
 def base_notes(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64) -> list[str]:
@@ -125,20 +173,25 @@ def base_notes(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64) -> lis
     plants: dict[str, list[str]] = {}
     for name, one in adapted.items():
         known = one.known_at(one.index(issue))
-        for line in [*weather_notes(one.plant, one.weather), *_trust_in_words(known)]:
+        for line in _base_in_words(one, known):
             plants.setdefault(line, []).append(name)
     return [told if len(names) == len(adapted) else f"{', '.join(names)}: {told}" for told, names in plants.items()]
 
 
-def _trust_in_words(known: Known) -> list[str]:
-    """Return how far a base forecast is trusted, and whether it was scaled; nothing without one."""
+def _base_in_words(adapted: AdaptedPlant, known: Known) -> list[str]:
+    """Return how weather becomes a base forecast, how far that is trusted, and whether it was scaled."""
+    lines, source = weather_notes(adapted.plant, adapted.weather), used_weather(adapted.plant, adapted.weather)
     if not np.isfinite(known.hours.base).any():
-        return []
+        return lines
     if known.trust == 0.0:
-        return [UNKNOWN if known.days < 1 else USELESS]
+        told = UNKNOWN if known.days < 1 else USELESS
+        if source is None:
+            return [*lines, told]
+        named = f"the base forecast from {', '.join(map(repr, source.names))}"
+        return [line for line in lines if line != str(source)] + [told.replace("the base forecast", named, 1)]
     scaled = f", times {known.factor:.3g} to fit the power" if known.factor != 1.0 else ""
     why = "by its skill on the last days" if known.days > JUDGED_AFTER else "until there are days to judge it by"
-    return [f"the base forecast counts for {known.trust:.0%}, {why}{scaled}"]
+    return [*lines, f"the base forecast counts for {known.trust:.0%}, {why}{scaled}"]
 
 
 def adapted_days(adapted: AdaptedPlant, issue: np.datetime64) -> int:
@@ -191,13 +244,15 @@ def _number(value: float) -> str:
 def short_findings(findings: Findings, plants: Sequence[Plant]) -> list[str]:
     """Return what a table was taken for, and how much of it is masked; a line for each kind of finding."""
     lines = []
-    for kind in dict.fromkeys(entry.kind for entry in findings):
-        own = findings.of(kind)
+    for kind in sorted(dict.fromkeys(entry.kind for entry in findings), key=lambda kind: kind not in URGENT):
+        own = [entry for entry in findings.of(kind) if not findings.of(REPLACED.get(kind, ""), entry.plant)]
+        if not own:
+            continue
         messages = list(dict.fromkeys(entry.message for entry in own))
-        if kind in RECOGNISED:
+        if kind in (*URGENT, *RECOGNISED) and kind not in DOUBTS:
             single = len({entry.plant for entry in own}) < len(plants)
             which = f"{own[0].plant}: " if (len(messages) > 1 or single) and own[0].plant else ""
-            more = f" (and {len(messages) - 1} more plants with others)" if len(messages) > 1 else ""
+            more = f" (and {counted(len(messages) - 1, 'more plant')} with others)" if len(messages) > 1 else ""
             lines.append(f"{which}{messages[0]}{more}")
     total = sum(len(plant) for plant in plants)
     masked: dict[str, int] = {}
@@ -206,10 +261,19 @@ def short_findings(findings: Findings, plants: Sequence[Plant]) -> list[str]:
             masked[name] = masked.get(name, 0) + count
     if masked:
         counts = ", ".join(f"{name} {count:,}" for name, count in masked.items())
-        lines.append(f"masked as doubtful: {sum(masked.values()) / total:.2%} of the intervals ({counts})")
-    lines += [entry.message for entry in findings.of("not a number")]
+        share = sum(masked.values()) / total
+        told = f"masked as doubtful: {share:.2%} of the intervals ({counts})"
+        lines.insert(
+            0 if share > MUCH else len(lines),
+            f"{told}{CLOCK_SET if 'clock' in masked and needs_zone(findings) else ''}",
+        )
     left_out = sum(len(entry.rows) for entry in findings if "left out" in entry.message)
     return [*lines, f"{left_out:,} rows were left out"] if left_out else lines
+
+
+def needs_zone(findings: Findings) -> bool:
+    """Return whether the clock of a table was set and its zone is not stated, so that a part of it is an hour off."""
+    return bool(findings.of("zone unknown")) and bool(findings.kinds() & {"clock", "clock set back"})
 
 
 def _check_levels(levels: Sequence[float]) -> None:
@@ -227,7 +291,13 @@ def _issue(table: PowerTable, at: str | None, zone: str | None) -> np.datetime64
     """Return the time of issue in UTC, or on the clock of stamps whose zone is not known."""
     if at is None:
         ends = [plant.end for plant in table if len(plant)]
-        return full_hour(max(ends or [plant.end for plant in table]))
+        last = pd.Timestamp(max(ends or [plant.end for plant in table]))
+        return np.datetime64(last.ceil("h").to_datetime64(), "h")
+    return full_hour(_moment(at, zone))
+
+
+def _moment(at: str, zone: str | None) -> pd.Timestamp:
+    """Return the time of issue that the user states, in the zone of the table unless it has one."""
     try:
         moment = pd.Timestamp(at)
     except ValueError as error:
@@ -238,26 +308,4 @@ def _issue(table: PowerTable, at: str | None, zone: str | None) -> np.datetime64
         raise ValueError(
             f"at must have no zone, as the stamps of the table have none, got {at!r}. Try zone= to state theirs."
         )
-    return full_hour(moment)
-
-
-def _check_base(adapted: Mapping[str, AdaptedPlant], issue: np.datetime64, hours: int) -> None:
-    """Raise ValueError if hours beyond the sixth have no base forecast."""
-    if hours <= WITHOUT_BASE:
-        return
-    reach = {name: _reach_of_base(one, issue, hours) for name, one in adapted.items()}
-    short = [name for name, count in reach.items() if count < hours]
-    if short:
-        named = ", ".join(f"{name} ({reach[name]} h)" for name in short[:5]) + ", ..." * (len(short) > 5)
-        raise ValueError(
-            f"hours must be at most {WITHOUT_BASE} where there is no base forecast for them, got {hours}. Base "
-            f"forecasts that end earlier: {named}. Try hours={WITHOUT_BASE}, or add a column to the table, with rows "
-            "for the hours to come: 'base' with a forecast in the unit of the power, or weather such as 'ghi'."
-        )
-
-
-def _reach_of_base(adapted: AdaptedPlant, issue: np.datetime64, hours: int) -> int:
-    """Return for how many hours after the time of issue there is a base forecast without a gap."""
-    index = adapted.index(issue)
-    known = np.isfinite(adapted.known_at(index).hours.base[0, index : index + hours])
-    return int(np.append(known, False).argmin())
+    return moment

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods")
 TABLES = (".csv", ".gz", ".txt", ".tsv", ".parquet", ".pq")
 ARGUMENTS = {name: f"--{name} " for name in ("unit", "zone", "stamps", "sites", "columns", "hours", "at")}
 """Options by the arguments of Python that messages name."""
@@ -41,6 +42,10 @@ def table_options(given: Mapping[str, object]) -> list[str]:
 
 def check_table(path: Path) -> None:
     """Raise unless the name of a file is that of a table."""
+    if path.suffix.lower() in SPREADSHEETS:
+        raise typer.BadParameter(
+            f"{path} is a spreadsheet. Save it as CSV in your spreadsheet program (File, Save as), and give that file."
+        )
     if path.suffix.lower() not in TABLES:
         raise typer.BadParameter(f"{path} must be a table of power, one of {', '.join(TABLES)}")
 

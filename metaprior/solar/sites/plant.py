@@ -6,7 +6,7 @@ and a recorded value that should not be used has a ``doubt`` other than zero (``
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class Plant:
         longitude: Degrees east.
         tilt: Degrees from horizontal.
         azimuth: Degrees clockwise from north.
+        stamp: "begin" or "end": what a stamp of the plant's table names of its interval. Records count begins all the
+            same; forecasts for the user name hours as the table does.
         zone_known: False if the stamps had no time zone and none was stated; ``start`` then counts the clock's time.
         future: Columns that are known in advance, on the grid of the power and at least T long: a base forecast of
             the power (``"base"``, in ``unit``) and weather.
@@ -57,6 +59,7 @@ class Plant:
     longitude: float | None = None
     tilt: float | None = None
     azimuth: float | None = None
+    stamp: Literal["begin", "end"] = "begin"
     zone_known: bool = True
     future: Mapping[str, Floats] = field(default_factory=dict)
 

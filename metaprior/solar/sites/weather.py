@@ -127,13 +127,18 @@ def usable_weather(plant: Plant, use: Use) -> Plant:
     return plant if len(kept) == len(plant.future) else replace(plant, future=kept)
 
 
+def used_weather(plant: Plant, use: Use) -> WeatherSource | None:
+    """Return the columns from which the base forecast comes, of those that a forecast can know; None without any."""
+    return weather_source(usable_weather(plant, use))
+
+
 def weather_notes(plant: Plant, use: Use) -> list[str]:
     """Return how the weather of a plant's table is used, and which of it is not."""
     kept = usable_weather(plant, use)
     lost = ", ".join(repr(name) for name in plant.future if name not in kept.future)
     told = f"weather ({lost}) ends with the power, as measurements do, and is not used (weather='always' uses it)"
     sums = [name for name, column in kept.future.items() if weather_kind(name) == "irradiance" and _accumulates(column)]
-    source = weather_source(kept)
+    source = used_weather(plant, use)
     return [
         *([told] if lost and use == "auto" else []),
         *(f"{name!r} accumulates over the day and is not used. Try its differences" for name in sums),

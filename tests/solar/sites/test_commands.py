@@ -52,6 +52,19 @@ def test_options_that_cannot_be_are_refused(power: Path, prior: Path) -> None:
     assert "must be numbers with commas" in run("forecast", power, "--levels", "low", "--prior", prior).output
     assert "must be a table of power" in run("forecast", power.with_suffix(".json"), "--prior", prior).output
     assert "base forecast" in str(run("forecast", power, "--hours", 12, "--prior", prior).exception)
+    sheet = run("forecast", power.with_suffix(".xlsx"), "--prior", prior).output
+    assert "is a spreadsheet. Save it as CSV" in " ".join(sheet.split())
+
+
+def test_a_clock_that_was_set_leads_to_the_zone(power: Path, prior: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(power, parse_dates=["time"])
+    moved = frame["time"].dt.tz_localize(None) + pd.Timedelta(days=132, hours=10)
+    twice = moved.where(moved < "2024-10-18T03:00", moved - pd.Timedelta(hours=1))  # a clock that is set back
+    frame.assign(time=twice).to_csv(tmp_path / "local.csv", index=False)
+    result = run("forecast", tmp_path / "local.csv", "--prior", prior)
+    assert result.exit_code == 0, result.output
+    assert "occurs twice, as where a clock is set back" in result.output
+    assert "--zone YOUR/ZONE" in result.output
 
 
 def test_the_page_of_a_forecast_has_bands_scores_and_masks(power: Path, prior: Path, tmp_path: Path) -> None:

@@ -22,19 +22,20 @@ def plants() -> list[Plant]:
 
 def test_a_forecast_is_a_tidy_frame_in_the_plants_unit(forecaster: SiteForecaster, plants: list[Plant]) -> None:
     frame = forecaster.adapt(plants).predict(hours=6)
-    assert list(frame.columns) == ["site", "issued", "time", "lead_hours", "mean"] + [
-        f"q{100 * x:02.0f}" for x in LEVELS
-    ]
+    quantile_names = [f"q{100 * x:02.0f}" for x in LEVELS]
+    expected = ["site", "issued", "time", "lead_hours", "mean", *quantile_names, "unit", "stamp"]
+    assert list(frame.columns) == expected
+    assert set(frame["unit"]) == {"kW"}
     assert len(frame) == 18
     first = frame[frame.site == plants[0].name]
     assert (first.issued == pd.Timestamp("2024-06-11", tz="UTC")).all()
     assert first.time.iloc[0] == first.issued.iloc[0]
-    quantiles = frame.filter(like="q").to_numpy()
+    quantiles = frame[quantile_names].to_numpy()
     assert (np.diff(quantiles, axis=1) >= 0).all()
     assert (quantiles >= 0).all()
     for plant in plants:
         most = max(plant.capacity or 0.0, np.nanmax(plant.power))
-        assert (frame[frame.site == plant.name].filter(like="q") <= most * (1 + 1e-6)).all(axis=None)
+        assert (frame[frame.site == plant.name][quantile_names] <= most * (1 + 1e-6)).all(axis=None)
 
 
 def test_units_change_nothing_but_the_numbers(forecaster: SiteForecaster, plants: list[Plant]) -> None:
@@ -48,7 +49,7 @@ def test_units_change_nothing_but_the_numbers(forecaster: SiteForecaster, plants
 def test_night_is_zero_with_a_place_and_without(forecaster: SiteForecaster, plants: list[Plant]) -> None:
     for plant in plants:
         for known in (plant, replace(plant, latitude=None, longitude=None)):
-            frame = forecaster.adapt(known).predict(hours=24)
+            frame = forecaster.adapt(known)[plant.name].frame(240, 24, LEVELS)
             dark = plant.hourly().power.reshape(10, 24).max(0)[frame.time.dt.hour] <= 0
             dark &= Hours.of(plant, hours_ahead=24).clear[0, 240:264] < 0.02
             assert dark.any()
@@ -123,3 +124,55 @@ def test_an_estimated_capacity_of_a_short_record_is_no_limit(forecaster: SiteFor
     for estimated, limit in ((True, UNKNOWN_LIMIT), (False, 1.0)):
         plant = replace(plants[0], capacity_estimated=estimated, capacity=2 * np.nanmax(plants[0].power))
         assert forecaster.adapt(plant)[plant.name].limit(240) == limit
+
+
+def test_times_are_begins_or_ends_as_those_of_the_table(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    frame = power_table(plants[:1])
+    end = frame.assign(time=frame["time"] + pd.Timedelta("1h"))
+    own = forecaster.adapt(read_power(frame, stamps="begin")).predict()
+    other = forecaster.adapt(read_power(end, stamps="end")).predict()
+    assert (set(own["stamp"]), set(other["stamp"])) == ({"begin"}, {"end"})
+    assert (other["time"] - own["time"] == pd.Timedelta("1h")).all()
+    assert other["time"].iloc[0] == end["time"].iloc[-1] + pd.Timedelta("1h")  # goes on where the table ends
+    np.testing.assert_array_equal(own["mean"], other["mean"])
+    assert (own["issued"] == other["issued"]).all()
+
+
+def test_times_have_no_zone_where_that_of_the_stamps_is_not_known(
+    forecaster: SiteForecaster, plants: list[Plant]
+) -> None:
+    naive = replace(plants[0], zone_known=False)
+    adapted = forecaster.adapt([naive, plants[1]])
+    assert adapted[naive.name].predict()["time"].dt.tz is None
+    assert adapted.predict()["issued"].dt.tz is None
+    assert str(adapted[plants[1].name].predict()["time"].dt.tz) == "UTC"
+    with pytest.raises(ValueError, match="at must have no zone"):
+        adapted.predict(at="2024-06-05T14:00Z")
+
+
+def test_an_issue_between_full_hours_reads_nothing_after_it(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    adapted = forecaster.adapt(plants[0])
+    pd.testing.assert_frame_equal(adapted.predict(at="2024-06-08T12:40"), adapted.predict(at="2024-06-08T12:00"))
+
+
+def test_more_than_six_hours_need_a_base_forecast_and_its_skill(
+    forecaster: SiteForecaster, plants: list[Plant]
+) -> None:
+    adapted = forecaster.adapt(plants)
+    for refused in (adapted, adapted[plants[0].name]):
+        with pytest.raises(ValueError, match=r"hours must be at most 6 .* no base forecast .*plant_0 \(0 h\)"):
+            refused.predict(hours=7)
+    hours = len(plants[0]) + 48
+    noise = np.where(np.arange(hours) % 24 < 12, np.random.default_rng(0).random(hours), 0.0)
+    useless = forecaster.adapt(replace(plants[0], future={"base": noise}))
+    with pytest.warns(UserWarning, match=r"hours beyond the next 6 know nothing of the weather, .* \(plant_0\)"):
+        assert len(useless.predict(hours=24)) == 24
+
+
+def test_a_record_that_is_mostly_masked_warns(forecaster: SiteForecaster, plants: list[Plant]) -> None:
+    table = read_power(power_table(plants[:1]))
+    doubt = np.where(np.arange(len(table.plants[0])) < 100, 4, 0).astype(np.uint8)
+    masked = replace(table, plants=[replace(table.plants[0], doubt=doubt)])
+    with pytest.warns(UserWarning, match="42% of the power of plant_0 is masked as doubtful, most of it as 'spike'"):
+        forecaster.adapt(masked)
+    forecaster.adapt(table)

@@ -9,12 +9,13 @@ import xarray as xr
 
 from metaprior.solar.sites.forecast_file import write_forecast
 from metaprior.solar.sites.forecaster import SiteForecaster
-from metaprior.solar.sites.forecasting import forecast_table, place_in_words, plant_rows, short_findings
+from metaprior.solar.sites.forecasting import forecast_table, needs_zone, place_in_words, plant_rows, short_findings
 from metaprior.solar.sites.plant import Plant
 from metaprior.solar.sites.reading.reader import PowerTable, read_power
 from metaprior.solar.sites.simulator.base import with_base
 from metaprior.solar.sites.simulator.fleet import Fleet, simulate_fleet
 from metaprior.solar.sites.simulator.writing import power_table
+from tests.solar.sites.tables import long_frame, stamps, sunny_power
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,11 @@ def test_times_are_those_of_the_table(forecaster, frame, change, zone, expected,
 def test_at_is_a_time_of_the_tables_clock(forecaster: SiteForecaster, frame: pd.DataFrame) -> None:
     table = read_power(frame.assign(time=frame["time"].dt.tz_convert("Asia/Tokyo")))
     for at in ("2024-06-07T09:20", "2024-06-07T00:20Z"):
-        assert str(forecast_table(forecaster, table, at=at).issue) == "2024-06-07T01"
+        found = forecast_table(forecaster, table, at=at)
+        assert str(found.issue) == "2024-06-07T00"
+        rounded = f"the time of issue, {at}, is rounded down to a full hour, 2024-06-07 09:00:00+09:00"
+        assert found.notes[0] == f"{rounded}: power after it is not read"
+    assert "rounded" not in " ".join(forecast_table(forecaster, table, at="2024-06-07T09:00").notes)
     with pytest.raises(ValueError, match="at must be a time such as"):
         forecast_table(forecaster, table, at="noon")
     naive = read_power(frame.assign(time=frame["time"].dt.tz_localize(None)))
@@ -87,7 +92,11 @@ def test_plants_without_power_need_a_capacity_alone(forecaster: SiteForecaster, 
     found = forecast_table(forecaster, table, at="2024-06-01T10:00Z")
     assert found.frame["mean"].between(1, 50).all()
     assert plant_rows(found)[0]["days"] == 0
-    assert forecast_table(forecaster, table).issue == np.datetime64("now", "h")
+    now = forecast_table(forecaster, table)
+    assert now.issue == np.datetime64("now", "h")
+    assert now.notes[0].startswith("there is no power, so the forecast is issued now, at ")
+    night = forecast_table(forecaster, table, at="2024-06-01T23:00Z", hours=2)
+    assert "the forecast is zero, as all of these hours are dark: new" in night.notes
     unknown = read_power(frame.iloc[:0], sites={"new": {"capacity": 50.0}})
     assert place_in_words(unknown.plants[0]) == "unknown"
     with pytest.raises(ValueError, match="the capacity of new must be known"):
@@ -99,7 +108,7 @@ def test_files_agree(forecaster: SiteForecaster, fleet: Fleet, tmp_path: Path) -
     found = forecast_table(forecaster, table, levels=(0.1, 0.5, 0.9))
     write_forecast(tmp_path / "f.csv", found)
     text = pd.read_csv(tmp_path / "f.csv")
-    assert list(text.columns) == ["site", "issued", "time", "lead_hours", "mean", "q10", "q50", "q90", "unit"]
+    assert list(text.columns) == ["site", "issued", "time", "lead_hours", "mean", "q10", "q50", "q90", "unit", "stamp"]
     assert text["time"][0] == "2024-06-09T09:00:00+09:00"
     np.testing.assert_allclose(text["q90"], found.frame["q90"], rtol=1e-5)
     write_forecast(tmp_path / "f.nc", found)
@@ -133,3 +142,68 @@ def test_findings_are_short(frame: pd.DataFrame) -> None:
     lines = short_findings(table.findings, table.plants)
     assert any(line.startswith("masked as doubtful: ") for line in lines)
     assert len(lines) < 9
+
+
+def ends(plants: list[Plant]) -> PowerTable:
+    """Return a table whose hourly stamps are ends, as the sun tells."""
+    frame = power_table(plants).iloc[:-3]  # no whole days
+    return read_power(frame.assign(time=frame["time"] + pd.Timedelta("1h")), sites=facts(plants))
+
+
+def test_findings_do_not_contradict_each_other(fleet: Fleet) -> None:
+    table = ends(fleet.plants[:1])
+    lines = short_findings(table.findings, table.plants)
+    assert any("stamps are ends of intervals: taken as begins" in line for line in lines)
+    assert not any("stamps are taken as the begins" in line for line in lines)
+
+
+def test_all_files_name_hours_as_the_table_does(forecaster: SiteForecaster, fleet: Fleet, tmp_path: Path) -> None:
+    for table, stamp, first in (
+        (read_power(power_table(fleet.plants), sites=facts(fleet.plants)), "begin", "2024-06-09T00:00"),
+        (ends(fleet.plants[:1]), "end", "2024-06-08T22:00"),
+    ):
+        found = forecast_table(forecaster, table)
+        assert (
+            found.notes[-1]
+            == f"values are means of hours; 'time' is the {stamp} of the hour, as stamps of the table are"
+        )
+        path = tmp_path / stamp
+        write_forecast(path.with_suffix(".csv"), found)
+        text = pd.read_csv(path.with_suffix(".csv"))
+        assert set(text["stamp"]) == {stamp}
+        assert text["time"][0] == f"{first}:00+00:00"
+        write_forecast(path.with_suffix(".nc"), found)
+        with xr.open_dataset(path.with_suffix(".nc")) as data:
+            assert data["time"].values[0] == np.datetime64(first)
+            assert data["time"].attrs["long_name"].startswith(f"{stamp} of the hour")
+            assert data["time_bounds"].values[0, int(stamp == "end")] == np.datetime64(first)
+
+
+def test_finer_tables_are_told_that_values_are_hourly(forecaster: SiteForecaster) -> None:
+    plants = simulate_fleet(1, 4, seed=1, start="2024-06-01", step=900).plants
+    found = forecast_table(forecaster, read_power(power_table(plants)))
+    assert "means of hours (the table has intervals of 15 minutes)" in found.notes[-1]
+
+
+def test_useless_weather_is_not_said_to_be_used(forecaster: SiteForecaster) -> None:
+    power = sunny_power(days=12, step=3600)
+    ghi = 500 * np.random.default_rng(0).random(len(power)) * (power > 0)
+    power[10 * 24 :] = np.nan
+    found = forecast_table(forecaster, read_power(long_frame(power, step=3600, ghi=ghi)), hours=24)
+    told = " ".join(found.notes)
+    assert "the base forecast from 'ghi' had no skill on the last days and is not used" in told
+    assert "is used as a base forecast" not in told
+    assert "hours beyond the next 6 know nothing of the weather" in told
+
+
+def test_what_masks_half_of_a_table_is_told_first_with_what_settles_it() -> None:
+    moments = stamps(40 * 96, start=np.datetime64("2025-03-10")).tz_localize("UTC").tz_convert("Europe/Berlin")
+    frame = long_frame(sunny_power(days=40)).assign(time=moments.tz_localize(None))
+    table = read_power(frame)
+    assert needs_zone(table.findings)
+    lines = short_findings(table.findings, table.plants)
+    assert lines[0].startswith("masked as doubtful: ")
+    assert lines[0].endswith("the zone is not stated. Try zone=")
+    assert "outage" not in lines[0]
+    stated = read_power(frame, zone="Europe/Berlin")
+    assert not needs_zone(stated.findings)

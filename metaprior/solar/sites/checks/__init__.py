@@ -7,11 +7,13 @@ count_doubts(checked)       # {"outage": 12, ...}
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 
 from metaprior.solar.sites.checks.defects import DEFECTS, DOUBTS, Defect
 from metaprior.solar.sites.checks.record import STANDBY, Bools, Record
 from metaprior.solar.sites.findings import Findings, Rows
 from metaprior.solar.sites.plant import HOUR, Plant
+from metaprior.text_table import four_digits
 
 __all__ = ["DEFECTS", "DOUBTS", "Defect", "Record", "check", "count_doubts", "tell_defects"]
 
@@ -35,19 +37,22 @@ def count_doubts(plant: Plant) -> dict[str, int]:
     return {name: int(count) for name, count in zip(DOUBTS, counts, strict=True) if count}
 
 
-def tell_defects(plant: Plant, rows: Rows, findings: Findings) -> None:
+def tell_defects(plant: Plant, rows: Rows, findings: Findings, zone: str | None = None) -> None:
     """Tell what is doubtful or remarkable about a checked plant.
 
     Args:
         plant: The checked plant.
         rows: Row of the table of each interval, -1 without any.
         findings: What the user is told is added to these.
+        zone: Time zone of the table's stamps, on whose clock times are told; as the plant has them if not given.
     """
     for code, defect in enumerate(DEFECTS, start=1):
         own = plant.doubt == code
         if own.any() and defect.find is not None:
             hours = own.sum() * plant.step / HOUR
-            told = f"{own.sum():,} intervals ({hours:,.4g} h) {defect.told}, first on {plant.times[own.argmax()]}"
+            told = (
+                f"{own.sum():,} intervals ({hours:,.4g} h) {defect.told}, first on {_stamp(plant, own.argmax(), zone)}"
+            )
             findings.add(defect.name, f"{told}; masked", plant.name, rows[own & (rows >= 0)], int(own.sum()))
     if not len(plant):
         return
@@ -63,10 +68,16 @@ def tell_defects(plant: Plant, rows: Rows, findings: Findings) -> None:
         findings.add("standby", told, plant.name, count=int(standby))
     if record.clipping is not None:
         flat = int((record.plausible >= 0.99 * record.clipping).sum())
-        told = (
-            f"power is clipped at {record.clipping:.4g} {plant.unit} in {flat:,} intervals: its behaviour, not masked"
-        )
+        limit = f"{four_digits(record.clipping)} {plant.unit}"
+        told = f"power is clipped at {limit} in {flat:,} intervals: its behaviour, not masked"
         findings.add("clipping", told, plant.name, count=flat)
+
+
+def _stamp(plant: Plant, interval: np.intp, zone: str | None) -> str:
+    """Return the stamp of an interval as the table has it."""
+    time = pd.Timestamp(plant.times[interval] + np.timedelta64(plant.step if plant.stamp == "end" else 0, "s"))
+    local = time if zone is None else time.tz_localize("UTC").tz_convert(zone).tz_localize(None)
+    return str(local.isoformat())
 
 
 def _longest(mask: Bools) -> int:

@@ -225,9 +225,16 @@ DEFECTS = (
         "#009688",
     ),
     Defect(
+        "clock",
+        "the clock differs from that of the last days: the profile moves by an hour from one day to the next",
+        "before the clock was set: the profile of the day moves, as with daylight-saving time. Try zone=",
+        clock,
+        "#8bc34a",
+    ),
+    Defect(
         "outage",
         "zero at a bright time of a day that has power at other times",
-        "of outages, with zero power in the middle of the day",
+        "of outages, with zero power by day",
         outage,
         "#c0392b",
     ),
@@ -244,13 +251,6 @@ DEFECTS = (
         "on days with hardly any power in winter, as under snow",
         snow,
         "#90a4ae",
-    ),
-    Defect(
-        "clock",
-        "the clock differs from that of the last days: the profile moves by an hour from one day to the next",
-        "before the clock was set: the profile of the day moves, as with daylight-saving time. Try zone=",
-        clock,
-        "#8bc34a",
     ),
 )
 """All reasons to doubt power, in order of precedence."""

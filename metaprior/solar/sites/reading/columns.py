@@ -1,7 +1,7 @@
 """Recognise what the columns of a table are, by their names, and the units that the names state."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metaprior.solar.sites.column_names import is_weather_or_calendar, weather_kind, words
@@ -87,6 +87,11 @@ def unit_of(name: str) -> str | None:
     return next((UNIT_WORDS[word] for word in reversed(words(name)) if word in UNIT_WORDS), None)
 
 
+def header_unit(names: Iterable[str]) -> str | None:
+    """Return the unit that the first column of power states, or None."""
+    return next((unit_of(name) for name in names if role_of(name) == "power" and unit_of(name)), None)
+
+
 def role_of(name: str) -> str | None:
     """Return what a column is by its name, or None."""
     plain = _plain(name)
@@ -143,7 +148,10 @@ def find_columns(names: Sequence[str], numeric: Sequence[str], given: Mapping[st
     if "time" not in roles and "date" in roles:
         roles["time"] = roles.pop("date")
     if "time" not in roles:
-        raise ValueError(f"the table must have a column of times. {_listed(names)} Try columns={{'time': '...'}}.")
+        raise ValueError(
+            f"the table must have a column of times. {_listed(names)} Try columns={{'time': '...'}}; in a "
+            "file, delete lines above the header."
+        )
     if "power" in roles:
         return Columns(roles, (), known, unused)
     plants = [name for name in others if not is_weather_or_calendar(name) and name not in unused]

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metaprior.solar.sites.findings import NO_ROWS, Rows
-from metaprior.solar.sites.plant import Floats
+from metaprior.solar.sites.plant import HOUR, Floats
 from metaprior.solar.sites.reading.stamps import DAY, Grid, Seconds, find_grid
 
 STRAY = 730 * DAY
@@ -22,6 +22,8 @@ class Tell(Protocol):
         """Add a finding."""
 
 
+LATEST_CHANGE = 4 * HOUR
+"""Time of day before which clocks are set back."""
 MOSTLY = 0.4
 """Share of rows with conflicting stamps from which a table is taken for one of several plants."""
 
@@ -52,6 +54,7 @@ class Gridded:
         conflict: Intervals with entries of the same stamp that differ, (T,).
         row: Row of the table of the first entry of each interval, -1 without any, (T,).
         known: Means of the other columns, at least T long.
+        stamp: Whether stamps are at the "begin" or at the "end" of their intervals.
     """
 
     start: int
@@ -60,6 +63,7 @@ class Gridded:
     conflict: NDArray[np.bool_]
     row: Rows
     known: Mapping[str, Floats]
+    stamp: Literal["begin", "end"]
 
 
 def on_grid(entries: Entries, stamps: str, tell: Tell) -> Gridded:
@@ -103,6 +107,7 @@ def on_grid(entries: Entries, stamps: str, tell: Tell) -> Gridded:
         conflict,
         row,
         {name: _means(interval, values, total) for name, values in entries.known.items()},
+        "end" if end else "begin",
     )
 
 
@@ -146,6 +151,16 @@ def _duplicates(entries: Entries, tell: Tell) -> NDArray[np.bool_]:
                 "Try columns={'site': '...'} to name the column that tells plants apart, or call it 'site'."
             )
     return np.asarray(differ)
+
+
+def hour_that_occurs_twice(entries: Entries, step: int) -> np.datetime64 | None:
+    """Return the first stamp of a single hour of the night whose stamps all occur twice, or None.
+
+    So do those of a clock that is set back at the end of daylight-saving time, on tables without zones.
+    """
+    again = np.unique(entries.clock[1:][np.diff(entries.clock) == 0])
+    whole = len(again) * step == HOUR and again[-1] - again[0] == HOUR - step
+    return again[0].astype("datetime64[s]") if whole and again[0] % DAY < LATEST_CHANGE else None
 
 
 def _looks_like_ends(clock: Seconds, step: int, tell: Tell) -> bool:

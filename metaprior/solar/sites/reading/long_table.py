@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from metaprior.solar.sites.findings import Findings, Rows
+from metaprior.solar.sites.findings import NO_ROWS, Findings, Rows
 from metaprior.solar.sites.plant import BASE, Floats
 from metaprior.solar.sites.reading.columns import CONSTANTS, Columns, find_columns, role_of, unit_of
-from metaprior.solar.sites.reading.source import Source, numbers
+from metaprior.solar.sites.reading.number_texts import numbers
+from metaprior.solar.sites.reading.source import Source
 from metaprior.solar.sites.reading.stamps import Seconds, is_time_of_day, joined, parse
 
 TRIED = 200
@@ -32,6 +33,7 @@ class LongTable:
         constants: Columns about the plants: capacity, latitude, longitude, tilt, azimuth.
         units: Units that the names of columns state, by the name of the plant (power), "base" and "capacity".
         time_name: Name of the column of times.
+        named: Whether the table names its plants; else a single one has the name of the file.
     """
 
     names: list[str]
@@ -44,6 +46,7 @@ class LongTable:
     constants: Mapping[str, Floats]
     units: Mapping[str, str | None]
     time_name: str
+    named: bool
 
 
 def long_table(source: Source, given: Mapping[str, str], findings: Findings) -> LongTable:
@@ -54,7 +57,10 @@ def long_table(source: Source, given: Mapping[str, str], findings: Findings) -> 
     """
     frame = source.frame
     if not len(frame):
-        raise ValueError("the table must have rows below its header, got none")
+        raise ValueError(
+            "the table must have rows below its header, got none. A plant without power yet is given by sites=, a "
+            "table with its name, capacity, latitude and longitude."
+        )
     layout = find_columns(list(frame.columns), _numeric(source), given)
     _tell(layout, findings)
     time = _times(frame, layout)
@@ -64,7 +70,7 @@ def long_table(source: Source, given: Mapping[str, str], findings: Findings) -> 
     if parsed.zone:
         findings.add("zone", f"stamps are in the time zone {parsed.zone}")
     power_columns = list(layout.plants) or [layout.roles["power"]]
-    power = np.concatenate([_numbers(source, name, findings, "power") for name in power_columns])
+    power = np.concatenate([_numbers(source, name, findings) for name in power_columns])
     names, plant = _plants(source, layout, findings)
     copies = len(power_columns)
     known = {name: name for name in layout.known} | ({BASE: layout.roles["base"]} if "base" in layout.roles else {})
@@ -84,6 +90,7 @@ def long_table(source: Source, given: Mapping[str, str], findings: Findings) -> 
         | stated
         | {role: unit_of(layout.roles[role]) for role in ("base", "capacity") if role in layout.roles},
         layout.roles["time"],
+        bool(layout.plants) or "site" in layout.roles,
     )
 
 
@@ -100,7 +107,7 @@ def _numeric(source: Source) -> list[str]:
             return True
         filled = column.dropna()
         filled = filled[filled.astype(str).str.strip() != ""].iloc[:: max(1, len(filled) // TRIED)]
-        values, _, _ = numbers(filled, decimal_comma=source.decimal_comma)
+        values = numbers(filled, decimal_comma=source.decimal_comma).values
         return len(values) > 0 and bool(np.isfinite(values).mean() >= 0.5)
 
     return [name for name in source.frame.columns if is_numeric(name)]
@@ -127,19 +134,25 @@ def _times(frame: pd.DataFrame, layout: Columns) -> pd.Series:
     return time
 
 
-def _numbers(source: Source, name: str, findings: Findings, kind: str = "column") -> Floats:
-    values, bad, commas = numbers(source.frame[name], decimal_comma=source.decimal_comma)
-    if len(bad):
-        entry = source.frame[name].iloc[bad[0]]
-        findings.add(
-            "not a number",
-            f"{len(bad)} entries of {name!r} are not finite numbers, as {str(entry)!r}, and are missing",
-            None,
-            bad,
-        )
-    if commas:
-        findings.add("decimal comma", f"{commas} entries of {name!r} have a decimal comma")
-    return values
+def _numbers(source: Source, name: str, findings: Findings) -> Floats:
+    column = source.frame[name]
+    found = numbers(column, decimal_comma=source.decimal_comma)
+
+    def tell(kind: str, rows: Rows, told: str, named: Rows = NO_ROWS) -> None:
+        if len(rows):
+            example = str(column.iloc[rows[0]]).strip()
+            findings.add(kind, f"{len(rows)} entries of {name!r} {told.format(repr(example))}", None, named)
+
+    tell("not a number", found.bad, "are not finite numbers, as {}, and are missing", found.bad)
+    tell("decimal comma", found.commas, "have a decimal comma")
+    tell("thousands", found.thousands, "have thousands that are separated, as {}, and were read without the sign")
+    tell(
+        "ambiguous numbers",
+        found.ambiguous,
+        "may have decimals or separated thousands, as {} beside integers, and were read as decimals. If that is wrong, "
+        "write the file without signs between thousands",
+    )
+    return found.values
 
 
 def _plants(source: Source, layout: Columns, findings: Findings) -> tuple[list[str], NDArray[np.int64]]:

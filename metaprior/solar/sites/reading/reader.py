@@ -12,14 +12,31 @@ from metaprior.solar.sites.checks import check, tell_defects
 from metaprior.solar.sites.checks.defects import CONFLICT
 from metaprior.solar.sites.findings import NO_ROWS, Findings, Rows
 from metaprior.solar.sites.plant import BASE, HOUR, Plant, usual_peak
-from metaprior.solar.sites.reading.columns import stated_stamps, stated_zone
-from metaprior.solar.sites.reading.gridding import Entries, Gridded, Tell, on_grid
+from metaprior.solar.sites.reading.columns import header_unit, stated_stamps, stated_zone
+from metaprior.solar.sites.reading.gridding import Entries, Gridded, Tell, hour_that_occurs_twice, on_grid
 from metaprior.solar.sites.reading.long_table import LongTable, long_table
-from metaprior.solar.sites.reading.site_facts import SiteFacts, facts_of_columns, facts_of_table, merged
+from metaprior.solar.sites.reading.site_facts import (
+    SiteFacts,
+    facts_of_columns,
+    facts_of_table,
+    merged,
+    named_by_facts,
+    tell_unmatched,
+)
 from metaprior.solar.sites.reading.source import open_source
 from metaprior.solar.sites.reading.stamps import DAY, MISSING, Seconds, check_zone, normal_zone, offset_text, to_utc
 from metaprior.solar.sites.reading.sunlight import compare_with_sun
-from metaprior.solar.sites.reading.units import ENERGY, WATTS, Scale, capacity_in, check_unit, scale_of
+from metaprior.solar.sites.reading.units import (
+    ENERGY,
+    WATTS,
+    Scale,
+    capacity_in,
+    check_unit,
+    contradicting_unit,
+    implausible_capacity,
+    scale_of,
+)
+from metaprior.text_table import four_digits
 
 CAPACITY_QUANTILE = 0.999
 """Quantile of the positive usable power that stands for an unknown capacity."""
@@ -95,14 +112,15 @@ def read_power(
     unit = None if unit is None else check_unit(unit)
     if zone is not None:
         check_zone(zone)
-    source = open_source(table)
+    source = open_source(table, list((columns or {}).values()))
     findings = Findings(first_row=source.first_row, row_word=source.row_word)
     for kind, message, rows in source.remarks:
         findings.add(kind, message, None, rows)
     stated = {} if sites is None else facts_of_table(sites)
+    stated = {name: replace(own, unit=unit or own.unit) for name, own in stated.items()}
     if stated and not len(source.frame):
-        return _without_rows(stated, zone, findings)
-    long = long_table(source, columns or {}, findings)
+        return _without_rows(stated, header_unit(source.frame.columns), zone, findings)
+    long = named_by_facts(long_table(source, columns or {}, findings), stated, findings)
     facts = facts_of_columns(long, findings)
     facts = {name: merged(facts.get(name, SiteFacts()), stated.get(name, SiteFacts())) for name in [*facts, *stated]}
     utc, stated_zones, aware = _placed(long, facts, zone, findings)
@@ -119,19 +137,25 @@ def read_power(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         zones[name] = stated_zones[number] or (_offset_of(entries) if aware else None)
+        _tell_set_back(entries, grid, zones[name], tell)
         plants.append(replace(plant, zone_known=zones[name] is not None))
         rows_of[name] = grid.row
     if not plants:
         raise ValueError(f"the table must have rows with valid stamps, got none. {' '.join(findings.lines())}")
+    tell_unmatched(long, stated, findings)
+    first = plants[0]
     for name in facts:
         if name not in rows_of:
-            first = plants[0]
-            plants.append(replace(_without_power(name, facts[name], first.end), zone_known=first.zone_known))
+            new = _without_power(name, facts[name], first.unit, first.end)
+            plants.append(replace(new, stamp=first.stamp, zone_known=first.zone_known))
             rows_of[name], zones[name] = NO_ROWS, zones[first.name]
-            findings.add("no power", "no rows; a plant without power", name)
+            findings.add("no power", f"no rows; a plant without power, in {new.unit}", name)
     if checked:
         assumed = {finding.plant for finding in findings.of("stamps assumed")}
-        plants = [_checked(plant, rows_of[plant.name], plant.name in assumed, findings) for plant in plants]
+        plants = [
+            _checked(plant, rows_of[plant.name], zones[plant.name], plant.name in assumed, not aware, findings)
+            for plant in plants
+        ]
     return PowerTable(plants, findings, rows_of, zones)
 
 
@@ -149,13 +173,28 @@ def plants_of(power: Any) -> tuple[list[Plant], Findings | None]:
     return table.plants, table.findings
 
 
-def _without_rows(facts: Mapping[str, SiteFacts], zone: str | None, findings: Findings) -> PowerTable:
+def _without_rows(facts: Mapping[str, SiteFacts], unit: str | None, zone: str | None, findings: Findings) -> PowerTable:
     """Return plants without any power, which start at the present hour."""
     now = np.datetime64("now", "h")
-    plants = [_without_power(name, own, now) for name, own in facts.items()]
+    plants = [_without_power(name, own, unit, now) for name, own in facts.items()]
     findings.add("no power", "the table has no rows; all plants are without power", count=len(plants))
+    for plant, own in zip(plants, facts.values(), strict=True):
+        if not (unit or own.unit or own.capacity_unit):
+            told = f"neither power nor capacity has a unit, and both are called {plant.unit}. Try unit="
+            findings.add("unit unknown", told, plant.name)
+        _tell_implausible(plant, findings)
+    if zone is None and not all(own.zone for own in facts.values()):
+        findings.add("zone", "no zone is stated, so times are in UTC. Try zone=")
     zones = {name: normal_zone(zone or own.zone or "UTC") for name, own in facts.items()}
     return PowerTable(plants, findings, dict.fromkeys(facts, NO_ROWS), zones)
+
+
+def _tell_set_back(entries: Entries, grid: Gridded, zone: str | None, tell: Tell) -> None:
+    """Tell of an hour that occurs twice on a clock whose zone is not known."""
+    first = None if zone is not None else hour_that_occurs_twice(entries, grid.step)
+    if first is not None:
+        told = f"the hour of {first} occurs twice, as where a clock is set back at the end of daylight-saving time"
+        tell("clock set back", f"{told}: days before it are an hour off. Try zone=")
 
 
 def _offset_of(entries: Entries) -> str:
@@ -236,6 +275,8 @@ def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: Te
     """Return a plant in a unit of power, with its capacity if it is stated."""
     _refuse_counter(grid)
     stated, source = (facts.unit, "as stated") if facts.unit else (long.units[name], "by the name of its column")
+    if facts.unit and (told := contradicting_unit(facts.unit, long.units[name])):
+        tell("unit contradicted", told)
     full = None if facts.capacity is None or facts.capacity_unit is None else (facts.capacity, facts.capacity_unit)
     scale = scale_of(stated, source, grid.power, grid.step, full)
     tell("unit" if scale.certain else "unit unknown", scale.told)
@@ -243,6 +284,8 @@ def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: Te
     capacity = 1.0 if scale.unit == "share" and facts.capacity is None else None
     if facts.capacity is not None:
         capacity, told = capacity_in(scale.unit, facts.capacity, facts.capacity_unit, usual_peak(power))
+        if told and not scale.certain:
+            told += ". Power in W and a capacity in kW would fit as well. Try unit="
         if told:
             tell("capacity", told)
     known = {**grid.known}
@@ -260,6 +303,7 @@ def _plant(name: str, grid: Gridded, long: LongTable, facts: SiteFacts, tell: Te
         longitude=facts.longitude,
         tilt=facts.tilt,
         azimuth=facts.azimuth,
+        stamp=grid.stamp,
         future=known,
     )
 
@@ -283,35 +327,47 @@ def _refuse_counter(grid: Gridded) -> None:
         )
 
 
-def _without_power(name: str, facts: SiteFacts, start: np.datetime64) -> Plant:
-    """Return a plant without any power."""
-    unit = "kW" if facts.unit is None else ENERGY.get(facts.unit, "share" if facts.unit == "%" else facts.unit)
+def _without_power(name: str, facts: SiteFacts, unit: str | None, start: np.datetime64) -> Plant:
+    """Return a plant without any power, in the unit of its facts, else in ``unit``, else in that of its capacity."""
+    unit = facts.unit or unit or facts.capacity_unit or "kW"
+    unit = ENERGY.get(unit, "share" if unit == "%" else unit)
     capacity = None if facts.capacity is None else capacity_in(unit, facts.capacity, facts.capacity_unit, 0.0)[0]
     place = {role: getattr(facts, role) for role in ("latitude", "longitude", "tilt", "azimuth")}
     nothing = np.zeros(0)
     return Plant(name, start, HOUR, nothing, nothing.astype(np.uint8), unit, capacity, **place)
 
 
-def _checked(plant: Plant, rows: Rows, begins_assumed: bool, findings: Findings) -> Plant:
+def _checked(
+    plant: Plant, rows: Rows, zone: str | None, begins_assumed: bool, zone_stated: bool, findings: Findings
+) -> Plant:
     """Return the plant with doubtful power masked and its capacity estimated if it is unknown."""
     plant = check(plant)
-    plant = compare_with_sun(plant, _teller(findings, plant.name), begins_assumed=begins_assumed)
-    tell_defects(plant, rows, findings)
+    tell, stated_zone = _teller(findings, plant.name), zone if zone_stated else None
+    plant = compare_with_sun(plant, tell, begins_assumed=begins_assumed, stated_zone=stated_zone)
+    tell_defects(plant, rows, findings, zone)
     usable = plant.usable[plant.usable > 0]
     if plant.capacity is not None and usual_peak(usable) > EXCEEDED * plant.capacity:
         told = (
-            f"power of {usual_peak(usable):.4g} {plant.unit} is far above the stated capacity of {plant.capacity:.4g}"
+            f"power of {four_digits(usual_peak(usable))} {plant.unit} is far above the stated capacity of "
+            f"{four_digits(plant.capacity)}"
         )
         findings.add("capacity exceeded", f"{told}: one of the two has another unit or is wrong", plant.name)
     if plant.capacity is None and len(usable):
         days = len(plant) * plant.step / DAY
         capacity = float(np.quantile(usable, CAPACITY_QUANTILE)) * capacity_margin(days)
-        told = f"the capacity is not stated and was estimated from the largest power as {capacity:.4g} {plant.unit}"
+        estimate = f"{four_digits(capacity)} {plant.unit}"
+        told = f"the capacity is not stated and was estimated from the largest power as {estimate}"
         if days < LONG_DAYS:
             told += f", {100 * (capacity_margin(days) - 1):.0f} % above it, as {days:.3g} days seldom show the most"
         findings.add("capacity estimated", told, plant.name)
         plant = replace(plant, capacity=capacity, capacity_estimated=True)
+    _tell_implausible(plant, findings)
     return plant
+
+
+def _tell_implausible(plant: Plant, findings: Findings) -> None:
+    if plant.capacity is not None and (told := implausible_capacity(plant.capacity, plant.unit)):
+        findings.add("capacity implausible", told, plant.name)
 
 
 def capacity_margin(days: float) -> float:

@@ -10,7 +10,8 @@ import pandas as pd  # type: ignore[import-untyped]
 from metaprior.solar.sites.findings import Findings
 from metaprior.solar.sites.reading.columns import CONSTANTS, role_of, unit_of
 from metaprior.solar.sites.reading.long_table import LongTable
-from metaprior.solar.sites.reading.source import numbers, open_source
+from metaprior.solar.sites.reading.number_texts import numbers
+from metaprior.solar.sites.reading.source import open_source
 from metaprior.solar.sites.reading.stamps import check_zone
 from metaprior.solar.sites.reading.units import WATTS, check_unit
 
@@ -76,7 +77,7 @@ def facts_of_table(sites: Any) -> dict[str, SiteFacts]:
         if role not in roles:
             continue
         column = source.frame[roles[role]]
-        entries = column if role in ("unit", "zone") else numbers(column, decimal_comma=source.decimal_comma)[0]
+        entries = column if role in ("unit", "zone") else numbers(column, decimal_comma=source.decimal_comma).values
         for name, entry in zip(names, entries, strict=True):
             if not pd.isna(entry):
                 facts[name] = _with(facts[name], name, role, entry)
@@ -109,3 +110,24 @@ def merged(first: SiteFacts, second: SiteFacts) -> SiteFacts:
     if second.capacity is not None:
         stated["capacity_unit"] = second.capacity_unit
     return replace(first, **stated)
+
+
+def named_by_facts(table: LongTable, stated: Mapping[str, SiteFacts], findings: Findings) -> LongTable:
+    """Return the table with its single plant, which it does not name, under the name of the single row of facts."""
+    if table.named or len(stated) != 1 or table.names[0] in stated:
+        return table
+    (own,), (name,) = table.names, stated
+    findings.add("facts matched", f"the table does not name its plant, which is taken for {name!r} of sites=")
+    return replace(table, names=[name], units={name if key == own else key: unit for key, unit in table.units.items()})
+
+
+def tell_unmatched(table: LongTable, stated: Mapping[str, SiteFacts], findings: Findings) -> None:
+    """Tell if no row of facts is about a plant of the table."""
+    if stated and not set(stated) & set(table.names):
+        told = f"no row of sites= is about a plant of the table: it has {_listed(table.names)}, and sites= has "
+        told += f"{_listed(list(stated))}, which become plants without power. Use the same names if they are the same"
+        findings.add("facts unmatched", told)
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + ", ..." * (len(names) > 5)

@@ -1,8 +1,8 @@
 """Open what a user hands in as a table: a CSV or Parquet file, or a data frame.
 
 Text files are read as they are found in the wild: separated by commas, semicolons or tabs, with or without a byte order
-mark, compressed or not. Lines that have a wrong number of fields are left out and listed; they are kept as empty rows,
-so that the number of a row is the number of its line.
+mark, compressed or not, with or without titles above the header. Lines that have a wrong number of fields are left out
+and listed; they are kept as empty rows, so that the number of a row is the number of its line.
 """
 
 import csv
@@ -10,7 +10,7 @@ import gzip
 import io
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,17 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
-from metaprior.solar.sites.findings import Rows
+from metaprior.solar.sites.findings import NO_ROWS, Rows
 from metaprior.solar.sites.reading.columns import role_of
+from metaprior.solar.sites.reading.number_texts import may_have_thousands, numbers
 
 PARQUET = (".parquet", ".pq")
 TEXT_ROLES = ("site", "time", "date")
-EMPTY = ("", "nan", "na", "n/a", "null", "none", "nat", "-")
-"""Texts that stand for a missing number, in lower case."""
+SPREADSHEETS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of .xlsx and .ods files, and of .xls files."""
+SAVE_AS_CSV = "Try to save it as CSV in your spreadsheet program (File, Save as), or to hand in pandas.read_excel(...)."
+TITLE_LINES = 20
+"""Lines among which the header is searched."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,12 @@ class Source:
     remarks: list[tuple[str, str, Rows]] = field(default_factory=list)
 
 
-def open_source(table: Any) -> Source:
+def open_source(table: Any, named: Collection[str] = ()) -> Source:
     """Return a path, a pandas or polars data frame, an Arrow table or a mapping of columns as a ``Source``.
+
+    Args:
+        table: The table.
+        named: Names of columns that the user states, by which a header below titles is recognised.
 
     Raises:
         TypeError: It is none of these.
@@ -57,7 +65,7 @@ def open_source(table: Any) -> Source:
         ValueError: The file cannot be read as a table.
     """
     if isinstance(table, str | Path):
-        return _open_file(Path(table))
+        return _open_file(Path(table), named)
     if isinstance(table, pd.DataFrame):
         frame = table
     elif isinstance(table, pd.Series):
@@ -103,7 +111,7 @@ def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([pd.DataFrame(columns), frame], axis=1) if columns else frame
 
 
-def _open_file(path: Path) -> Source:
+def _open_file(path: Path, named: Collection[str]) -> Source:
     name = path.name.split(".")[0] or "plant"
     if not path.is_file():
         raise FileNotFoundError(f"{path} must be a CSV or Parquet file, and there is no such file")
@@ -113,10 +121,12 @@ def _open_file(path: Path) -> Source:
         data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path} must be a complete gzip file, and it is damaged ({error})") from error
+    if data.startswith(SPREADSHEETS):
+        raise ValueError(f"{path} must be a CSV or Parquet file, and it is a spreadsheet. {SAVE_AS_CSV}")
     data = data.rstrip(b"\r\n \t")
     if not data:
         raise ValueError(f"{path} must be a table with a header, and it is empty")
-    return _read_text(data, path, name)
+    return _read_text(data, path, name, named)
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -130,28 +140,34 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path} must be a Parquet file, and it cannot be read ({error})") from error
 
 
-def _read_text(data: bytes, path: Path, name: str) -> Source:
+def _read_text(data: bytes, path: Path, name: str, named: Collection[str]) -> Source:
     remarks: list[tuple[str, str, Rows]] = []
     encoding = "utf-8-sig"
     try:
         data.decode(encoding)
     except UnicodeDecodeError:
         encoding = "latin-1"
-        remarks.append(("encoding", "the file is not UTF-8 and was read as Latin-1", np.zeros(0, np.int64)))
-    first = data.split(b"\n", 1)[0].decode(encoding)
-    separator = max(",;\t", key=first.count)
-    header = [entry.strip() for entry in next(csv.reader([first], delimiter=separator))]
+        remarks.append(("encoding", "the file is not UTF-8 and was read as Latin-1", NO_ROWS))
+    titles = _title_lines(data, encoding, named)
+    if titles:
+        *above, data = data.split(b"\n", titles)
+        count = f"{titles} lines above it were" if titles > 1 else "line above it was"
+        told = f"the header is line {titles + 1}; the {count} left out, as {above[0].decode(encoding).strip()!r}"
+        remarks.append(("titles", told, NO_ROWS))
+    separator, header = _fields(data.split(b"\n", 1)[0].decode(encoding))
     if len(set(header)) < len(header):
-        raise ValueError(f"{path} must have different names in its header, got {', '.join(header)}")
+        raise ValueError(
+            f"{path} must have different names in its header, got {', '.join(header)}. Delete lines above the header "
+            "if there are any."
+        )
     lines = data.count(b"\n")
     options: dict[str, Any] = {"sep": separator, "encoding": encoding, "header": None, "names": header, "skiprows": 1}
+    options |= {"index_col": False, "skip_blank_lines": False}
     texts = {column: "category" for column in header if role_of(column) in TEXT_ROLES}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                io.BytesIO(data), dtype=texts, index_col=False, skip_blank_lines=False, low_memory=False, **options
-            )
+            frame = pd.read_csv(io.BytesIO(data), dtype=texts, low_memory=False, **options)
     except pd.errors.EmptyDataError:
         frame = pd.DataFrame(columns=header)
     except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError):
@@ -161,7 +177,42 @@ def _read_text(data: bytes, path: Path, name: str) -> Source:
         remarks.append(
             ("bad lines", f"{len(bad)} lines do not have {len(header)} fields and were left out", np.asarray(bad))
         )
-    return Source(frame, name, 2, "line", separator != ",", remarks)
+    else:
+        frame = _with_thousands_as_text(frame, data, options)
+    return Source(frame, name, titles + 2, "line", separator != ",", remarks)
+
+
+def _fields(line: str) -> tuple[str, list[str]]:
+    """Return the sign that separates the fields of a header, and the fields."""
+    separator = max(",;\t", key=line.count)
+    return separator, [entry.strip() for entry in next(csv.reader([line], delimiter=separator), [])]
+
+
+def _title_lines(data: bytes, encoding: str, named: Collection[str]) -> int:
+    """Return the number of lines above the header: the first line with a name of times, or all names that are stated.
+
+    It is 0 where no line has that, or where the line below has another number of fields.
+    """
+    lines = [line.decode(encoding).rstrip("\r") for line in data.split(b"\n", TITLE_LINES + 1)[: TITLE_LINES + 1]]
+    fields = [_fields(line)[1] for line in lines]
+    for number, names in enumerate(fields[:TITLE_LINES]):
+        stated = bool(named) and set(named) <= set(names)
+        if stated or any(role_of(name) in ("time", "date") for name in names):
+            below = fields[number + 1] if number + 1 < len(fields) else names
+            return number if len(names) > 1 and len(below) == len(names) else 0
+    return 0
+
+
+def _with_thousands_as_text(frame: pd.DataFrame, data: bytes, options: dict[str, Any]) -> pd.DataFrame:
+    """Return the table with columns as texts whose points may separate thousands, which are not decimals."""
+    floats = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    suspects = [name for name in floats if may_have_thousands(frame[name].to_numpy())]
+    if not suspects:
+        return frame
+    texts = pd.read_csv(io.BytesIO(data), dtype=str, usecols=suspects, keep_default_na=False, **options)
+    read = {name: numbers(texts[name], decimal_comma=options["sep"] != ",") for name in suspects}
+    chosen = [name for name, found in read.items() if len(found.thousands) or len(found.ambiguous)]
+    return frame.assign(**{name: texts[name] for name in chosen})
 
 
 def _line_by_line(text: str, header: list[str], separator: str) -> tuple[pd.DataFrame, list[int]]:
@@ -178,25 +229,3 @@ def _line_by_line(text: str, header: list[str], separator: str) -> tuple[pd.Data
             bad.append(number)
         rows.append(fields)
     return pd.DataFrame(rows, columns=header, dtype=object), bad
-
-
-def numbers(column: pd.Series, *, decimal_comma: bool) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Rows, int]:
-    """Return a column as floats, the rows whose entry is neither a number nor empty, and the count of decimal commas.
-
-    Entries that are no finite number become NaN.
-    """
-    commas = 0
-    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-        values = column.to_numpy(np.float64, na_value=np.nan)
-        bad = np.isinf(values)
-    else:
-        text = column.astype(object).where(column.notna(), "").astype(str).str.strip()
-        values = pd.to_numeric(text, errors="coerce").to_numpy(np.float64, copy=True)
-        empty = text.str.lower().isin(EMPTY).to_numpy()
-        bad = ~np.isfinite(values) & ~empty
-        if decimal_comma and bad.any():
-            with_comma = bad & text.str.fullmatch(r"[+-]?\d+,\d+").to_numpy()
-            values[with_comma] = text[with_comma].str.replace(",", ".").astype(float)
-            commas = int(with_comma.sum())
-            bad &= ~with_comma
-    return np.where(np.isfinite(values), values, np.nan), np.flatnonzero(bad), commas

@@ -36,6 +36,25 @@ class Scale:
     certain: bool = True
 
 
+SMALLEST, LARGEST = 100.0, 3e9
+"""Watts between which the capacity of a single plant lies."""
+
+
+def contradicting_unit(stated: str, header: str | None) -> str | None:
+    """Return what is said about a stated unit that is not the one of the column's name; None if they agree."""
+    if header is None or header == stated:
+        return None
+    return f"power is in {stated} as stated, and the name of its column says {header}: one of the two is wrong"
+
+
+def implausible_capacity(capacity: float, unit: str) -> str | None:
+    """Return what is said about a capacity that no single plant has; None for others."""
+    if unit == "share" or SMALLEST <= capacity * WATTS[unit] <= LARGEST:
+        return None
+    size = "large" if capacity * WATTS[unit] > LARGEST else "small"
+    return f"a capacity of {capacity:,.6g} {unit} is too {size} for a plant: the unit is probably wrong. Try unit="
+
+
 def scale_of(unit: str | None, source: str, values: Floats, step: int, capacity: tuple[float, str] | None) -> Scale:
     """Return how the values of a plant become power.
 
@@ -86,5 +105,5 @@ def capacity_in(unit: str, capacity: float, stated: str | None, peak: float) -> 
         return capacity, None
     return (
         capacity * factor,
-        f"the capacity of {capacity:g} is {capacity * factor:g} {unit}, as only that fits the power",
+        f"the capacity of {capacity:g} is {capacity * factor:.12g} {unit}, as only that fits the power",
     )
