@@ -38,6 +38,7 @@ Adapt = Callable[[Examples | None, int], Predictive]
 one) when it leaves the finite numbers."""
 T = TypeVar("T")
 
+NLL_PER_VALUE = "nll_per_value"
 FAILURES_SHOWN = 5
 """Failures that a table lists; all are in ``Evaluation.failures``."""
 
@@ -70,10 +71,10 @@ class Evaluation:
         rows: one for each cell, with ``shots`` (None: all), ``steps``, ``support`` (mean number of examples adapted
             to), ``tasks`` (number scored), ``failed``, ``missing`` (number of missing query targets, if there are any),
             and for every measure its mean over tasks and its standard error (``nll``, ``nll_se``). Real-valued targets
-            have ``mse``, ``rmse``, ``nll`` (of an observation: summed over its outputs), ``crps``, ``coverage_50``,
-            ``coverage_90`` and ``std`` (total, of the prediction); labels have ``error``, ``nll``, ``confidence`` and
-            ``ece``. The last one is over all tasks' labels together and has no standard error: a single task's few
-            labels would make every forecast look uncalibrated.
+            have ``mse``, ``rmse``, ``nll`` (of an observation: summed over its outputs), ``nll_per_value`` (where an
+            observation has several), ``crps``, ``coverage_50``, ``coverage_90`` and ``std`` (total, of the prediction);
+            labels have ``error``, ``nll``, ``confidence`` and ``ece``. The last one is over all tasks' labels together
+            and has no standard error: a single task's few labels would make every forecast look uncalibrated.
         per_task: one row for each task and cell.
         reliability: the counts behind a reliability diagram, by cell.
         failures: the tasks that are in no mean.
@@ -102,7 +103,8 @@ class Evaluation:
         """Return the rows as text, ``mean ± standard error``, followed by the first failures.
 
         Columns that say nothing here are left out: those of tasks and shots for a single data set, steps where none
-        are taken, the number of support examples where it is that of the shots, failures where there are none.
+        are taken, the number of support examples where it is that of the shots, failures where there are none, and
+        the NLL of an observation where there is that of a value, which does not grow with the size of an image.
         """
         shown = self.failures[:FAILURES_SHOWN]
         notes = [f"- failed: {failure.task} ({failure.cell}): {failure.message}" for failure in shown]
@@ -122,6 +124,7 @@ class Evaluation:
         }
         if all(silent.values()) and [(row["tasks"], row["support"]) for row in self.rows] == [(1, 0)]:
             silent |= {"shots": True, "tasks": True}
+        silent["nll"] = any(NLL_PER_VALUE in row for row in self.rows)
         return {name for name, told in silent.items() if told}
 
     def as_json(self) -> dict[str, Any]:
@@ -341,7 +344,7 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         measures = {
             "mse": mse,
             "rmse": math.sqrt(mse),
-            "nll": -scores.mean_score(forecast.log_prob(targets), observed),
+            **_nll(forecast, targets, observed, present),
             "crps": scores.mean_score(scores.crps(forecast, targets), present),
             "coverage_50": inside.coverage(0.5),
             "coverage_90": inside.coverage(0.9),
@@ -358,6 +361,14 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         "confidence": scores.mean_score(scores.confidence(forecast), present),
     }
     return measures, counts
+
+
+def _nll(forecast: GaussianForecast, targets: Tensor, observed: Tensor, present: Tensor) -> dict[str, float]:
+    """Return the NLL of an observation and, where an observation has several values, that of a value."""
+    nll = -scores.mean_score(forecast.log_prob(targets), observed)
+    if targets[0].numel() == 1:
+        return {"nll": nll}
+    return {"nll": nll, NLL_PER_VALUE: nll * int(observed.sum()) / int(present.sum())}
 
 
 def _support(task: Task, cell: Cell, examples_per_shot: int) -> Examples | None:

@@ -354,3 +354,15 @@ def test_an_evaluation_prints_its_table_and_a_posterior_what_it_is() -> None:
     assert repr(result) == result.table()
     assert repr(line(0.0)) == "Posterior(Linear, Gaussian, random weights: 1, mean sigma 0)"
     assert repr(line(0.0).widened(1.5)).endswith("spread times 1.5)")
+
+
+def test_a_table_of_observations_of_several_values_has_the_nll_of_a_value() -> None:
+    x = torch.tensor([[-1.0], [1.0], [2.0]]).double()
+
+    def header(width: int) -> list[str]:
+        copies = certain(torch.ones(width, 1).double(), Gaussian(noise=NOISE))
+        task = Task(Examples(x, x.repeat(1, width)), Examples(x, x.repeat(1, width)), "copies")
+        return run(lambda support, steps: copies, [task]).table().splitlines()[0].split()
+
+    assert {"nll", "nll_per_value"} & set(header(1)) == {"nll"}
+    assert {"nll", "nll_per_value"} & set(header(2)) == {"nll_per_value"}

@@ -103,6 +103,7 @@ def test_single_missing_targets_are_not_scored(kind: str) -> None:
             float(torch.maximum(forecast.mean, 1 - forecast.mean)[there].mean())
         )
         return
+    assert found["nll_per_value"] == pytest.approx(float(losses.sum() / there.sum()))
     low, high = forecast.interval(0.9)
     assert found["mse"] == pytest.approx(float((forecast.mean - y)[there].square().mean()))
     assert found["coverage_90"] == pytest.approx(float(((y >= low) & (y <= high))[there].double().mean()))

@@ -113,7 +113,8 @@ def _of_results(path: Path, name: str, content: Mapping[str, Any]) -> Inspection
         facts["versions"] = ", ".join(f"{key} {value}" for key, value in content["versions"].items())
         body = text_table([{"headline": key, "value": value} for key, value in content["headline"].items()])
     elif "per_task" in content:
-        shown = ("shots", "steps", "tasks", "failed", "rmse", "error", "nll", "crps", "coverage_90")
+        nll = "nll_per_value" if "nll_per_value" in (rows or [{}])[-1] else "nll"
+        shown = ("shots", "steps", "tasks", "failed", "rmse", "error", nll, "crps", "coverage_90")
         body = text_table([{key: row[key] for key in shown if key in row} | all_shots(row) for row in rows])
         if failures := content.get("failures"):
             problems.append(f"{len(failures)} forecasts were not finite, and are not in the means")

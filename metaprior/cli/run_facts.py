@@ -6,6 +6,7 @@ from typing import Any
 from metaprior.cli.inspection import Inspection
 from metaprior.cli.inspectors import command
 from metaprior.errors import CheckpointError
+from metaprior.evaluation import NLL_PER_VALUE
 from metaprior.methods import load
 from metaprior.runs.checkpoints import KIND, NAMES
 from metaprior.runs.config import Config, differences
@@ -66,7 +67,8 @@ def _scores(run: RunFolder, problems: list[str]) -> dict[str, str]:
         found = _try(problems, lambda: run.read_json("evaluation.json"))
         rows = found.get("rows") if isinstance(found, dict) else None
         if rows:
-            names = ("shots", "steps", "rmse", "error", "nll", "coverage_90")
+            nll = NLL_PER_VALUE if NLL_PER_VALUE in rows[-1] else "nll"
+            names = ("shots", "steps", "rmse", "error", nll, "coverage_90")
             shown = {name: rows[-1][name] for name in names if rows[-1].get(name) is not None}
             parts = [f"{name} {value:.4g}" for name, value in shown.items()]
             facts["unseen tasks"] = ", ".join(parts)

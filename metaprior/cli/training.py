@@ -12,6 +12,7 @@ import typer
 
 from metaprior.cli.application import announce, integers
 from metaprior.cli.options import messages_name_options
+from metaprior.files import named_after
 from metaprior.team import OtherRankFailed
 from metaprior.team.launch import HANG_AFTER, team_of_torchrun
 
@@ -209,7 +210,7 @@ def evaluate(
         if json_file is not None:
             team.on_first(lambda: write(json_file))
         else:
-            again = shlex.join(["metaprior", *sys.argv[1:], "--json", "evaluation.json"])
+            again = shlex.join(["metaprior", *sys.argv[1:], "--json", named_after(run, "evaluation.json")])
             team.on_first(lambda: announce(f"to keep the scores of every task: {again}"))
 
 

@@ -12,6 +12,7 @@ from types import FrameType
 import torch
 
 from metaprior.errors import TrainingDiverged
+from metaprior.evaluation import NLL_PER_VALUE
 from metaprior.metagrad.memory import peak_memory
 from metaprior.methods.fitting import JUDGED_FROM
 from metaprior.methods.meta_learner import MetaLearner
@@ -302,8 +303,10 @@ def epoch_text(line: EpochLine, epochs: int) -> str:
     parts = [f"epoch {line['epoch']}/{epochs}" if line["epoch"] else "warm start", f"step {line['step']}"]
     parts.append(f"loss {_number(line.get('loss'))}")
     if found := line["validation"]:
-        before, after = (_number((found[when] or {}).get("nll")) for when in ("before", "after"))
-        parts.append(f"validation nll {before} -> {after}")
+        scores = [found[when] or {} for when in ("before", "after")]
+        name, unit = (NLL_PER_VALUE, " per value") if any(NLL_PER_VALUE in one for one in scores) else ("nll", "")
+        before, after = (_number(one.get(name)) for one in scores)
+        parts.append(f"validation nll {before} -> {after}{unit}")
         parts.append(f"skill {_number(found['skill'])}{' (best)' if found['best'] else ''}")
     if line["bad_tasks"]:
         parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from metaprior.runs.outlook import StepTimes, intention, next_commands, time_left
+from metaprior.runs.program import epoch_text
 from metaprior.runs.reading import read_config
 from metaprior.training.settings import MetaTraining
 
@@ -64,3 +65,20 @@ def test_next_commands_are_those_of_the_application_then_evaluate() -> None:
     assert next_commands(read_config("frames"), run) == ["metaprior report 'my runs/one'", evaluate]
     forecast = "metaprior sites forecast power.csv --prior 'my runs/one' --out one_forecast.csv"
     assert next_commands(read_config("sites"), run) == [forecast, "metaprior report 'my runs/one'", evaluate]
+
+
+@pytest.mark.parametrize(
+    ("measures", "told"),
+    [
+        (({"nll": 2.0}, {"nll": 1.0}), "validation nll 2 -> 1  skill"),
+        (
+            ({"nll": -640.2, "nll_per_value": -0.1563}, {"nll": -641.3, "nll_per_value": -0.1566}),
+            "validation nll -0.1563 -> -0.1566 per value  skill",
+        ),
+        ((None, None), "validation nll unknown -> unknown  skill"),
+    ],
+)
+def test_the_nll_of_images_is_told_per_value(measures: tuple[Any, Any], told: str) -> None:
+    validation = {"before": measures[0], "after": measures[1], "skill": 0.1, "best": True}
+    line: Any = {"epoch": 1, "step": 5, "loss": 3.0, "validation": validation, "bad_tasks": 0, "seconds": 1.0}
+    assert told in epoch_text(line, 4)

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
+
 from metaprior.report.page.content import PageContent, Section
 from metaprior.report.page.writing import file_text, render, write_page
 from metaprior.runs.folder import RunFolder
+from metaprior.solar.maps.days import ONE_DAY, Days
 from metaprior.solar.maps.report.embedding import Kind, colour_table, embedded
 from metaprior.solar.maps.report.example import ExampleForecast, read_examples
 from metaprior.solar.maps.report.figures import forecast_png
@@ -45,6 +48,7 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
         tested_on=f"{what} of {first_test} to {last_test}, later days of the same map",
         shots=scores.shots,
         unadapted=PRIOR,
+        test_days=Days(np.datetime64(first_test), np.datetime64(last_test) + ONE_DAY).count,
         remarks=[*(failed if scores.failures else []), *notes],
     )
     content = page_content(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from metaprior.report.wording import VISIBLE, Change, calibration, counted
 from metaprior.solar.scores.lead_scores import LeadTimeScores, compare
 
+ENOUGH_DAYS = 5
+"""Test days below which the story warns that intervals rest on few of them."""
 REFERENCES = {
     "skill_persistence": "persistence (the last frame, held)",
     "skill_smart_persistence": "smart persistence (the last clear-sky index, held)",
@@ -26,6 +28,7 @@ class StoryFacts:
         unadapted: The same prior without adaptation.
         rival: The method that one would use without meta-learning.
         rival_is: What that is, in words.
+        test_days: Number of days that the tasks are of, if known; a few days are told to be few.
         remarks: Complete sentences to end with.
     """
 
@@ -35,6 +38,7 @@ class StoryFacts:
     unadapted: str | None = None
     rival: str | None = None
     rival_is: str = "the same network, trained on everything and fine-tuned on the same windows"
+    test_days: int | None = None
     remarks: Sequence[str] = ()
 
 
@@ -47,6 +51,11 @@ def story(ours: str, scores: Mapping[str, LeadTimeScores], facts: StoryFacts) ->
         f"{windows} each, to {counted(len(own.tasks), 'task')} that it had not seen: {facts.tested_on}. Numbers in "
         "brackets are 95 % intervals over tasks."
     )
+    if facts.test_days is not None and facts.test_days < ENOUGH_DAYS:
+        done += (
+            f" All tasks share the weather of {counted(facts.test_days, 'day')}: too few to tell what other weather "
+            "will bring, which the intervals do not show."
+        )
     others = []
     if facts.rival is not None:
         rival = changes[facts.rival]

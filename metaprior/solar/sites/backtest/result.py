@@ -1,6 +1,6 @@
 """The result of a backtest: tidy scores, a sentence and a table for readers, and lines for figures."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,32 @@ class Extent:
     forecasts: int
     start: np.datetime64
     end: np.datetime64
+
+
+def fallback_notes(rows: pd.DataFrame) -> list[str]:
+    """Return which methods forecast the same as a simpler one because they know too few days, by numbers of days.
+
+    Args:
+        rows: As in ``Backtest``.
+    """
+    whole = rows[rows["by"] == "all"].set_index(["plant", "place"])
+    falls: dict[tuple[tuple[str, ...], str], list[int]] = {}
+    for days in sorted(whole["days"].unique().tolist()):
+        of_days = whole[whole["days"] == days]
+        scores = {name: of_days.loc[of_days["method"] == name, list(MEASURES)] for name in of_days["method"].unique()}
+        simplest = {name: next(other for other in scores if scores[other].equals(scores[name])) for name in scores}
+        for first in dict.fromkeys(simplest.values()):
+            if others := tuple(name for name in scores if simplest[name] == first and name != first):
+                falls.setdefault((others, first), []).append(days)
+    return [
+        f"with {_listed(list(map(str, days)))} day{'s' * (days != [1])} of data there is too little to learn from for "
+        f"{_listed(others)}: the forecasts are those of {first}"
+        for (others, first), days in falls.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 @dataclass(frozen=True, eq=False)

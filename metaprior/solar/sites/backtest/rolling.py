@@ -10,7 +10,7 @@ from metaprior.progress import progress_bar
 from metaprior.solar.sites.backtest.methods import ADAPTED, BASELINES, Method, adapted, baseline
 from metaprior.solar.sites.backtest.networks import POOLED, TUNED, fine_tuned, pooled
 from metaprior.solar.sites.backtest.queries import DAYS, Case, Place, case_of
-from metaprior.solar.sites.backtest.result import KEYS, Backtest, Extent
+from metaprior.solar.sites.backtest.result import KEYS, Backtest, Extent, fallback_notes
 from metaprior.solar.sites.backtest.scores import score_rows
 from metaprior.solar.sites.forecaster import POOLED as POOLED_FOLDER
 from metaprior.solar.sites.forecaster import SiteForecaster
@@ -90,7 +90,8 @@ def backtest(
             f"a backtest needs at least one plant with enough power, got none: {'; '.join(notes) or 'no plants'}. Try "
             "a longer record or fewer days of support."
         )
-    return Backtest(pd.DataFrame(rows), extents, leads, tuple(dict.fromkeys(notes)))
+    frame = pd.DataFrame(rows)
+    return Backtest(frame, extents, leads, tuple(dict.fromkeys([*notes, *fallback_notes(frame)])))
 
 
 def _plant_rows(case: Case, methods: Mapping[str, Method], advance: Callable[[], object]) -> list[Row]:

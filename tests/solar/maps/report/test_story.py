@@ -48,6 +48,12 @@ def test_the_story_says_what_was_done_and_how_much_better_it_is() -> None:
     )
 
 
+@pytest.mark.parametrize(("days", "told"), [(None, False), (2, True), (5, False)])
+def test_intervals_that_rest_on_few_days_say_so(days: int | None, told: bool) -> None:
+    text = story("ours", {"ours": point(0.75, 0.75)}, replace(FACTS, test_days=days))
+    assert ("All tasks share the weather of two days: too few to tell what other weather will bring" in text) is told
+
+
 @pytest.mark.parametrize(
     ("ours", "rival", "verdict"),
     [

@@ -103,7 +103,6 @@ def test_scores_are_those_of_the_definitions() -> None:
 
 def test_rows_are_tidy_and_tables_are_means_over_plants(result: Backtest) -> None:
     assert result.days == [0, 1, 3]
-    assert len(result.notes) == 2
     assert "too short for 30 days" in result.notes[0]
     rows = result.rows[result.rows["by"] == "all"]
     assert not rows.duplicated(["plant", "place", "method", "days"]).any()
@@ -120,6 +119,13 @@ def test_rows_are_tidy_and_tables_are_means_over_plants(result: Backtest) -> Non
     assert result.lines("season")["blend"][0] == ["winter", "summer"]  # one plant is in the south
     with pytest.raises(KeyError, match="by 'moon'"):
         result.scores("moon")
+
+
+def test_methods_that_fall_back_to_a_simpler_one_are_named(result: Backtest) -> None:
+    few = "of data there is too little to learn from for"
+    falls = [note for note in result.notes if few in note]
+    assert f"with 0 and 1 days {few} boosted trees: the forecasts are those of blend" in falls
+    assert f"with 0 days {few} pooled network, fine-tuned: the forecasts are those of pooled network" in falls
 
 
 def test_the_answer_says_how_much_it_rests_on(result: Backtest) -> None:
