@@ -40,7 +40,7 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool, stated_z
         return plant
     if plant.longitude is None:
         if stated_zone is not None:
-            _compare_zone(plant, stated_zone, tell)
+            _compare_zone(plant, stated_zone, tell, begins_assumed=begins_assumed)
         return plant
     path = estimate_sun_path(plant.usable, plant.times, plant.step)
     if path.lit_days < LEAST_DAYS:
@@ -61,7 +61,7 @@ def compare_with_sun(plant: Plant, tell: Tell, *, begins_assumed: bool, stated_z
     return plant
 
 
-def _compare_zone(plant: Plant, zone: str, tell: Tell) -> None:
+def _compare_zone(plant: Plant, zone: str, tell: Tell, *, begins_assumed: bool) -> None:
     """Tell where a stated zone puts a plant whose place is not known, or that noon is far from 12 o'clock in it."""
     path = estimate_sun_path(plant.usable, plant.times, plant.step)
     spread = float(path.solar_offset_sd)
@@ -74,9 +74,16 @@ def _compare_zone(plant: Plant, zone: str, tell: Tell) -> None:
     if offset and abs(noon - 12.0) > NOT_LOCAL + 2 * spread:
         tell("zone contradicted", f"{told}: the zone is wrong. Try zone='UTC' if the stamps are in UTC")
         return
-    east = (15.0 * float(path.solar_offset) + 180.0) % 360.0 - 180.0
-    where = f"{abs(east):.0f} {'east' if east > 0 else 'west'}"
+    east, step = 15.0 * float(path.solar_offset), plant.step / HOUR
+    where = _longitude(east)
+    if begins_assumed and step >= 0.5:
+        where += f" ({_longitude(east + 15.0 * step)} if stamps are ends of intervals)"
     tell("zone implied", f"{told}, so the plant is near longitude {where}. If it is not, the zone is wrong")
+
+
+def _longitude(east: float) -> str:
+    east = (east + 180.0) % 360.0 - 180.0
+    return f"{abs(east):.0f} {'east' if east > 0 else 'west'}"
 
 
 def _time_of_day(hours: float) -> str:

@@ -1,5 +1,7 @@
 """What a table says against itself: capacities, units, places, zones, plants that are not told apart."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,6 +93,16 @@ def test_a_stated_zone_says_where_the_plant_would_be(zone, place):
     assert place in told
     placed = read_power(text_frame(zone_text="", latitude=48.0, longitude=9.0), zone="UTC")
     assert not messages(placed, "zone implied")
+
+
+def test_hours_may_be_stamped_at_their_ends_where_a_zone_puts_a_plant():
+    frame = text_frame(sunny_power(step=3600), step=3600, zone_text="")
+    (told,) = messages(read_power(frame, zone="+08:00"), "zone implied")
+    longitude, other = map(int, re.findall(r"(\d+) east", told))
+    assert other == pytest.approx(longitude + 15, abs=1)
+    assert "if stamps are ends of intervals" in told
+    (told,) = messages(read_power(frame, zone="+08:00", stamps="begin"), "zone implied")
+    assert "ends" not in told
 
 
 def test_an_hour_that_occurs_twice_without_a_zone_is_a_clock_set_back():
