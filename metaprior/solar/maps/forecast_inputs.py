@@ -109,8 +109,8 @@ def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, 
                 f"{frames.attrs['units']!r}"
             )
     except ValueError as error:
-        trained = f"the run was trained on frames every {run.trained_on['cadence']}"
-        raise ValueError(f"--{option} {error} ({trained})") from None
+        trained = f" (the run was trained on frames every {run.trained_on['cadence']})" if "every" in str(error) else ""
+        raise ValueError(f"--{option} {error}{trained}") from None
     # Day and night are told by the range of the run's archive, not by that of a few frames.
     frames = frames.assign_attrs({name: run.trained_on[name] for name in ("data_min", "data_max")})
     if request.place is not None:

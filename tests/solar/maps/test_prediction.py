@@ -216,6 +216,13 @@ def test_the_time_that_an_error_proposes_works(trained: Path, archive: Path, tmp
     assert out.exists()
 
 
+def test_a_folder_of_netcdf_files_gets_the_line_that_joins_them(trained: Path, archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "1.nc").write_bytes(archive.read_bytes())
+    joins = r"--inputs .*join them along time to one file(.|\n)*python -c (.|\n)*metaprior inspect parts_joined.nc$"
+    check_refused(trained, archive, tmp_path / "now.nc", joins, inputs=tmp_path / "parts")
+
+
 def test_bad_frames_are_left_out_on_request(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:
     broken, values = tmp_path / "broken.nc", frames.copy(deep=True)
     values[20, 2, 2] = np.inf
