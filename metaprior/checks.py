@@ -3,7 +3,8 @@
 import math
 import sys
 import warnings
-from typing import Protocol
+from numbers import Real
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,24 @@ LARGE_INPUT = 30.0
 FILL = "remove or fill those observations: nothing is replaced silently"
 FILL_TARGETS = "remove those observations, or mark the targets as missing with NaN: nothing is replaced silently"
 
-ArrayLike = Tensor | npt.NDArray[np.generic]
+ENCODE = {
+    "x": "pandas.get_dummies(frame), which makes columns of 0 and 1 of a column of text",
+    "y": "numpy.unique(y, return_inverse=True)[1], which numbers the labels",
+}
+"""How numbers are made of text, by what it is."""
+
+
+class DataFrameLike(Protocol):
+    """A data frame, or a column of one: of pandas, polars, or anything else that NumPy arrays can be made of."""
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """Return the values as an array."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+
+ArrayLike = Tensor | npt.NDArray[np.generic] | DataFrameLike
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
@@ -97,13 +115,9 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
     """Return a tensor or an array of numbers as a tensor, whatever is in it."""
     if isinstance(values, Tensor):
         return values.detach()
-    if not isinstance(values, np.ndarray):
-        raise TypeError(
-            f"{name} must be a torch tensor or a NumPy array, got {type(values).__name__}. "
-            "numpy.asarray(...) makes one of a list or a data frame."
-        )
+    values = array_of(values, name)
     if values.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold numbers, got an array of dtype {values.dtype}")
+        raise TypeError(f"{name} must hold numbers, got {_held(values)}. Try {ENCODE.get(name, 'numbers')}.")
     if values.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {values.dtype}, which torch does not know; convert it to float64")
     masked = int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
@@ -118,6 +132,29 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
             raise ValueError(f"{name} holds {native.max()}, too large for a signed 64-bit integer; use float64")
         native = native.astype(np.int64)
     return torch.from_numpy(native)
+
+
+def array_of(values: object, name: str) -> npt.NDArray[np.generic]:
+    """Return a NumPy array as it is, and a data frame or one of its columns as an array (missing numbers as NaN)."""
+    if isinstance(values, np.ndarray):
+        return values
+    if not hasattr(values, "to_numpy"):
+        raise TypeError(
+            f"{name} must be a torch tensor, a NumPy array or a data frame, got {type(values).__name__}. "
+            "numpy.asarray(...) makes an array of a list."
+        )
+    array: npt.NDArray[np.generic] = values.to_numpy()
+    if array.dtype != object:
+        return array
+    missing = [value is None or type(value).__name__ == "NAType" for value in array.ravel().tolist()]
+    plain = np.where(np.reshape(missing, array.shape), np.nan, array)
+    return plain.astype(np.float64) if all(isinstance(value, Real) for value in plain.ravel().tolist()) else array
+
+
+def _held(values: npt.NDArray[np.generic]) -> str:
+    """Return what an array that does not hold numbers holds, with the first text in it."""
+    text = next((value for value in values.ravel().tolist() if isinstance(value, str)), None)
+    return f"an array of dtype {values.dtype}" if text is None else f"text such as {text!r}"
 
 
 def refuse_non_finite(tensor: Tensor, name: str, remedy: str = FILL) -> None:

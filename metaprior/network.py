@@ -106,7 +106,8 @@ class BayesianNetwork:
         if not random and (stochastic != NOTHING_RANDOM or not learnable):
             raise ValueError(
                 f"stochastic={stochastic!r} matches none of the module's learnable parameters; they are "
-                f"{_listing(learnable) or '(none)'}. The pattern must match a whole name; '.*' makes all random."
+                f"{_listing(learnable) or '(none)'}. The pattern must match a whole name; '.*' makes all random. "
+                "For a network without random weights (MAML) use all of them with relative_sigma=0."
             )
         half = [name for name, p in (random or learnable).items() if p.dtype in (torch.float16, torch.bfloat16)]
         if half:  # sums over many weights overflow or lose their small parts

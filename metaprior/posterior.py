@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, overload
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, models
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, DataFrameLike
 from metaprior.errors import CheckpointError
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
@@ -88,25 +87,25 @@ class Predictive(ABC):
 
     @overload
     def predict(
-        self, x: npt.NDArray[Any], *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
+        self, x: npt.NDArray[Any] | DataFrameLike, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
     ) -> NumpyForecast: ...
 
     def predict(
         self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0, batch_size: int | None = None
     ) -> Forecast | NumpyForecast:
-        """Return the forecast for inputs x; a NumPy array gives a forecast in NumPy arrays.
+        """Return the forecast for inputs x; a NumPy array or a data frame gives a forecast in NumPy arrays.
 
         The ranks of the current team share the samples, and all get the forecast, bitwise identical to that of one
         process. Samples that one process computes together are not divided, so a small network's are all on one rank.
 
         Args:
-            x: inputs, first axis the observations; a tensor or a NumPy array.
+            x: inputs, first axis the observations; a tensor, a NumPy array or a data frame.
             samples: draws of the weights, at least 2.
             seed: the same seed gives the same draws.
             batch_size: observations in one pass through the network; by default chosen so that memory stays small.
         """
         forecast = self._forecast(x, samples, seed, batch_size)
-        return NumpyForecast(forecast) if isinstance(x, np.ndarray) else forecast
+        return forecast if isinstance(x, Tensor) else NumpyForecast(forecast)
 
     def _forecast(self, x: ArrayLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
         if samples < 2:

@@ -2,6 +2,15 @@
 
 Every engine is called the same way, ``engine(problem, theta, task, noise)``, and returns a ``MetaGradient`` (``.loss``,
 ``.grads``, ``.terms``, ``.inner``) or, if a number is not finite, a ``NonFinite`` with the place where that happened.
+
+MAML with the squared error, as with ``higher``; NLL and squared error of one output differ by a constant where
+noise^2 = 1/2::
+
+    problem = Problem(BayesianNetwork(net), Gaussian(noise=0.5**0.5), Descent(steps=5, lr=0.01, kl_weight=0))
+    theta = problem.initial(y, relative_sigma=0)  # a point, and no distribution; then mu are the weights
+    task = problem.check(Task((x, y), (x_query, y_query)))
+    value = twice_reverse(problem, theta, task, Noise(0)).or_raise()
+    value.grads.mu  # d(query loss)/d(weights), flat, in the order of net.named_parameters()
 """
 
 from metaprior.metagrad.engines import finite_difference, first_order, keeping, mixed, truncated, twice_reverse

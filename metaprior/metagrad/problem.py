@@ -27,7 +27,7 @@ from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork, first_stage_with, refuse_batch_statistics
 from metaprior.noise import Noise
 from metaprior.priors import NormalGammaHyperprior
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Examples, Task, as_task
 from metaprior.weights import Parameters, WeightDistribution
 
 
@@ -181,6 +181,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         refuse_hidden_noise(self.network.module)
+        if not self.network.layout.names:
+            raise ValueError(
+                "network must have random weights, which are what the inner loop moves, got none. For MAML use all of "
+                "them with problem.initial(y, relative_sigma=0) and Descent(kl_weight=0)."
+            )
         if self.micro_batch is not None:
             check_integer("micro_batch", self.micro_batch, 1)
         taken = {*self.likelihood.parameter_names} & {*self.network.plain_names, *self.network.layout.names}
@@ -252,6 +257,7 @@ class Problem:
 
     def check(self, task: Task) -> Task:
         """Return the task in the types that the engines trust, or raise with what is wrong with it."""
+        task = as_task(task)
         checked = Task(
             self.check_examples(task.support, f"{task.name}: support"),
             self.check_examples(task.query, f"{task.name}: query", least=1),

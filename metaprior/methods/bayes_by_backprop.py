@@ -109,8 +109,8 @@ class BayesByBackprop(Method):
         """Fit from the module's parameters as they are; an earlier fit is replaced only when this one succeeds.
 
         Args:
-            x: inputs, first axis the observations; a tensor or a NumPy array. Scale them yourself: about mean 0 and
-                standard deviation 1 in every feature.
+            x: inputs, first axis the observations; a tensor, a NumPy array or a data frame. Scale them yourself: about
+                mean 0 and standard deviation 1 in every feature.
             y: targets (N,), (N, C) or (N, C, ...), or labels.
             epochs: passes over the data.
             batch_size: observations in a step.
@@ -133,7 +133,7 @@ class BayesByBackprop(Method):
         checks.warn_of_scale(inputs)
         output_shape = network.check_forward(inputs)
         data, count = self._examples(inputs, y, output_shape)
-        scalar_targets = data.y.ndim > y.ndim
+        scalar_targets = data.y.ndim > checks.as_plain_tensor(y, "y").ndim
         data, held_out = self._divided(data, validation, output_shape, noise)
         count.warn()
         standardised = self.standardize and self.likelihood.continuous

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint
-from metaprior.checks import PairChecker
+from metaprior.checks import PairChecker, as_plain_tensor
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.collapsed import CollapsedPosterior
 from metaprior.hierarchy.collapsed_fit import CollapsedFit, CollapsedSettings
@@ -165,7 +165,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
             return fit.posterior(None)
         units = TargetUnits(fit.target_scale, True)
         x, y = PairChecker(self.network, self.likelihood)(*units.examples(given), "support")
-        return fit.posterior(Examples(x, y), torch.as_tensor(given.y).ndim < y.ndim)
+        return fit.posterior(Examples(x, y), as_plain_tensor(given.y, "y").ndim < y.ndim)
 
     def prior_predictive(self) -> CollapsedPosterior:  # type: ignore[override]
         """Return the forecast for a new task before its first observation."""

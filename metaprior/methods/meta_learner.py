@@ -18,6 +18,7 @@ from metaprior import adaptation as adaptations
 from metaprior.adaptation import Adaptation
 from metaprior.adaptation.task_model import Binding, HowGradients, TaskModel
 from metaprior.calibration import CalibrationByShots, fit_calibration
+from metaprior.checks import warn_caller
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Memory, bytes_of
@@ -80,6 +81,7 @@ class MetaLearner(TaskMethod):
     calibration_: CalibrationByShots | None = None
     choice_: AdaptationChoice | None = None
     _scalar_targets = False
+    _loaded = False
     _bound: tuple[Any, TaskModel] | None = None
 
     def __init__(
@@ -160,7 +162,10 @@ class MetaLearner(TaskMethod):
         shard: bool = False,
         **changes: Any,
     ) -> Self:
-        """Learn theta from tasks, starting from the module's parameters.
+        """Learn theta from tasks, starting from the module's parameters; an earlier or loaded prior is replaced.
+
+        ``meta_train_one_epoch`` goes on from a prior. The defaults are a short training; for few-shot regression,
+        settings such as ``fit(tasks, epochs=10, tasks_per_epoch=2000, meta_batch=20, lr=5e-3)`` are a better start.
 
         Tasks without a finite gradient are left out, counted (``history_``) and warned of. So is an adaptation that
         changes nothing. Training that can be stopped and resumed, with logs, is ``metaprior train``.
@@ -196,6 +201,11 @@ class MetaLearner(TaskMethod):
         if unknown := sorted(changes.keys() - set(FIELDS)):
             raise TypeError(f"unknown settings {', '.join(unknown)}; valid are {', '.join(FIELDS)}")
         settings = replace(training, **changes)
+        if self._loaded:
+            warn_caller(
+                "fit starts from the module's parameters and replaces the prior that was loaded. To go on from it, try "
+                "meta_train_one_epoch(learner, tasks, optimizer) with an optimizer of learner.parameters()."
+            )
         if self.adaptation == "auto":
             options = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
             common = (self, as_tasks(tasks), settings, options)
@@ -226,7 +236,7 @@ class MetaLearner(TaskMethod):
         return self
 
     def _keep(self, trainer: Trainer, epochs: Epochs) -> None:
-        self.theta_ = epochs.best or trainer.theta.detached()
+        self.theta_, self._loaded = epochs.best or trainer.theta.detached(), False
         self.calibration_, self.history_ = None, epochs.records()
 
     def calibrate(
@@ -319,6 +329,8 @@ class MetaLearner(TaskMethod):
     def adapt(self, support: Examples, steps: int | None = None, *, seed: int = 0) -> Predictive:
         """Return the posterior of a task given its support set (x, y).
 
+        Examples without a target are left out; without any, the forecast is that of ``prior_predictive``.
+
         With ``Descent`` this is q(phi | lambda) after ``steps`` steps (default: those of the adaptation); other
         adaptations take no steps, and raise for any number of them.
 
@@ -326,6 +338,8 @@ class MetaLearner(TaskMethod):
             TrainingDiverged: if a number is not finite on the way.
         """
         theta, model = self._learned(), self.task_model()
+        if not isinstance(steps, int | None):
+            raise TypeError(f"steps must be an integer or None, got {type(steps).__name__}. Try adapt((x, y)).")
         if steps is not None and model.steps is None:
             raise ValueError(f"steps must be None with adaptation={self.adaptation_!r}, which takes none; got {steps}")
         checked, scalar = self.units.checked(support, model)
@@ -375,7 +389,7 @@ class MetaLearner(TaskMethod):
         ``adaptation`` is needed where it has a module of its own, such as ``Context(encoder=...)``.
         """
         loaded, learned = saved_prior.read(cls, folder, module, adaptation)
-        loaded._scalar_targets = learned.scalar_targets
+        loaded._scalar_targets, loaded._loaded = learned.scalar_targets, True
         return loaded
 
     def __repr__(self) -> str:

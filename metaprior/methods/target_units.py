@@ -106,7 +106,7 @@ def first_look(
 
 def _are_scalars(given: Examples, checked: Examples, likelihood: Likelihood) -> bool:
     """Return whether real-valued targets were given as (N,), so that forecasts of them are (N,) too."""
-    return likelihood.continuous and torch.as_tensor(given.y).ndim < checked.y.ndim
+    return likelihood.continuous and as_plain_tensor(given.y, "y").ndim < checked.y.ndim
 
 
 def pooled_targets(tasks: Sequence[Task]) -> Tensor:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 
@@ -103,5 +104,10 @@ def validation_scores(
 
 def validation_tasks(tasks: Tasks | Mapping[str, Task]) -> Tasks:
     """Return tasks with an end: of a source without one, the first ``MOST_TASKS``."""
+    if isinstance(tasks, Real):
+        raise TypeError(
+            f"validation must be tasks, got the number {tasks}. Try training, validation = tasks.split({tasks}) of "
+            "GroupedTasks, or a part of the list of tasks."
+        )
     tasks = as_tasks(tasks)
     return tasks if length_of(tasks) else FirstTasks(tasks, MOST_TASKS)

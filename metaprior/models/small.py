@@ -20,15 +20,16 @@ class MLP(nn.Module):
 
     Args:
         inputs: Numbers in one observation's input.
-        hidden: Widths of the hidden layers.
+        hidden: Widths of the hidden layers, or the width of the only one.
         outputs: Number of outputs.
         activation: "relu", "silu" or "tanh".
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int], outputs: int, activation: str = "relu") -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int] | int, outputs: int, activation: str = "relu") -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
+        hidden = [hidden] if isinstance(hidden, int) else hidden
         self.config: dict[str, Any] = {
             "inputs": int(inputs),
             "hidden": [int(width) for width in hidden],

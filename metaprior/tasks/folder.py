@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import warn_caller
-from metaprior.tasks.tables import Array, Choice, Table, with_real_targets
+from metaprior.tasks.tables import Array, Choice, Table
 from metaprior.tasks.task import Examples
 
 KEPT_NUMBERS = 2**26
@@ -103,8 +103,8 @@ class FolderData:
             examples = _named(path, choice.examples, table)
             if examples.y.is_floating_point() != self._kept.get(0, examples).y.is_floating_point():
                 # Integers among the numbers of another file, such as the zeros of a still day, are no class labels.
-                choice, examples = replace(choice, real=True), with_real_targets(examples)
-                self._kept = {place: with_real_targets(own) for place, own in self._kept.items()}
+                choice, examples = replace(choice, real=True), choice.with_real_targets(examples)
+                self._kept = {place: choice.with_real_targets(own) for place, own in self._kept.items()}
             _refuse_other_shapes(path, examples, self._kept.get(0, examples))
             self.sizes.append(examples.size)
             if (ranks := _named(path, choice.times, table)) is not None:

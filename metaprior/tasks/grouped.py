@@ -54,7 +54,8 @@ class GroupedTasks:
 
     Groups with too few examples make no task: a warning counts them and ``skipped`` has their sizes; ``groups`` are the
     others in the order of their tasks. ``past`` says whether there is a time. Floating-point values become float32 and
-    integers int64; a floating-point scalar gives shape (k, 1), an integer scalar is a class label and gives (k,).
+    integers int64. Of a data set, a floating-point scalar gives shape (k, 1), an integer scalar is a class label and
+    gives (k,); targets of ``Examples`` keep their shape.
     """
 
     skipped: dict[Hashable, int]
@@ -118,7 +119,8 @@ class GroupedTasks:
                 whose columns are called 0, 1, ... (``dict(zip(names, array.T))`` gives them names).
             group: the column with the group of every row.
             target: the column to forecast, or a list of columns. Numbers become float32, where NaN is a missing target;
-                integers are class labels, where -100 is a missing one.
+                integers are class labels, where -100 is a missing one. Forecasts have the shape (N,) for a column by
+                its name, and (N, C) for a list.
             features: the columns to forecast from; None takes all that have no other role. Numbers become float32. A
                 column with several axes (images in a mapping) is taken alone.
             time: the column with the time of every row: numbers, dates or ISO 8601 text. The support set of a task then
@@ -178,7 +180,10 @@ class GroupedTasks:
         parts = {name: as_examples(pair, repr(name)) for name, pair in examples.items()}
         if not parts:
             raise ValueError("examples must have at least one group, got none")
-        pairs = [(_numbers(x, f"x of {name!r}"), _numbers(y, f"y of {name!r}")) for name, (x, y) in parts.items()]
+        pairs = [
+            (_inputs(x, f"x of {name!r}"), _tensor(as_plain_tensor(y, "y"), f"y of {name!r}"))
+            for name, (x, y) in parts.items()
+        ]
         if odd := [name for name, (x, y) in zip(parts, pairs, strict=True) if len(x) != len(y)]:
             raise ValueError(f"x and y of a group must have the same length, got other ones in {odd[0]!r}")
         joined = Examples(*(_joined(values) for values in zip(*pairs, strict=True)))
@@ -289,7 +294,7 @@ def _rows_of(dataset: PairDataset | Examples) -> _Rows:
         return dataset
     if not isinstance(dataset, Examples):
         return _Pairs(dataset)
-    x, y = (_numbers(values, name) for values, name in zip(dataset, "xy", strict=True))
+    x, y = _inputs(dataset.x, "x"), _tensor(as_plain_tensor(dataset.y, "y"), "y")
     same_length(x, y)
     return Examples(x, y)
 
@@ -339,8 +344,8 @@ def _tensor(value: object, name: str) -> Tensor:
     return tensor.float() if tensor.ndim else tensor.float()[None]
 
 
-def _numbers(values: object, name: str) -> Tensor:
-    """Return all inputs or targets of a group, with a second axis if they are floating point."""
+def _inputs(values: object, name: str) -> Tensor:
+    """Return all inputs of a group, with a second axis if they are floating point."""
     tensor = _tensor(as_plain_tensor(values, name), name)
     return tensor[:, None] if tensor.is_floating_point() and tensor.ndim == 1 else tensor
 

@@ -119,7 +119,12 @@ class Choice:
             raise ValueError(f"columns must have one length, got {len(x)} rows of features and {len(y)} of targets")
         whole = y.dtype.kind in "iub" and not self.real
         examples = Examples(torch.from_numpy(x), torch.from_numpy(y.astype(np.int64 if whole else np.float32)))
-        return examples if whole else with_real_targets(examples)
+        return examples if whole else self.with_real_targets(examples)
+
+    def with_real_targets(self, examples: Examples) -> Examples:
+        """Return examples with targets in float32: (N,) of one target by name, (N, C) of a list, as forecasts are."""
+        y = examples.y.float()
+        return Examples(examples.x, y[:, None] if y.ndim == 1 and isinstance(self.target, list | tuple) else y)
 
     def times(self, table: Table) -> Tensor | None:
         """Return the rank of every row's time, equal for equal times; None if there is no time column."""
@@ -136,12 +141,6 @@ class Choice:
                 f"time column {self.time!r} must hold numbers, dates or ISO 8601 text, got {column[0]!r}. Try "
                 "pandas.to_datetime(column)."
             ) from error
-
-
-def with_real_targets(examples: Examples) -> Examples:
-    """Return examples with targets in float32 of shape (N, 1) or more."""
-    y = examples.y.float()
-    return Examples(examples.x, y[:, None] if y.ndim == 1 else y)
 
 
 def _times(column: Array) -> Array:

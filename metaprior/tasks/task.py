@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from metaprior.checks import as_plain_tensor, at_least_single, check_counts, check_integer
+from metaprior.checks import array_of, as_plain_tensor, at_least_single, check_counts, check_integer
 from metaprior.missing import any_of_row, present_numbers
 from metaprior.noise import Noise
 
@@ -55,7 +56,7 @@ def as_examples(value: object, name: str) -> Examples:
     """Return inputs and targets as ``Examples``; raise TypeError unless they are a pair."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TypeError(f"{name} must be a pair (x, y) of inputs and targets, got {_said(value)}")
-    return Examples(*value)
+    return Examples(*(array_of(part, name) if hasattr(part, "to_numpy") else part for part in value))  # type: ignore[arg-type]
 
 
 def exact_targets(given: Examples, checked: Examples) -> Tensor:
@@ -111,6 +112,11 @@ def as_tasks(tasks: T | Mapping[str, Task]) -> T | list[Task]:
     """Return tasks by index; tasks by name become a list of tasks that have these names."""
     if isinstance(tasks, Task):
         raise TypeError("tasks must be a list of tasks or an object with tasks by index, got a Task. Try [task].")
+    if hasattr(tasks, "to_numpy") or isinstance(tasks, Tensor | np.ndarray):
+        raise TypeError(
+            f"tasks must be a list of tasks or an object with tasks by index, got {type(tasks).__name__}. Try "
+            "GroupedTasks.from_table(table, group=..., target=..., k_shot=..., k_query=...)."
+        )
     if not isinstance(tasks, Mapping):
         return tasks
     return [as_task(task)._replace(name=str(name)) for name, task in tasks.items()]
@@ -219,7 +225,8 @@ class VariedSupport:
         size = self.sizes[int(torch.randint(len(self.sizes), (), generator=draw))]
         if size > task.support.size:
             raise ValueError(
-                f"{task.name} has {task.support.size} support examples, fewer than the {size} drawn from sizes"
+                f"{task.name} has {task.support.size} support examples, fewer than the {size} drawn from sizes. Try "
+                f"tasks whose k_shot is the one number {max(self.sizes)}, or smaller sizes (shots)."
             )
         parts = zip(task.support, task.query, ("x", "y"), strict=True)
         x, y = (torch.cat([as_plain_tensor(values, name) for values in pair]) for *pair, name in parts)

@@ -97,7 +97,7 @@ def with_infinity() -> tuple[Tensor, Tensor]:
         ({"bad": (numbers(4, 3), pair()[1])}, ValueError, r"^bad: the network cannot take .* shape \(3,\)"),
         ({"bad": (pair()[0], numbers(4, 2))}, ValueError, "^bad: the network predicts targets of shape"),
         ({"bad": (numbers(0, 2), numbers(0))}, ValueError, "^bad: x is empty"),
-        ({"a": ([[1.0]], [1.0])}, TypeError, "a: x must be a torch tensor or a NumPy array, got list"),
+        ({"a": ([[1.0]], [1.0])}, TypeError, "a: x must be a torch tensor, a NumPy array or a data frame, got list"),
         ({"a": (*pair(), pair()[1])}, TypeError, r"a must be a pair \(x, y\).*got tuple of 3"),
         ([(pair(), pair())], TypeError, "task 0: a task must be a metaprior.Task"),
         ([Task(Examples(*pair()), Examples(numbers(4, 3), pair()[1]), "t")], ValueError, "t: x of support and query"),

@@ -133,7 +133,12 @@ GOOD = torch.zeros(4, 2, dtype=torch.float64)
             "labels must be 0..1, one for each logit, got 0 to 2",
         ),
         (Bernoulli(), examples(GOOD + 0.5), ValueError, "labels must be 0 or 1"),
-        (Gaussian(noise=1.0), Examples([[1.0]], GOOD), TypeError, "torch tensor or a NumPy array, got list"),
+        (
+            Gaussian(noise=1.0),
+            Examples([[1.0]], GOOD),
+            TypeError,
+            "torch tensor, a NumPy array or a data frame, got list",
+        ),
     ],
 )
 @pytest.mark.parametrize("part", ["support", "query"])

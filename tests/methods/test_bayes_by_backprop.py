@@ -234,7 +234,7 @@ GOOD_X, GOOD_Y = np.zeros((5, 2)), np.arange(5.0)
         (np.full((5, 2), 1e300), GOOD_Y, ValueError, r"converted to torch.float32"),
         (GOOD_X, np.arange(4.0), ValueError, "x has 5 observations and y has 4"),
         (np.zeros((0, 2)), np.zeros(0), ValueError, "x is empty"),
-        (GOOD_X, np.float64(3), TypeError, "y must be a torch tensor or a NumPy array, got float64"),
+        (GOOD_X, np.float64(3), TypeError, "y must be a torch tensor, a NumPy array or a data frame, got float64"),
         ([[0.0, 1.0]], GOOD_Y, TypeError, "got list"),
         (GOOD_X, np.array(["a"] * 5), TypeError, "y must hold numbers"),
         (GOOD_X, np.zeros(5, dtype=complex), TypeError, "y must hold numbers"),

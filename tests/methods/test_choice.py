@@ -137,7 +137,8 @@ def test_the_choice_is_saved_and_a_loaded_prior_shows_it_and_does_not_choose_aga
     assert torch.equal(found, expected)
     assert chosen(learner.fit(lines(10), **SETTINGS, auto_share=0.6)) is not first, "the tasks may be others"
     monkeypatch.setattr(choice, "choose", None)
-    assert chosen(loaded.fit(lines(10), **SETTINGS)) == first
+    with pytest.warns(UserWarning, match="replaces the prior that was loaded"):
+        assert chosen(loaded.fit(lines(10), **SETTINGS)) == first
 
 
 def test_a_candidate_that_cannot_work_is_listed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,7 @@ def test_invalid_inputs_are_refused_with_what_was_found(name: str) -> None:
     for x, error, message in (
         (np.full((2, 1), np.nan), mp.NotFinite, "x has 2 NaN or infinite values out of 2"),
         (torch.zeros(2, 3), ValueError, r"cannot take an observation of shape \(3,\)"),
-        ([[1.0]], TypeError, "x must be a torch tensor or a NumPy array, got list"),
+        ([[1.0]], TypeError, "x must be a torch tensor, a NumPy array or a data frame, got list"),
         (torch.zeros(0, 1), ValueError, "x is empty"),
     ):
         with pytest.raises(error, match=message):

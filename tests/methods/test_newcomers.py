@@ -1,9 +1,11 @@
 """What people bring from other libraries: other containers, other layers, other shapes."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -128,7 +130,7 @@ def test_what_is_no_support_set_is_named() -> None:
         (tasks()[0], TypeError, pair),
         (support.x, TypeError, pair),
         (np.zeros((5, 1)), TypeError, pair),
-        (([[1.0]], [[1.0]]), TypeError, "support: x must be a torch tensor or a NumPy array, got list"),
+        (([[1.0]], [[1.0]]), TypeError, "support: x must be a torch tensor, a NumPy array or a data frame, got list"),
         ((support.x, support.y + torch.inf), ValueError, "support: y has 5 infinite values"),
     ):
         with pytest.raises(error, match=message):
@@ -140,3 +142,55 @@ def test_batch_statistics_without_running_ones_are_not_to_be_frozen() -> None:
     with pytest.raises(ValueError, match=r"always \(track_running_stats=False\).*GroupNorm") as caught:
         learner(module).fit(tasks(), **SHORT)
     assert ".eval()" not in str(caught.value)
+
+
+def test_data_frames_go_in_and_arrays_come_out() -> None:
+    torch.manual_seed(0)
+    frame = pd.DataFrame(torch.randn(20, 2).numpy(), columns=["wind", "sun"])
+    power = pd.Series(frame["wind"] + 1.0, dtype="Float64")
+    power[3] = pd.NA
+    settings: dict[str, Any] = {"epochs": 2, "progress": False}
+    with pytest.warns(UserWarning, match="missing"):
+        bnn = mp.BayesByBackprop(mp.MLP(2, 4, 1), mp.Gaussian()).fit(frame, power, **settings)
+    with pytest.warns(UserWarning, match="missing"):
+        same = mp.BayesByBackprop(bnn.module, mp.Gaussian()).fit(
+            frame.to_numpy(), power.to_numpy(float, na_value=np.nan), **settings
+        )
+    forecast = bnn.predict(frame)
+    assert isinstance(forecast.mean, np.ndarray)
+    assert forecast.mean.shape == (20,)
+    np.testing.assert_array_equal(forecast.mean, same.predict(frame.to_numpy()).mean)
+    assert bnn.evaluate(frame[4:], power[4:]).row()["tasks"] == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (
+            pd.DataFrame({"kind": ["roof", "park"]}),
+            np.ones(2),
+            r"x must hold numbers, got text such as 'roof'. Try pandas",
+        ),
+        (np.ones((2, 1)), np.array(["cat", "dog"]), r"y must hold numbers, got text such as 'cat'. Try numpy.unique"),
+    ],
+)
+def test_text_names_what_makes_numbers_of_it(x: Any, y: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        mp.BayesByBackprop(mp.MLP(1, [4], 1), mp.Gaussian()).fit(x, y)
+
+
+def test_habits_of_other_packages_are_answered(tmp_path: Path) -> None:
+    tasks = mp.GroupedTasks.from_examples({"a": (np.ones((9, 1)), np.arange(9.0))}, k_shot=3, k_query=3)
+    learner = mp.MetaLearner(mp.MLP(1, [4], 1), mp.Gaussian(), adaptation=mp.ClosedForm())
+    with pytest.raises(TypeError, match=r"validation must be tasks, got the number 0.2. Try training, validation"):
+        learner.fit(tasks, validation=0.2)
+    learner.fit(tasks, epochs=1, tasks_per_epoch=2, meta_batch=1, progress=False)
+    with pytest.raises(TypeError, match=r"steps must be an integer or None, got ndarray. Try adapt\(\(x, y\)\)"):
+        learner.adapt(np.ones((2, 1)), np.ones(2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Try tasks whose k_shot is the one number 5"):
+        learner.fit(tasks, shots=(0, 5), progress=False)
+    with pytest.raises(ValueError, match=r"network must have random weights.* relative_sigma=0"):
+        mp.Problem(mp.BayesianNetwork(mp.MLP(1, [4], 1), "(?!)"), mp.Gaussian())
+    learner.save(tmp_path)
+    with pytest.warns(UserWarning, match="replaces the prior that was loaded"):
+        mp.load(tmp_path).fit(tasks, epochs=1, tasks_per_epoch=2, meta_batch=1, progress=False)

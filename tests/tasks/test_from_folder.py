@@ -119,7 +119,7 @@ def test_integers_among_numbers_of_other_files_are_numbers(
 ) -> None:
     monkeypatch.setattr(folder, "KEPT_NUMBERS", kept)
     write_csv(filled(tmp_path) / f"{name}.csv", {**ROWS["oslo"], "power": [0] * 8})
-    assert {(task.query.y.dtype, task.query.y.shape) for task in opened(tmp_path)} == {(torch.float32, (3, 1))}
+    assert {(task.query.y.dtype, task.query.y.shape) for task in opened(tmp_path)} == {(torch.float32, (3,))}
 
 
 def test_other_shapes_are_named(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+import metaprior as mp
 from metaprior.errors import NotFinite
 from metaprior.tasks import GroupedTasks, tables
 
@@ -59,8 +60,8 @@ def test_all_kinds_of_tables_give_the_same_tasks(kind: Callable[[Any], Any], tim
 def test_rows_stay_together_and_features_are_all_other_columns() -> None:
     for task in GroupedTasks.from_table(STATIONS, **ROLES):
         for x, y in (task.support, task.query):
-            assert (x.dtype, x.shape[1], y.dtype, y.shape[1]) == (torch.float32, 4, torch.float32, 1)
-            for features, (row,) in zip(x, y.int().tolist(), strict=True):
+            assert (x.dtype, x.shape[1], y.dtype, y.ndim) == (torch.float32, 4, torch.float32, 1)
+            for features, row in zip(x, y.int().tolist(), strict=True):
                 names = ("hour", "temperature", "wind", "cloudy")
                 assert torch.allclose(features, torch.tensor([float(STATIONS[name][row]) for name in names]))
                 assert STATIONS["station"][row] == task.name
@@ -69,7 +70,8 @@ def test_rows_stay_together_and_features_are_all_other_columns() -> None:
 @pytest.mark.parametrize(
     ("target", "shape", "dtype"),
     [
-        ("power", (4, 1), torch.float32),
+        ("power", (4,), torch.float32),
+        (["power"], (4, 1), torch.float32),
         (["power", "wind"], (4, 2), torch.float32),
         ("cloudy", (4,), torch.int64),
         (["cloudy", "power"], (4, 2), torch.float32),
@@ -85,7 +87,7 @@ def test_columns_of_a_plain_array_are_numbers() -> None:
     array = np.stack([np.repeat([1.0, 2.0], 10), np.arange(20.0), np.arange(20.0)], 1)
     tasks = GroupedTasks.from_table(array, group=0, target=2, k_shot=2, k_query=3)
     assert [task.name for task in tasks] == ["1.0", "2.0"]
-    assert torch.equal(tasks[1].query.x, tasks[1].query.y)
+    assert torch.equal(tasks[1].query.x[:, 0], tasks[1].query.y)
 
 
 def test_images_are_a_column_of_a_mapping() -> None:
@@ -139,7 +141,7 @@ def test_supports_lie_before_queries_whatever_times_are_in(times: Callable[[Any]
     assert {task.support.size for task in tasks} == {0, 1, 5}
     cuts = set()
     for task in tasks:
-        support, query = (STATIONS["hour"][part.y[:, 0].int().numpy()] for part in (task.support, task.query))
+        support, query = (STATIONS["hour"][part.y.int().numpy()] for part in (task.support, task.query))
         assert query.size == 4
         assert bool((np.diff(support) >= 0).all())
         assert bool((np.diff(query) >= 0).all())
@@ -219,3 +221,18 @@ def test_a_lazy_frame_is_to_be_collected() -> None:
 def test_data_frame_libraries_are_not_imported() -> None:
     for path in Path(tables.__file__).parent.glob("*.py"):
         assert not re.search(r"^\s*(import|from) (pandas|polars|pyarrow)", path.read_text(), re.MULTILINE), path
+
+
+def test_forecasts_of_a_column_have_its_shape_before_and_after_adaptation() -> None:
+    tasks = GroupedTasks.from_table(STATIONS, **ROLES)
+    learner = mp.MetaLearner(mp.MLP(4, [3], 1), mp.Gaussian(), adaptation=mp.ClosedForm())
+    learner.fit(tasks, epochs=1, tasks_per_epoch=4, meta_batch=2, progress=False)
+    support, query = tasks[0].support, tasks[0].query
+    before, after = learner.predict(query.x), learner.adapt(support).predict(query.x)
+    assert before.mean.shape == after.mean.shape == query.y.shape == (4,)
+
+
+def test_frames_are_no_tasks_and_the_way_to_make_some_is_named() -> None:
+    learner = mp.MetaLearner(mp.MLP(4, [3], 1), mp.Gaussian())
+    with pytest.raises(TypeError, match=r"got DataFrame. Try GroupedTasks.from_table\(table, group="):
+        learner.fit(pd.DataFrame(STATIONS))

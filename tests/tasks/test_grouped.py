@@ -152,7 +152,7 @@ def test_all_examples_may_be_given_at_once() -> None:
             tasks = GroupedTasks(data, GROUPS, k_shot=2, k_query=2)
         assert caught[0].filename == __file__
         assert [rows(tasks, i) for i in range(2)] == [rows(quiet(), i) for i in range(2)]
-        assert tasks[0].query.y.shape == (2, 1)
+        assert tasks[0].query.y.shape == ((2, 1) if data is PAIRS else (2,))
         assert tasks.thread_safe == (data is not PAIRS)
 
 
@@ -177,7 +177,7 @@ def test_examples_by_name() -> None:
     data = {name: (np.arange(6.0)[:, None] + place, np.arange(6.0)) for place, name in enumerate("ab")}
     tasks = GroupedTasks.from_examples(data, k_shot=2, k_query=3, past=True)
     assert [task.name for task in tasks] == ["a", "b"]
-    assert torch.equal(tasks[1].query.x, tasks[1].query.y + 1)
+    assert torch.equal(tasks[1].query.x[:, 0], tasks[1].query.y + 1)
     assert bool((torch.cat([tasks[0].support.x, tasks[0].query.x])[:, 0].diff() > 0).all())
     wrong: list[tuple[Any, str]] = [
         ({}, "must have at least one group, got none"),

@@ -20,7 +20,8 @@ def rows(*values: float | None, name: str = "crps", lead: int | str = "all") -> 
 @pytest.fixture
 def page(tmp_path: Path) -> Callable[[Rows], str]:
     def written(scores: Rows) -> str:
-        write_page(tmp_path / "page.html", PageContent(title="t", story="s", units="K", ours="m0", scores=scores))
+        content = PageContent(title="t", story="s", units="K", ours="m0", scores=scores, settings={"seed": 0})
+        write_page(tmp_path / "page.html", content)
         return (tmp_path / "page.html").read_text(encoding="utf-8")
 
     return written
