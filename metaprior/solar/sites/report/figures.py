@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from metaprior.report.canvas import BLUE, GREY, INK, RED, Pen, new_figure, plain_text, svg, tidy
+from metaprior.report.curves import Point, draw_line, key_svg
+from metaprior.report.page.figures import Figures
 from metaprior.solar.sites.forecaster import quantile_name
 from metaprior.solar.sites.forecasting import TableForecast
+from metaprior.text_table import counted
 
 if TYPE_CHECKING:
     from metaprior.solar.sites.backtest import Backtest
 
+GROUPS = {"hour": "hour of the day (solar time)", "season": "season"}
+"""What scores of a backtest are drawn by, and the label of the axis."""
 HOURS_BEFORE = 42
 """Hours of the record that are drawn before the time of issue: yesterday and today."""
 BANDS = ((0.05, 0.95, 0.18), (0.25, 0.75, 0.3))
@@ -53,15 +58,30 @@ def forecast_svg(found: TableForecast, name: str) -> str:
         return svg(figure, salt=f"forecast {name}")
 
 
-def groups_svg(result: "Backtest", by: str, pens: Mapping[str, Pen], label: str) -> str:
-    """Return the RMSE of every method by hour or season."""
+def groups_figures(result: "Backtest", pens: Mapping[str, Pen], *, ours: str) -> Figures:
+    """Return the RMSE of every method by hour and by season, where there are several of them."""
+    drawn = {
+        f"RMSE by {label}, with {counted(result.typical_days(), 'day')} of data.": groups_svg(result, by, pens, ours)
+        for by, label in GROUPS.items()
+        if max(len(groups) for groups, _ in result.lines(by).values()) > 1
+    }
+    return Figures(drawn, {name: key_svg(pen, highlighted=name == ours, salt="groups") for name, pen in pens.items()})
+
+
+def groups_svg(result: "Backtest", by: str, pens: Mapping[str, Pen], ours: str) -> str:
+    """Return the RMSE of every method by one of ``GROUPS``; ``ours`` is highlighted."""
+    lines = result.lines(by)
+    groups = list(dict.fromkeys(group for named, _ in lines.values() for group in named))
+    places = {group: group if isinstance(group, int) else number for number, group in enumerate(groups)}
     with plain_text():
         figure = new_figure(4.6, 3.1)
         axes = figure.add_subplot()
-        for method, (places, values) in result.lines(by).items():
-            axes.plot(places, values, **{**pens[method]._asdict(), "markersize": 4, "label": method})
-        axes.set(xlabel=label, ylabel="RMSE (% of capacity)")
-        axes.legend(fontsize=7, frameon=False)
+        for method, (named, values) in lines.items():
+            points = [Point(places[group], value) for group, value in zip(named, values, strict=True)]
+            draw_line(axes, points, pens[method], highlighted=method == ours)
+        axes.set(xlabel=GROUPS[by], ylabel="RMSE (% of capacity)")
+        if any(isinstance(group, str) for group in groups):
+            axes.set_xticks(list(places.values()), list(map(str, groups)))
         tidy(axes)
         return svg(figure, salt=f"groups {by}")
 

@@ -1,7 +1,8 @@
 """Pages about plants: the forecast of a table with yesterday and today, and a backtest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,15 @@ import numpy as np
 from metaprior.cli.options import as_options
 from metaprior.report.canvas import pens_of
 from metaprior.report.page.content import PageContent, Section
-from metaprior.report.page.writing import write_page
-from metaprior.solar.sites.backtest import ADAPTED, DAYS, Backtest, adapted, backtest, baseline
+from metaprior.report.page.writing import figures_html, write_page
+from metaprior.solar.sites.backtest import ADAPTED, DAYS, Backtest, adapted, backtest, baseline, case_of
 from metaprior.solar.sites.checks import DEFECTS, count_doubts
 from metaprior.solar.sites.forecaster import MOST_DAYS, SiteForecaster
 from metaprior.solar.sites.forecasting import TableForecast, adapted_days, place_in_words, short_findings
+from metaprior.solar.sites.next_commands import LEADS
 from metaprior.solar.sites.options import ARGUMENTS
 from metaprior.solar.sites.plant import Plant
-from metaprior.solar.sites.report.figures import forecast_svg, groups_svg
+from metaprior.solar.sites.report.figures import forecast_svg, groups_figures
 from metaprior.solar.sites.weather import usable_weather
 from metaprior.text_table import Row, counted
 
@@ -34,18 +36,19 @@ EXPLAINED = "Scores are of daylight hours in % of the capacity. In the learning 
 def write_forecast_page(path: Path, found: TableForecast, forecaster: SiteForecaster) -> None:
     """Write the page of a forecast: bands of every plant, what was masked, and scores of the last days."""
     recent = recent_scores(found, forecaster)
-    count = len(found.plants)
-    issued = f"Issued {found.shown(found.issue)} for {count} plant{'s' * (count != 1)}."
-    findings = short_findings(found.table.findings, found.table.plants)
-    told = ". ".join(line if line.startswith(tuple(found.plants)) else line[0].upper() + line[1:] for line in findings)
-    story = [f"{issued} {told}.", *found.notes]
+    issued = f"Issued {found.shown(found.issue)} for {counted(len(found.plants), 'plant')}."
     if isinstance(recent, Backtest):
-        story += [f"{recent.answer()} {EXPLAINED}"]
+        told = f"{recent.answer()} {EXPLAINED}"
     else:
-        story += [f"The last days cannot be scored: {recent}"]
+        told = f"The last days cannot be scored: {recent}."
+    story = [f"{issued} {told}", " ".join(_sentences(found.notes, found.plants))]
+    findings = short_findings(found.table.findings, found.table.plants)
     masked = _masked([one.plant for one in found.plants.values()])
-    sections = [Section("Forecasts", _forecasts(found), style=STYLE, leads=True)]
-    sections += [Section("Masked", _table("Intervals that are not used, by reason", masked))] if masked else []
+    sections = [
+        Section("Forecasts", _forecasts(found), style=STYLE, leads=True),
+        Section("How the table was read", _list(_sentences(findings, found.plants))),
+        *([Section("Masked", _table("Intervals that are not used, by reason", masked))] if masked else []),
+    ]
     write_page(path, _content("Forecast of the power of plants", story, recent, sections))
 
 
@@ -54,34 +57,36 @@ def recent_scores(found: TableForecast, forecaster: SiteForecaster) -> Backtest 
     methods = {ADAPTED: adapted(forecaster)} | {name: baseline(name) for name in OTHERS}
     first = found.issue - np.timedelta64(MOST_DAYS + 7 * RECENT_WEEKS, "D")
     plants = [usable_weather(one.plant, one.weather).between(first, found.issue) for one in found.plants.values()]
-    try:
-        return backtest(plants, forecaster, weeks=RECENT_WEEKS, days=DAYS, methods=methods, weather="always")
-    except ValueError as error:
-        return str(error)
+    cases = (case_of(plant, DAYS, RECENT_WEEKS, LEADS, "given") for plant in plants)
+    reasons = list(takewhile(lambda case: isinstance(case, str), cases))
+    if len(reasons) == len(plants):
+        more = f" (and {counted(len(plants) - 1, 'more plant')})" if len(plants) > 1 else ""
+        return f"{reasons[0]}{more}"
+    return backtest(plants, forecaster, weeks=RECENT_WEEKS, days=DAYS, methods=methods, weather="always")
 
 
 def write_backtest_page(path: Path, result: Backtest) -> None:
     """Write the page of a backtest: scores by lead time, days of data, hour, season and plant."""
-    story = [result.answer(), EXPLAINED, *result.notes]
-    pens = pens_of(result.methods)
-    drawn = [
-        (f"RMSE by {label}, with {result.typical_days()} days of data.", groups_svg(result, by, pens, label))
-        for by, label in (("hour", "hour of the day (solar time)"), ("season", "season"))
-    ]
-    figures = "".join(f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>" for caption, svg in drawn)
+    story = [f"{result.answer()} {EXPLAINED}", " ".join(_sentences(result.notes, result.extents))]
+    groups = groups_figures(result, pens_of(result.methods), ours=ADAPTED)
     plants = [
         {"plant": name, "weeks": f"{extent.weeks:.3g}", "": result.answer(name)}
         for name, extent in list(result.extents.items())[:AT_MOST]
     ]
-    sections = [
-        Section("Hours and seasons", f'<div class="figures">{figures}</div>', style=STYLE),
-        Section("Plants", _table("Each plant", plants)),
-    ]
+    sections = [Section("Hours and seasons", figures_html(groups), style=STYLE)] if groups.figures else []
+    sections += [Section("Plants", _table("Each plant", plants), style=STYLE)] if len(plants) > 1 else []
     write_page(path, _content("Backtest of forecasts of plants", story, result, sections))
 
 
+def _sentences(lines: Sequence[str], plants: Iterable[str]) -> list[str]:
+    """Return findings and notes as sentences: names of plants stay as they are, arguments become options."""
+    names = tuple(plants)
+    shown = [line if line.startswith(names) else line[0].upper() + line[1:] for line in lines]
+    return [as_options(line if line.endswith(".") else f"{line}.", OPTIONS) for line in shown]
+
+
 def _content(title: str, story: Sequence[str], result: Backtest | str, sections: Sequence[Section]) -> PageContent:
-    text = as_options("\n\n".join(story), OPTIONS)
+    text = "\n\n".join(story)
     if isinstance(result, str):
         return PageContent(title=title, story=text, units=UNITS, sections=sections)
     return PageContent(
@@ -137,6 +142,11 @@ def _forecasts(found: TableForecast) -> str:
     return f'<p class="caption">{key}</p><div class="figures">{"".join(parts)}</div>{more}'
 
 
+def _list(sentences: Sequence[str]) -> str:
+    entries = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="read">{entries}</ul>'
+
+
 def _masked(plants: Sequence[Plant]) -> list[Row]:
     """Return a row for each plant and reason for which some of its intervals are masked."""
     rows: list[Row] = []
@@ -148,7 +158,7 @@ def _masked(plants: Sequence[Plant]) -> list[Row]:
 
 
 def _table(caption: str, rows: Sequence[Row]) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in rows[0])
+    head = "".join(f'<th scope="col" class="words">{escape(name)}</th>' for name in rows[0])
     body = "".join(
         "<tr>" + "".join(f'<td class="words">{escape(str(value))}</td>' for value in row.values()) + "</tr>"
         for row in rows
@@ -159,4 +169,7 @@ def _table(caption: str, rows: Sequence[Row]) -> str:
     )
 
 
-STYLE = "td.words { text-align: left; white-space: normal; } th[scope=col] { text-align: left; }"
+STYLE = """
+.read { max-width: 80ch; margin: 0; padding-left: 20px; }
+.words { text-align: left; white-space: normal; }
+"""
