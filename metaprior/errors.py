@@ -15,3 +15,7 @@ class NotFinite(ValueError):
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be read: it is missing, damaged, foreign or of another kind."""
+
+
+class ScratchError(OSError):
+    """The scratch file of a meta-gradient cannot be made, written or read: a full, read-only or vanished disk."""

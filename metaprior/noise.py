@@ -1,6 +1,7 @@
 """Random numbers as an argument: identified by their purpose, never stored, and replayed from their index."""
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,6 +39,19 @@ class Noise:
         """Return noise of the shape, type and device of ``like``."""
         generator = self.generator(like.device)
         return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)
+
+    def in_parts(self, like: Tensor, parts: Iterable[slice]) -> Iterator[Tensor]:
+        """Iterate over the parts of ``normal(like)``, a vector, in order; on the CPU it is never held whole.
+
+        Parts cover the vector, begin at multiples of 16, and the last one has at least 16 numbers (or is the only one).
+        """
+        if like.device.type != "cpu":  # other devices draw other numbers where they draw fewer at once
+            whole = self.normal(like)
+            yield from (whole[part] for part in parts)
+            return
+        generator = self.generator()
+        for part in parts:
+            yield torch.randn(part.stop - part.start, dtype=like.dtype, generator=generator)
 
     def normals(self, like: Tensor, samples: range) -> Tensor:
         """Return noise for several samples, stacked: row i is ``self.at(sample=samples[i]).normal(like)``."""

@@ -13,7 +13,7 @@ noise^2 = 1/2::
     value.grads.mu  # d(query loss)/d(weights), flat, in the order of net.named_parameters()
 """
 
-from metaprior.metagrad.engines import finite_difference, first_order, keeping, mixed, truncated, twice_reverse
+from metaprior.metagrad.engines import finite_difference, first_order, keeping, mixed, on_disk, truncated, twice_reverse
 from metaprior.metagrad.implicit import Implicit, implicit
 from metaprior.metagrad.inner_loop import adapt, adapt_stack
 from metaprior.metagrad.meta_batch import MetaBatch, meta_gradient
@@ -41,6 +41,7 @@ __all__ = [
     "keeping",
     "meta_gradient",
     "mixed",
+    "on_disk",
     "plan",
     "truncated",
     "twice_reverse",

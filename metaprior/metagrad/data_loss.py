@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import grad, jvp
 
+from metaprior.metagrad.bilinear import LeanLayers, WeightUse
 from metaprior.metagrad.problem import Problem
 from metaprior.network import Chain, stages_of
 from metaprior.tasks.task import Task
@@ -42,6 +43,8 @@ class Chunk:
     fixed: list[Tensor]
     window: tuple[slice, ...]
     """The rows of the features that it holds."""
+    vectorised: bool = False
+    """Whether the losses are those of a stack of tasks."""
 
     def loss(self, adapted: Tensors, fixed: Tensors) -> Tensor:
         """Return the loss, summed over observations."""
@@ -147,6 +150,7 @@ class DataLoss:
                 self._chunk_losses(features, rows.single, y),
                 [*shared, *(_real(features) if self.trunk_names else ())],
                 window,
+                vectorised=bool(self.stack),
             )
 
     def _chunk_losses(
@@ -272,8 +276,12 @@ class KeptGradient:
         """Compute the gradient with its graph, and add factor times the gradient to ``into``."""
         self._adapted = [tensor.detach().requires_grad_() for tensor in adapted]
         self._fixed = [tensor.detach().requires_grad_() for tensor in chunk.fixed]
+        adapted_uses = [WeightUse(differentiated=True, read=into is not None) for _ in adapted]
+        self._uses = [*adapted_uses, *(WeightUse(differentiated=False, read=False) for _ in chunk.fixed)]
+        uses = {} if chunk.vectorised else dict(zip((*self._adapted, *self._fixed), self._uses, strict=True))
         with torch.enable_grad():
-            loss = chunk.loss(self._adapted, self._fixed)
+            with LeanLayers(uses):
+                loss = chunk.loss(self._adapted, self._fixed)
             gradient = torch.autograd.grad(loss.sum(), self._adapted, create_graph=True, materialize_grads=True)
         self.loss = loss.detach()
         self._edges = [get_gradient_edge(g) if g.requires_grad else None for g in gradient]
@@ -285,6 +293,8 @@ class KeptGradient:
         edges = [edge for edge in self._edges if edge is not None]  # none: a loss that is linear in everything
         along = [u for u, edge in zip(direction, self._edges, strict=True) if edge is not None]
         self._edges = []
+        for use, target in zip(self._uses, (*into, *into_fixed), strict=True):
+            use.into = target
         if edges:
             _backward_into(edges, along, [*self._adapted, *self._fixed], [*into, *into_fixed])
 

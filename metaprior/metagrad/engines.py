@@ -1,4 +1,5 @@
-r"""The engines that sweep back over the inner steps in weight space: one gradient stored for each step.
+r"""The engines that sweep back over the inner steps in weight space: one gradient stored for each step, in memory, or
+(``on_disk``) gradient and iterate in a file.
 
 | engine | result | Hessian products |
 |---|---|---|
@@ -13,9 +14,16 @@ et al. 2017, section 5.2): $d\lambda^{(K)}/d\theta \approx I$. On a quadratic of
 $(1-\alpha a)^K$; with the last k steps it is $(1-\alpha a)^k$, so the error is small only if steps are few and short.
 """
 
+from dataclasses import replace
+from pathlib import Path
+
 from metaprior.checks import check_integer
 from metaprior.metagrad.data_loss import central_difference, forward_over_reverse, reverse_over_reverse
+from metaprior.metagrad.scratch import Scratch
 from metaprior.metagrad.sweep import Sweep
+
+ON_DISK = ", path on disk"
+"""End of the names of engines that keep their path in a file."""
 
 
 def keeping(steps: int) -> Sweep:
@@ -29,6 +37,21 @@ def truncated(steps: int) -> Sweep:
     """Return the engine that differentiates through the last ``steps`` inner steps."""
     check_integer("steps", steps, 0)
     return Sweep(f"truncated({steps})", exact=False, product=reverse_over_reverse, through=steps)
+
+
+def on_disk(folder: str | Path | None = None, *, engine: Sweep | None = None) -> Sweep:
+    """Return an engine that keeps its path in a file, so that its memory does not grow with the number of inner steps.
+
+    It gives bitwise the same result as in memory. See ``Sweep.scratch_bytes`` for the size of the file.
+
+    Args:
+        folder: Where the file is made; it has no name and is gone when the call is over. None is the system's temporary
+            folder. In a file system in memory (tmpfs) nothing is gained.
+        engine: The engine to keep on disk, without kept graphs; None is ``twice_reverse``.
+    """
+    engine = engine or twice_reverse
+    scratch = Scratch(None if folder is None else Path(folder))
+    return replace(engine, name=f"{engine.name}{ON_DISK}", scratch=scratch)
 
 
 mixed = Sweep("mixed", exact=True, product=forward_over_reverse)

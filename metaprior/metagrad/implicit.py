@@ -23,7 +23,8 @@ from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.inner_loop import Cotangents, InnerRun, differentiate_outer_loss
 from metaprior.metagrad.inner_step import Direction, Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, Problem
-from metaprior.metagrad.sweep import Path, checked, collect_gradient, pull_back
+from metaprior.metagrad.sweep import PathInMemory, checked, collect_gradient, pull_back
+from metaprior.metagrad.vectors import in_memory
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import Parameters, WeightDistribution
@@ -59,23 +60,23 @@ class Implicit:
         if not task.support.size:  # there is no inner loss, and so no minimum
             return twice_reverse(problem, theta, task, noise)
         run = InnerRun(problem, theta, task, [noise])
-        path = Path(run, first=problem.inner.steps, keep=0)
+        path = PathInMemory(run, first=problem.inner.steps, keep=0)
         inner = path.walk()
         if isinstance(inner, NonFinite):
             return inner
-        state, last = path.iterate.lambda_, problem.inner.steps
+        state, last = in_memory(path.iterate.lambda_), problem.inner.steps
         terms, cotangents = differentiate_outer_loss(run, state)
         _, record = run.gradient(path.iterate, last)
         gradient = run.with_noise(record, last)
 
         def curvature(x: Parameters) -> Parameters:
-            scratch = Cotangents(x.zeros(), run.data.fixed_cotangent())
+            scratch = Cotangents(x.zeros(), run.data.fixed_cotangent(), run.storage)
             pull_back(run, last, state, record, gradient, Direction(x), scratch, self.product)
-            return _sum(scratch.v, x, self.damping)
+            return _sum(in_memory(scratch.v), x, self.damping)
 
-        x, residual = self._solve(curvature, cotangents.v)
+        x, residual = self._solve(curvature, in_memory(cotangents.v))
         along = _sum(x.zeros(), x, -1.0)
-        through = Cotangents(x.zeros(), cotangents.fixed, cotangents.theta)
+        through = Cotangents(x.zeros(), cotangents.fixed, run.storage, cotangents.theta)
         pull_back(run, last, state, record, gradient, Direction(along), through, self.product)
         run.data.pull_back_trunk(through.fixed)
         through.v = x.zeros()  # the starting point does not matter at a minimum

@@ -1,7 +1,8 @@
 """The forward pass, without a graph: the inner loop from theta to lambda^(K), and the outer loss there."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -16,10 +17,11 @@ from metaprior.metagrad.inner_step import (
     StepSizes,
     add_kl_gradient,
     out_of_weight_space,
-    parts,
     sample,
 )
 from metaprior.metagrad.problem import PARTS, InnerTerms, NonFinite, OuterTerms, Problem
+from metaprior.metagrad.scratch import InFile, ScratchFile
+from metaprior.metagrad.vectors import InMemory, Moving, PartwiseNoise, Storage, Vector, copy_into, in_memory, parts
 from metaprior.noise import Noise
 from metaprior.priors import NormalGammaHyperprior
 from metaprior.tasks.task import Examples, Task
@@ -32,8 +34,8 @@ class Record:
 
     gradient: DataGradient
     graphs: list[list[KeptGradient]] | None = None
-    before: Iterate | None = None
-    noise: list[Tensor] | None = None
+    before: Iterate[Moving] | None = None
+    noise: list[Vector] | None = None
 
 
 class InnerRun:
@@ -48,6 +50,7 @@ class InnerRun:
         *,
         stacked: bool = False,
         keep_trunk: bool = False,
+        file: ScratchFile | None = None,
     ) -> None:
         problem.check_theta(theta)
         problem = problem.masking(task.support, task.query)
@@ -59,50 +62,90 @@ class InnerRun:
         self.w = problem.inner.kl_weight / max(1, observations)
         self.sizes = StepSizes(problem, theta, self.data.adapted_names, self.w, self.data.stack)
         self.inner_step = InnerStep(self.theta, self.sizes, problem.inner.momentum, self.w)
+        moving = Parameters(self.theta.mu, self.theta.rho, {n: self.theta.plain[n] for n in self.data.adapted_names})
+        self._start = moving.map(lambda value: value.expand((*self.data.stack, *value.shape)))
+        self.storage: Storage = InMemory(self._start) if file is None else InFile(file, self._start)
         self._noises = {False: noises, True: [noise.fork("outer") for noise in noises]}
 
-    def draw(self, step: int, number: int, *, outer: bool = False) -> Tensor:
+    def draw(self, step: int, number: int, *, outer: bool = False) -> Vector:
         """Return the noise of a sample, of phi's shape or a stack's: the same numbers for the same arguments."""
-        rows = [noise.at(step=step, sample=number).normal(self.theta.mu) for noise in self._noises[outer]]
-        return torch.stack(rows) if self.data.stack else rows[0]
+        rows = [noise.at(step=step, sample=number) for noise in self._noises[outer]]
+        return PartwiseNoise(rows, self.theta.mu, stacked=bool(self.data.stack))
 
-    def start(self) -> Iterate:
+    def start(self) -> Iterate[Moving]:
         """Return lambda^(0), a copy of theta, with zero velocity."""
-        plain = {name: self.theta.plain[name] for name in self.data.adapted_names}
-        moving = Parameters(self.theta.mu, self.theta.rho, plain)
-        lambda_ = moving.map(lambda value: value.expand((*self.data.stack, *value.shape)).clone())
-        return Iterate(lambda_, lambda_.zeros() if self.problem.inner.momentum else None)
+        velocity = self.storage.zeros() if self.problem.inner.momentum else None
+        return Iterate(self.copy(self._start), velocity)
 
-    def gradient(self, iterate: Iterate, step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
+    def copy(self, values: Moving) -> Moving:
+        """Return a copy of everything that moves."""
+        copy = self.storage.zeros()
+        copy_into(copy, values)
+        return copy
+
+    def copy_iterate(self, iterate: Iterate[Moving]) -> Iterate[Moving]:
+        """Return a copy of an iterate, which can be changed."""
+        return Iterate(self.copy(iterate.lambda_), None if iterate.velocity is None else self.copy(iterate.velocity))
+
+    def no_value(self) -> Tensor:
+        """Return zero, for each task of a stack."""
+        return self.theta.mu.new_zeros(self.data.stack)
+
+    def no_weights(self) -> Tensor:
+        """Return zeros of phi's shape, in memory."""
+        return torch.zeros_like(self._start.mu)
+
+    def no_plain(self) -> dict[str, Tensor]:
+        """Return zeros for the adapted plain tensors, in memory."""
+        return {name: torch.zeros_like(value) for name, value in self._start.plain.items()}
+
+    def no_gradient(self) -> DataGradient:
+        """Return a gradient of zeros to be added to; the network adds to its g where there is one sample."""
+        if self.problem.inner.samples == 1:
+            return DataGradient(self.no_weights(), None, self.no_plain())
+        return DataGradient(self.storage.vector(), self.storage.vector(), self.no_plain())
+
+    @contextmanager
+    def sample_gradient(self, total: DataGradient, noise: Vector) -> Iterator[Tensor]:
+        """Return the vector to which the network adds one sample's gradient; then it is part of ``total``."""
+        if total.e is None:
+            if not isinstance(total.g, Tensor):
+                raise AssertionError("the gradient of a single sample is added up in memory")
+            yield total.g
+            return
+        own = self.no_weights()
+        yield own
+        for part in parts(own):
+            total.g[..., part] += own[..., part]
+            total.e[..., part] = total.e[..., part].addcmul(own[..., part], noise[..., part])
+
+    def gradient(self, iterate: Iterate[Moving], step: int, *, keep: bool = False) -> tuple[Tensor, Record]:
         """Return the data term of the inner loss (for each task) with a step's noise, and its gradient."""
         count, samples = self.data.observations("support"), self.problem.inner.samples
-        iterate = iterate.clone() if keep else iterate  # a kept graph refers to it, and steps are in place
+        iterate = self.copy_iterate(iterate) if keep else iterate  # a kept graph refers to it, and steps are in place
         state = iterate.lambda_
-        total = DataGradient.zeros(state, samples)
-        nll, factor = torch.zeros_like(state.mu[..., 0]), 1 / (count * samples)
+        total = self.no_gradient()
+        nll, factor = self.no_value(), 1 / (count * samples)
         graphs: list[list[KeptGradient]] = []
         noises = []
         for number in range(samples):
             noise = self.draw(step, number)
             point = self.data.point(sample(state, noise), state.plain)
-            own = total.g if samples == 1 else torch.zeros_like(total.g)
-            into = self.data.point(own, total.plain)
             graphs.append([])
-            for chunk in self.data.chunks("support"):
-                if keep:
-                    graphs[-1].append(KeptGradient(chunk, point, factor, into))
-                    nll += factor * graphs[-1][-1].loss
-                else:
-                    nll += factor * add_gradient(chunk, point, factor, into)
-            if total.e is not None:
-                total.g.add_(own)
-                total.e.addcmul_(own, noise)
+            with self.sample_gradient(total, noise) as own:
+                into = self.data.point(own, total.plain)
+                for chunk in self.data.chunks("support"):
+                    if keep:
+                        graphs[-1].append(KeptGradient(chunk, point, factor, into))
+                        nll += factor * graphs[-1][-1].loss
+                    else:
+                        nll += factor * add_gradient(chunk, point, factor, into)
+                del point, into
             if keep:
                 noises.append(noise)
-            del noise, point
         return nll, Record(total, graphs, iterate, noises) if keep else Record(total)
 
-    def step(self, iterate: Iterate, record: Record, step: int) -> Tensor:
+    def step(self, iterate: Iterate[Moving], record: Record, step: int) -> Tensor:
         """Take a step in place along a recorded gradient, and return the KL before it."""
         return self.inner_step.advance(iterate, self.with_noise(record, step))
 
@@ -111,7 +154,7 @@ class InnerRun:
         gradient = record.gradient
         return gradient if gradient.e is not None else gradient._replace(noise=self.noise(record, step, 0))
 
-    def noise(self, record: Record, step: int, number: int) -> Tensor:
+    def noise(self, record: Record, step: int, number: int) -> Vector:
         """Return the noise of one sample of a step, kept or drawn again."""
         return record.noise[number] if record.noise else self.draw(step, number)
 
@@ -205,7 +248,8 @@ def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> Wei
         kl = run.step(iterate, record, step)
         if failure := run.failure({"nll": nll, "kl": kl * run.w}, step):
             return failure
-    mu, rho, plain = iterate.lambda_.mu, iterate.lambda_.rho, iterate.lambda_.plain
+    lambda_ = in_memory(iterate.lambda_)
+    mu, rho, plain = lambda_.mu, lambda_.rho, lambda_.plain
     if steps:  # the losses of the last step were those before it; the scales of a point are infinite on purpose
         finite_rho = torch.where(rho == -torch.inf, 0.0, rho)
         moved = {"mean of a weight": mu, "scale of a weight": finite_rho, **plain}
@@ -223,41 +267,47 @@ def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> Wei
 class Cotangents:
     """Derivatives of the outer loss by lambda at some step (v), by theta as a prior, and by what does not move."""
 
-    v: Parameters
+    v: Moving
     fixed: FixedCotangent
-    _theta: Parameters | None = None
+    storage: Storage
+    _theta: Moving | None = None
 
     @property
-    def theta(self) -> Parameters:
+    def theta(self) -> Moving:
         """The derivative by theta as a prior; allocated on first use, because it is as large as v."""
         if self._theta is None:
-            self._theta = self.v.zeros()
+            self._theta = self.storage.zeros()
         return self._theta
 
 
-def differentiate_outer_loss(run: InnerRun, state: Parameters) -> tuple[OuterTerms, Cotangents]:
+def differentiate_outer_loss(run: InnerRun, state: Moving) -> tuple[OuterTerms, Cotangents]:
     """Return the outer loss (for each task of a stack) and the cotangents at ``state``."""
     objective = run.problem.objective
     factors = objective.weights(run.data.observations("support"), run.data.observations("query"))
-    zero = torch.zeros_like(state.mu[..., 0])
-    cotangents = Cotangents(state.zeros(), run.data.fixed_cotangent())
+    zero = run.no_value()
+    cotangents = Cotangents(run.storage.zeros(), run.data.fixed_cotangent(), run.storage)
+    plain = run.no_plain()
     nll = {part: zero.clone() for part in PARTS}
     shares = _predictive_shares(run, state) if objective.predictive else None
     for number in range(objective.samples):
         noise = run.draw(0, number, outer=True)
-        point, g = run.data.point(sample(state, noise), state.plain), torch.zeros_like(state.mu)
+        point, g = run.data.point(sample(state, noise), state.plain), run.no_weights()
+        into = run.data.point(g, plain)
         for part in PARTS:
             factor = getattr(factors, part) / objective.samples
             if not factor:
                 continue
             if shares is None:
-                nll[part] += factor * _accumulate(run, part, point, factor, g, cotangents)
+                nll[part] += factor * _accumulate(run, part, point, factor, into, cotangents)
             else:
                 factor = factor * objective.samples
                 predictive_nll, of_samples = shares[part]
                 nll[part] = factor * predictive_nll
-                _accumulate(run, part, point, factor * of_samples[number], g, cotangents)
-        out_of_weight_space(state, cotangents.v, g, noise.mul_(g))
+                _accumulate(run, part, point, factor * of_samples[number], into, cotangents)
+        del point, into
+        out_of_weight_space(state, cotangents.v, g, noise)
+        del g
+    cotangents.v.plain.update(plain)
     kl = add_kl_gradient(state, run.theta, cotangents.v, cotangents.theta, factors.kl) if factors.kl else zero
     hyper = zero
     if factors.hyperprior and objective.hyperprior is not None:
@@ -266,10 +316,10 @@ def differentiate_outer_loss(run: InnerRun, state: Parameters) -> tuple[OuterTer
 
 
 def _accumulate(
-    run: InnerRun, part: str, point: list[Tensor], factor: float | Tensor, g: Tensor, cotangents: Cotangents
+    run: InnerRun, part: str, point: list[Tensor], factor: float | Tensor, into: list[Tensor], cotangents: Cotangents
 ) -> Tensor:
     """Add factor (a number, or one for each observation) times the gradient of a set's data term; return the term."""
-    total, into = torch.zeros_like(g[..., 0]), run.data.point(g, cotangents.v.plain)
+    total = run.no_value()
     for chunk in run.data.chunks(part):
         into_fixed = run.data.fixed_views(cotangents.fixed, part, chunk)
         own = factor if isinstance(factor, float) else factor[chunk.window]
@@ -277,7 +327,7 @@ def _accumulate(
     return total
 
 
-def _predictive_shares(run: InnerRun, state: Parameters) -> dict[str, tuple[Tensor, Tensor]]:
+def _predictive_shares(run: InnerRun, state: Moving) -> dict[str, tuple[Tensor, Tensor]]:
     r"""Return $-\log\frac1S\sum_s p(y_n|\phi_s)$, summed over observations, and each sample's share
     $p(y_n|\phi_s) / \sum_{s'} p(y_n|\phi_{s'})$ in it, shape (S, ..., N), for each set of examples.
 
@@ -298,7 +348,7 @@ def _predictive_shares(run: InnerRun, state: Parameters) -> dict[str, tuple[Tens
 
 
 def _add_hyperprior(
-    hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: Parameters, factor: float
+    hyperprior: NormalGammaHyperprior, theta: WeightDistribution, into: Moving, factor: float
 ) -> Tensor:
     """Add the gradient of -factor * log p(theta), in parts of the weights, and return its value."""
     value = torch.zeros_like(theta.mu[0])

@@ -16,61 +16,38 @@ and the network's part is $h$ for $\mu$ and $s'\epsilon h$ for $\rho$, where $h 
 with the Hessian H of the data loss in weight space. Vectors are changed in place, in parts that fit in a core's cache.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from metaprior.metagrad.problem import Problem
-from metaprior.weights import Parameters, WeightDistribution
+from metaprior.metagrad.vectors import Moving, Vector, parts
+from metaprior.weights import WeightDistribution
 
-PART = 2**18
-"""Weights that are worked on at once (1 MiB in float32)."""
-
-
-def parts(vector: Tensor) -> Iterator[slice]:
-    """Iterate over slices of the last axis."""
-    size = vector.shape[-1]
-    for start in range(0, size, PART):
-        yield slice(start, min(start + PART, size))
+M_co = TypeVar("M_co", bound=Moving, covariant=True)
 
 
-class Iterate(NamedTuple):
+class Iterate(NamedTuple, Generic[M_co]):
     """lambda^(k) (mu, rho and the adapted plain tensors) and its velocity m^(k), both changed in place.
 
     The velocity is None without momentum. Both may hold a stack of tasks.
     """
 
-    lambda_: Parameters
-    velocity: Parameters | None = None
-
-    def clone(self) -> "Iterate":
-        """Return a copy that can be changed."""
-        return Iterate(self.lambda_.clone(), None if self.velocity is None else self.velocity.clone())
-
-    def copy_(self, other: "Iterate") -> None:
-        """Overwrite this iterate by another one."""
-        self.lambda_.zip_map(Tensor.copy_, other.lambda_)
-        if self.velocity is not None and other.velocity is not None:
-            self.velocity.zip_map(Tensor.copy_, other.velocity)
+    lambda_: M_co
+    velocity: M_co | None = None
 
 
 class DataGradient(NamedTuple):
     r"""Gradient of the data loss: $g$, $e$ (None for one sample: it is $\epsilon g$ by the step's noise), and plain."""
 
-    g: Tensor
-    e: Tensor | None
-    plain: dict[str, Tensor]
-    noise: Tensor | None = None
-
-    @classmethod
-    def zeros(cls, state: Parameters, samples: int) -> "DataGradient":
-        """Return zeros to be added to."""
-        plain = {name: torch.zeros_like(value) for name, value in state.plain.items()}
-        return cls(torch.zeros_like(state.mu), None if samples == 1 else torch.zeros_like(state.mu), plain)
+    g: Vector
+    e: Vector | None
+    plain: MutableMapping[str, Tensor]
+    noise: Vector | None = None
 
     def noisy(self, part: slice) -> Tensor:
         """Return e of the part."""
@@ -123,7 +100,7 @@ class StepSizes:
         """Return d."""
         return 1 / (1 + alpha * self._w * F.softplus(self._rho[part]) ** -2)
 
-    def pull_back_mu(self, part: slice, derivative: Tensor, theta_cotangent: Callable[[], Parameters]) -> Tensor:
+    def pull_back_mu(self, part: slice, derivative: Tensor, theta_cotangent: Callable[[], Moving]) -> Tensor:
         """Return the derivative by log alpha from that by the step sizes of the means; add that by theta's rho."""
         alpha = self._undamped(part)
         if not self.damped:
@@ -163,7 +140,7 @@ class StepSizes:
 class _Elements:
     """A part of lambda and theta, with the functions of it that the formulas need."""
 
-    def __init__(self, state: Parameters, theta: WeightDistribution, part: slice, w: float) -> None:
+    def __init__(self, state: Moving, theta: WeightDistribution, part: slice, w: float) -> None:
         rho, theta_rho = state.rho[..., part], theta.rho[part]
         self.mu, self.s, self.slope = state.mu[..., part], F.softplus(rho), torch.sigmoid(rho)
         self.theta_mu, self.theta_s, self.theta_slope = theta.mu[part], F.softplus(theta_rho), torch.sigmoid(theta_rho)
@@ -182,26 +159,30 @@ class _Elements:
         return (0.5 * (ratio**2 + ((self.mu - self.theta_mu) / self.theta_s) ** 2 - 1) - ratio.log()).sum(-1)
 
 
-def sample(state: Parameters, noise: Tensor) -> Tensor:
+def sample(state: Moving, noise: Vector) -> Tensor:
     """Return phi = mu + s * noise."""
-    phi = torch.empty_like(state.mu)
+    phi = torch.empty(state.mu.shape, dtype=state.mu.dtype, device=state.mu.device)
     for part in parts(phi):
-        torch.addcmul(state.mu[..., part], F.softplus(state.rho[..., part]), noise[..., part], out=phi[..., part])
+        _sample_part(state, noise, part, phi)
     return phi
 
 
-def out_of_weight_space(state: Parameters, cotangent: Parameters, g: Tensor, e: Tensor) -> None:
-    """Add the pullback of phi to lambda's cotangent: g for mu, s' * e for rho."""
+def _sample_part(state: Moving, noise: Vector, part: slice, phi: Tensor) -> None:
+    torch.addcmul(state.mu[..., part], F.softplus(state.rho[..., part]), noise[..., part], out=phi[..., part])
+
+
+def out_of_weight_space(state: Moving, cotangent: Moving, g: Tensor, noise: Vector) -> None:
+    """Add the pullback of phi to lambda's cotangent: g for mu, s' * noise * g for rho."""
     for part in parts(g):
         cotangent.mu[..., part] += g[..., part]
-        cotangent.rho[..., part] += torch.sigmoid(state.rho[..., part]) * e[..., part]
+        cotangent.rho[..., part] += torch.sigmoid(state.rho[..., part]) * (noise[..., part] * g[..., part])
 
 
 @dataclass(frozen=True)
 class Direction:
     """The direction a that is pulled back: v itself or, with step sizes, -alpha * v, computed part by part."""
 
-    v: Parameters
+    v: Moving
     sizes: StepSizes | None = None
 
     def at(self, part: slice) -> tuple[Tensor, Tensor]:
@@ -214,21 +195,25 @@ class Direction:
         return self.v.plain[name] if self.sizes is None else -self.sizes.plain(name) * self.v.plain[name]
 
 
-def into_weight_space(state: Parameters, direction: Direction, noise: Tensor) -> Tensor:
-    """Return u = a_mu + noise * s' * a_rho."""
-    u = torch.empty_like(state.mu)
+def into_weight_space(
+    state: Moving, direction: Direction, noise: Vector, factor: float, phi: Tensor | None = None
+) -> Tensor:
+    """Return u = factor * (a_mu + noise * s' * a_rho); ``phi`` is overwritten by the sample of this noise."""
+    u = torch.empty(state.mu.shape, dtype=state.mu.dtype, device=state.mu.device)
     for part in parts(u):
+        if phi is not None:
+            _sample_part(state, noise, part, phi)
         a_mu, a_rho = direction.at(part)
         slope = torch.sigmoid(state.rho[..., part]).mul_(noise[..., part])
-        torch.addcmul(a_mu, slope, a_rho, out=u[..., part])
+        torch.addcmul(a_mu, slope, a_rho, out=u[..., part]).mul_(factor)
     return u
 
 
 def add_kl_gradient(
-    state: Parameters, theta: WeightDistribution, cotangent: Parameters, theta_cotangent: Parameters, factor: float
+    state: Moving, theta: WeightDistribution, cotangent: Moving, theta_cotangent: Moving, factor: float
 ) -> Tensor:
     """Add the gradient of factor * KL(q || p) by lambda and by theta to the cotangents, and return its value."""
-    value = torch.zeros_like(state.mu[..., 0])
+    value = theta.mu.new_zeros(state.mu.shape[:-1])
     for part in parts(state.mu):
         x = _Elements(state, theta, part, factor)
         p, away = x.theta_s**-2, x.mu - x.theta_mu
@@ -250,28 +235,28 @@ class InnerStep:
     momentum: float
     w: float
 
-    def advance(self, iterate: Iterate, gradient: DataGradient) -> Tensor:
+    def advance(self, iterate: Iterate[Moving], gradient: DataGradient) -> Tensor:
         """Take one step in place and return the KL before it."""
         state, velocity = iterate
-        kl = torch.zeros_like(state.mu[..., 0])
+        kl = self.theta.mu.new_zeros(state.mu.shape[:-1])
         for part in parts(state.mu):
             elements = _Elements(state, self.theta, part, self.w)
             if self.w:
                 kl += elements.kl()
             step_mu, step_rho = elements.gradient(gradient.g[..., part], gradient.noisy(part))
             if velocity is not None:
-                step_mu = velocity.mu[..., part].mul_(self.momentum).add_(step_mu)
-                step_rho = velocity.rho[..., part].mul_(self.momentum).add_(step_rho)
+                velocity.mu[..., part] = step_mu = velocity.mu[..., part].mul(self.momentum).add_(step_mu)
+                velocity.rho[..., part] = step_rho = velocity.rho[..., part].mul(self.momentum).add_(step_rho)
             state.mu[..., part] -= self.sizes.mu(part) * step_mu
             state.rho[..., part] -= self.sizes.rho(part) * step_rho
         for name, step in gradient.plain.items():
             if velocity is not None:
-                step = velocity.plain[name].mul_(self.momentum).add_(step)
+                velocity.plain[name] = step = velocity.plain[name].mul(self.momentum).add_(step)
             state.plain[name] -= self.sizes.plain(name) * step
         return kl
 
     def collect_step_size_gradient(
-        self, iterate: Iterate, gradient: DataGradient, v: Parameters, theta_cotangent: Callable[[], Parameters]
+        self, iterate: Iterate[Moving], gradient: DataGradient, v: Moving, theta_cotangent: Callable[[], Moving]
     ) -> None:
         r"""Collect $\partial/\partial\log\alpha = -\alpha\,\langle v, m^{(k+1)}\rangle$; ``iterate`` is before it.
 
@@ -296,12 +281,12 @@ class InnerStep:
 
     def add_pullback(
         self,
-        state: Parameters,
+        state: Moving,
         gradient: DataGradient,
         direction: Direction,
         product: DataGradient,
-        cotangent: Parameters,
-        theta_cotangent: Parameters,
+        cotangent: Moving,
+        theta_cotangent: Moving,
     ) -> None:
         """Add the pullback of a direction through the inner gradient to the cotangents of lambda and theta (a prior).
 

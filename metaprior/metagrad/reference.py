@@ -23,7 +23,7 @@ from metaprior.weights import Parameters, WeightDistribution, kl_divergence
 Leaves = TypeVar("Leaves", bound=Parameters)
 
 
-def start(problem: Problem, theta: WeightDistribution) -> Iterate:
+def start(problem: Problem, theta: WeightDistribution) -> Iterate[Parameters]:
     """Return lambda^(0) = theta, with zero velocity."""
     lambda_ = Parameters(theta.mu, theta.rho, {name: theta.plain[name] for name in problem.adapted_names})
     return Iterate(lambda_, lambda_.zeros())
@@ -79,8 +79,8 @@ def outer_loss(
 
 
 def step(
-    problem: Problem, iterate: Iterate, theta: WeightDistribution, support: Examples, noise: Noise
-) -> tuple[Iterate, Terms]:
+    problem: Problem, iterate: Iterate[Parameters], theta: WeightDistribution, support: Examples, noise: Noise
+) -> tuple[Iterate[Parameters], Terms]:
     """Take one inner step, with a graph from theta and the iterate to the result."""
     lambda_, old = iterate
     terms = inner_loss(problem, distribution(lambda_, theta), theta, support, noise)
@@ -187,8 +187,8 @@ def _checkpointed(problem: Problem, theta: WeightDistribution, task: Task, noise
 
 
 def _pull_back(
-    outputs: list[Tensor], cotangents: list[Tensor], before: Iterate, theta: WeightDistribution
-) -> tuple[Parameters, Iterate]:
+    outputs: list[Tensor], cotangents: list[Tensor], before: Iterate[Parameters], theta: WeightDistribution
+) -> tuple[Parameters, Iterate[Parameters]]:
     """Return the cotangents of theta and of the iterate before a step."""
     inputs = _tensors(before)
     grads = torch.autograd.grad(outputs, [*inputs, *theta.tensors()], cotangents, materialize_grads=True)
@@ -199,11 +199,11 @@ def _pull_back(
     return own, Iterate(lambda_, velocity)
 
 
-def _tensors(iterate: Iterate) -> list[Tensor]:
+def _tensors(iterate: Iterate[Parameters]) -> list[Tensor]:
     return [tensor for part in iterate if part is not None for tensor in part.tensors()]
 
 
-def _leaf(iterate: Iterate) -> Iterate:
+def _leaf(iterate: Iterate[Parameters]) -> Iterate[Parameters]:
     return Iterate(leaves_of(iterate.lambda_), None if iterate.velocity is None else leaves_of(iterate.velocity))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from metaprior.metagrad.inner_loop import InnerRun, adapt, damage
 from metaprior.metagrad.problem import NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
+from metaprior.metagrad.vectors import whole
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.team import current_team
@@ -155,7 +156,7 @@ def _mean_squares(problem: Problem, theta: WeightDistribution, task: Task, noise
     run = InnerRun(problem, theta, Task(task.support, task.support.first(0)), [noise])
     _, record = run.gradient(run.start(), 0)
     gradient = record.gradient
-    means = [part.square().mean() for part in problem.network.layout.split(gradient.g).values()]
+    means = [part.square().mean() for part in problem.network.layout.split(whole(gradient.g)).values()]
     plain = [gradient.plain[name].square().mean() for name in problem.adapted_names]
     return torch.stack([*means, *means, *plain])
 

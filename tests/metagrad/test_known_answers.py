@@ -1,6 +1,7 @@
 """Inner loops whose result can be written down: quadratic data losses of a single weight, f(x) = phi x."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,9 @@ class ConstantNoise(Noise):
 
     def normal(self, like: Tensor) -> Tensor:
         return torch.full_like(like, self.value)
+
+    def in_parts(self, like: Tensor, parts: Iterable[slice]) -> Iterator[Tensor]:
+        return (self.normal(like)[part] for part in parts)
 
 
 @dataclass(frozen=True)
