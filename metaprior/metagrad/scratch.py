@@ -24,6 +24,7 @@ from metaprior.metagrad.vectors import Index, Moving, Vector, parts
 from metaprior.weights import Parameters
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+MOUNTS = Path("/proc/mounts")
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ def scratch_folder(folder: Path | None) -> Path:
 
 def is_in_memory(folder: Path) -> bool:
     """Return whether files in a folder lie in memory, as those of a tmpfs do."""
-    mounts = Path("/proc/mounts")
-    if not mounts.exists():
+    if not MOUNTS.exists():  # not Linux
         return False
-    points = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    points = [line.split()[1:3] for line in MOUNTS.read_text().splitlines()]
     inside = [(point, kind) for point, kind in points if folder.resolve().is_relative_to(point)]
     return bool(inside) and max(inside, key=lambda found: len(found[0]))[1] in MEMORY_FILE_SYSTEMS
 
@@ -52,7 +52,7 @@ class ScratchFile:
     """A file without a name in a folder, for ``size`` bytes."""
 
     def __init__(self, folder: Path | None, size: float) -> None:
-        self.folder, self.written, self._end = scratch_folder(folder), 0, 0
+        self.folder, self.written, self.reserved = scratch_folder(folder), 0, 0
         with self._failures_explained("made"):
             free = shutil.disk_usage(self.folder).free
             if free < size:
@@ -69,7 +69,7 @@ class ScratchFile:
 
     def reserve(self, size: int) -> int:
         """Return the position of ``size`` bytes that nothing else uses; they are zero until they are written."""
-        position, self._end = self._end, self._end + size
+        position, self.reserved = self.reserved, self.reserved + size
         return position
 
     def read(self, position: int, into: Tensor) -> Tensor:
