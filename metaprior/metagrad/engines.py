@@ -15,11 +15,10 @@ $(1-\alpha a)^K$; with the last k steps it is $(1-\alpha a)^k$, so the error is 
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 from metaprior.checks import check_integer
 from metaprior.metagrad.data_loss import central_difference, forward_over_reverse, reverse_over_reverse
-from metaprior.metagrad.scratch import Scratch
+from metaprior.metagrad.scratch import Folder, Scratch
 from metaprior.metagrad.sweep import Sweep
 
 ON_DISK = ", path on disk"
@@ -39,7 +38,7 @@ def truncated(steps: int) -> Sweep:
     return Sweep(f"truncated({steps})", exact=False, product=reverse_over_reverse, through=steps)
 
 
-def on_disk(folder: str | Path | None = None, *, engine: Sweep | None = None) -> Sweep:
+def on_disk(folder: Folder = None, *, engine: Sweep | None = None) -> Sweep:
     """Return an engine that keeps its path in a file, so that its memory does not grow with the number of inner steps.
 
     It gives bitwise the same result as in memory. See ``Sweep.scratch_bytes`` for the size of the file.
@@ -50,8 +49,7 @@ def on_disk(folder: str | Path | None = None, *, engine: Sweep | None = None) ->
         engine: The engine to keep on disk, without kept graphs; None is ``twice_reverse``.
     """
     engine = engine or twice_reverse
-    scratch = Scratch(None if folder is None else Path(folder))
-    return replace(engine, name=f"{engine.name}{ON_DISK}", scratch=scratch)
+    return replace(engine, name=f"{engine.name}{ON_DISK}", scratch=Scratch(folder))
 
 
 mixed = Sweep("mixed", exact=True, product=forward_over_reverse)

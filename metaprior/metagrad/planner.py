@@ -8,6 +8,7 @@ where the last is measured: the network's gradient and Hessian product are run o
 numbers, for micro-batches of one and two; memory is linear in the size of a micro-batch.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -26,23 +27,31 @@ from metaprior.metagrad.data_loss import (
     forward_over_reverse,
     reverse_over_reverse,
 )
-from metaprior.metagrad.engines import keeping, mixed
+from metaprior.metagrad.engines import keeping, mixed, on_disk
 from metaprior.metagrad.memory import Memory, bytes_of, footprint, give_back_free_memory, in_use, text
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.reference import checkpointed, unrolled
+from metaprior.metagrad.scratch import Folder, free_disk, is_in_memory, scratch_folder
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task
 from metaprior.weights import WeightDistribution
 
 ALLOCATOR = 1.25
-"""Factor for freed blocks that the allocator cannot use again, and for scratch space inside operations."""
-
-FIRST_USE = 64 * 2**20
-"""Bytes that torch loads into a process when its operations first run (a small U-Net peaked 70 MiB above the count)."""
+"""Factor for what the allocator cannot use again of blocks that the network's operations have freed."""
+LAYER = 2
+"""Copies of the largest weight that an operation makes (in the order that a convolution needs, and its gradient)."""
+FIRST_USE = 80 * 2**20
+"""Bytes that torch's operations take when they first run (code, threads), with the buffers for parts of vectors."""
 SMALL = 2**21
 """Weights and activations of an example, together, up to which real tensors are quicker than fakes."""
 UNFUSED = 1.3
 """Factor of time that elementwise work on whole vectors with a graph costs (a U-Net; it only orders choices)."""
+FILE = 1.05
+"""Factor of time that a path on disk costs; to read and write is about as fast as to compute iterates again."""
+GRADIENT, PRODUCT, KEPT = 3.0, 8.0, 1.5
+"""Time in forward passes: of a gradient, of a Hessian product, and what a kept graph saves of both."""
+SMALL_BATCH = 0.5
+"""Share of time that a micro-batch of one costs more than a large one."""
 
 
 class DoesNotFit(ValueError):
@@ -93,6 +102,8 @@ class Choice:
     micro_batch: int | None
     peak: float
     cost: float
+    file: float = 0.0
+    """Bytes of the scratch file."""
 
     @property
     def way(self) -> Way:
@@ -124,6 +135,7 @@ def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> lis
             "engine": choice.engine.name,
             "micro_batch": choice.micro_batch or "all",
             "predicted_peak": text(choice.peak),
+            "on_disk": text(choice.file) if choice.file else "-",
             "relative_time": choice.cost / slowest,
             "": "<- chosen" if choice is chosen else "" if choice.peak <= budget else "does not fit",
         }
@@ -131,16 +143,40 @@ def rows(choices: Sequence[Choice], budget: float, chosen: Choice | None) -> lis
     ]
 
 
-def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory, *, before: Way | None = None) -> Plan:
+def plan(
+    problem: Problem,
+    theta: WeightDistribution,
+    task: Task,
+    memory: Memory,
+    *,
+    scratch: Folder = None,
+    before: Way | None = None,
+) -> Plan:
     """Return the fastest choice whose predicted peak stays inside the budget, for tasks of this one's shapes.
 
-    ``before`` is an earlier choice, which is made again if it still fits: all choices are exact but not bitwise
-    identical, and what is free changes from start to start.
+    Args:
+        problem: What is differentiated; its micro-batch is chosen anew.
+        theta: Where.
+        task: A task of the largest shapes.
+        memory: The budget for the process ("4GiB", or bytes), or a fraction of what is free.
+        scratch: The folder of scratch files, for choices that keep their path on disk.
+        before: An earlier choice, which is made again if it still fits: all choices are exact but not bitwise
+            identical, and what is free changes from start to start.
+
+    Raises:
+        DoesNotFit: If no choice stays inside the budget.
     """
     budget = bytes_of(memory)
     give_back_free_memory()
-    choices = tuple(predict(problem, theta, task))
+    choices = tuple(predict(problem, theta, task, scratch=scratch))
     best = choose(choices, budget, before)
+    folder = scratch_folder(scratch)
+    if best.file and is_in_memory(folder):
+        warnings.warn(
+            f"the scratch folder {folder} lies in memory (tmpfs): {text(best.file)} of files there are not counted in "
+            "the budget. Another folder (scratch=, --scratch) keeps them on a disk",
+            stacklevel=2,
+        )
     return Plan(best, choices, budget, replace(problem, micro_batch=best.micro_batch))
 
 
@@ -151,13 +187,17 @@ def choose(choices: Sequence[Choice], budget: float, before: Way | None = None) 
         least = min(choices, key=lambda choice: choice.peak)
         raise DoesNotFit(
             f"nothing fits in {text(budget)}: the smallest possible is {text(least.peak)} ({describe(least)}), with "
-            "what the process holds already. Fewer inner steps, smaller frames, fewer random weights help"
+            "what the process holds already. Smaller frames or fewer random weights help"
+            + ("" if least.file else ", and more room for a scratch file, or fewer inner steps")
         )
     return min(fitting, key=lambda choice: (choice.way != before, choice.cost, choice.peak))
 
 
-def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:
-    """Return every choice with its predicted peak, for one task at a time."""
+def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch: Folder = None) -> list[Choice]:
+    """Return every choice with its predicted peak, for one task at a time.
+
+    Choices whose scratch file has no room on the disk are left out.
+    """
     problem.check_theta(theta)
     if theta.mu.device.type != "cpu":
         raise ValueError(
@@ -166,15 +206,21 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Cho
     before = in_use()
     needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.
-    held = in_use() if is_large(problem, theta, task) else before + FIRST_USE
+    held = FIRST_USE + (in_use() if is_large(problem, theta, task) else before)
     steps, by_sweep = problem.inner.steps, []
     count = task.support.size
     kept = sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})  # 0, 1, 2, 4, ...
+    in_file = on_disk(scratch)
+    file = in_file.scratch_bytes(problem, theta)
+    has_room = file <= free_disk(scratch)
     for size in sorted({min(2**power, count) for power in range(count.bit_length() + 1)}):  # 1, 2, 4, ... and all
         job = _SweepNeeds(problem, theta, task, needs, size)
         by_sweep.append(Choice(mixed, size, job.peak(needs.forward_over_reverse), job.cost() + steps))
         for keep in kept:
             by_sweep.append(Choice(keeping(keep), size, job.peak(needs.reverse_over_reverse, keep), job.cost(keep)))
+        if has_room:
+            peak = job.peak_on_disk(needs.reverse_over_reverse)
+            by_sweep.append(Choice(in_file, size, peak, FILE * job.cost(), file))
     return [replace(choice, peak=held + choice.peak) for choice in (*by_graph, *by_sweep)]
 
 
@@ -188,32 +234,59 @@ class _SweepNeeds(NamedTuple):
     size: int
 
     def cost(self, keep: int = 0) -> float:
-        """Return the time in forward passes of the support set: gradient 3, product of a kept graph 6, without one 9.
+        """Return the time in forward passes of the support set; small micro-batches use a processor less well.
 
-        (A layer's backward pass costs two forward ones, and differentiating both twice that.) Small micro-batches use a
-        processor less well.
+        (A layer's backward pass costs two forward ones, and differentiating both about twice that.)
         """
-        return self.problem.inner.samples * (self.problem.inner.steps * 12 - keep * 3) * (1 + 0.2 / self.size)
+        steps = self.problem.inner.steps
+        passes = steps * (GRADIENT + PRODUCT) - min(keep, steps) * KEPT
+        return self.problem.inner.samples * passes * (1 + SMALL_BATCH / self.size)
 
     def peak(self, product: LinearBytes, keep: int = 0) -> float:
         """Return the largest need: of the outer loss, the first product with and without a kept graph, the trunk."""
-        size, needs, vector, inner = self.size, self.needs, self._vector(), self.problem.inner
+        needs, vector, inner = self.needs, self._vector(), self.problem.inner
         steps, keep = inner.steps, min(keep, inner.steps)
         velocity = 2 if inner.momentum else 0
-        factors = self.problem.objective.weights(self.task.support.size, self.task.query.size)
-        # Lambda, its cotangent, velocity; phi, g, noise; theta's cotangent if there is a KL.
-        outer = (4 + 3 + velocity + (2 if factors.kl or factors.hyperprior else 0)) * vector
-        # Lambda, cotangents, velocities, phi, u, h, e, less the path's last gradient.
-        inside = (4 + 1 + 3 + 2 * velocity + (2 if inner.samples > 1 else 0)) * vector
-        phases = [self._path(steps, keep) + outer + needs.gradient.at(size), 4 * vector + needs.trunk.at(size)]
+        pulled = 2 if self._theta_is_pulled() else 0
+        # Lambda, its cotangent, velocity, theta's cotangent; phi and g.
+        outer = (4 + velocity + pulled + 2) * vector
+        # Lambda, cotangents, velocities; phi, u and h; with several samples the sums over them.
+        inside = (4 + 2 * velocity + pulled + 3 + (2 if inner.samples > 1 else 0)) * vector
+        phases = [self._path(steps, keep) + outer + self._network(needs.gradient), 4 * vector + self._trunk()]
         if keep:
-            again = product.at(size) - needs.graph.at(size)
+            again = self._network(product) - ALLOCATOR * needs.graph.at(self.size)
             phases.append(self._path(steps, keep) + inside - vector + again)
         if keep < steps:
-            phases.append(self._path(steps - keep, 0) + inside + product.at(size))
-        examples = self.task.support.size + self.task.query.size
-        trunk = needs.trunk.slope * examples if keep else 0.0
-        return ALLOCATOR * (needs.features.slope * examples + trunk + max(phases))
+            phases.append(self._path(steps - keep, 0) + inside + self._network(product))
+        kept_trunk = ALLOCATOR * needs.trunk.slope * self._examples() if keep else 0.0
+        return self._features() + kept_trunk + max(phases)
+
+    def peak_on_disk(self, product: LinearBytes) -> float:
+        """Return the largest need where path and cotangents are in a file, and so are the module's own weights."""
+        vector, needs = self._vector(), self.needs
+        module = sum(parameter.nbytes for parameter in self.problem.network.module.parameters())
+        outer, inside = 2 * vector + self._network(needs.gradient), 3 * vector + self._network(product)
+        result = 2 * vector + self._trunk()
+        return self._features() + max(max(outer, inside, result) - module, 2 * vector)
+
+    def _theta_is_pulled(self) -> bool:
+        """Return whether there is a derivative by theta as a prior."""
+        factors = self.problem.objective.weights(max(1, self.task.support.size), self.task.query.size)
+        return bool(self.problem.inner.kl_weight or factors.kl or factors.hyperprior)
+
+    def _network(self, needs: LinearBytes) -> float:
+        """Return the bytes of an operation of the network on a micro-batch."""
+        layout = self.problem.network.layout
+        return ALLOCATOR * needs.at(self.size) + LAYER * max(layout.sizes) * self.theta.mu.element_size()
+
+    def _trunk(self) -> float:
+        return ALLOCATOR * self.needs.trunk.at(self.size)
+
+    def _examples(self) -> int:
+        return self.task.support.size + self.task.query.size
+
+    def _features(self) -> float:
+        return ALLOCATOR * self.needs.features.slope * self._examples()
 
     def _vector(self) -> float:
         """Return the bytes of D numbers and of the adapted plain ones."""
@@ -224,10 +297,10 @@ class _SweepNeeds(NamedTuple):
         """Return the bytes of one gradient for each step (two with several samples), and of what is kept."""
         inner, support = self.problem.inner, self.task.support.size
         gradients = steps * (1 if inner.samples == 1 else 2)
-        kept = keep * (2 + 2 * inner.samples + (2 if inner.momentum else 0))  # state, velocity; phi and noise
+        kept = keep * (2 + inner.samples + (2 if inner.momentum else 0))  # state, phi, velocity
         chunks, rest = divmod(support, self.size)
         graphs = chunks * self.needs.graph.at(self.size) + (self.needs.graph.at(rest) if rest else 0)
-        return (gradients + kept) * self._vector() + keep * inner.samples * graphs
+        return (gradients + kept) * self._vector() + ALLOCATOR * keep * inner.samples * graphs
 
 
 def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:

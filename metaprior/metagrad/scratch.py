@@ -27,16 +27,28 @@ MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
 MOUNTS = Path("/proc/mounts")
 
 
+Folder = str | Path | None
+"""A folder for scratch files; None is the system's temporary one."""
+
+
 @dataclass(frozen=True)
 class Scratch:
-    """Where scratch files are made; ``folder`` None is the system's temporary folder."""
+    """Where scratch files are made."""
 
-    folder: Path | None = None
+    folder: Folder = None
 
 
-def scratch_folder(folder: Path | None) -> Path:
-    """Return the folder of scratch files; the default is the system's temporary one."""
-    return Path(tempfile.gettempdir()) if folder is None else folder
+def scratch_folder(folder: Folder) -> Path:
+    """Return the folder of scratch files."""
+    return Path(tempfile.gettempdir() if folder is None else folder)
+
+
+def free_disk(folder: Folder) -> float:
+    """Return the bytes that scratch files may take; none in a folder that cannot be looked at."""
+    try:
+        return shutil.disk_usage(scratch_folder(folder)).free
+    except OSError:
+        return 0.0
 
 
 def is_in_memory(folder: Path) -> bool:
@@ -51,7 +63,7 @@ def is_in_memory(folder: Path) -> bool:
 class ScratchFile:
     """A file without a name in a folder, for ``size`` bytes."""
 
-    def __init__(self, folder: Path | None, size: float) -> None:
+    def __init__(self, folder: Folder, size: float) -> None:
         self.folder, self.written, self.reserved = scratch_folder(folder), 0, 0
         with self._failures_explained("made"):
             free = shutil.disk_usage(self.folder).free
