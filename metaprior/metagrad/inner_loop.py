@@ -164,7 +164,14 @@ class InnerRun:
 
 
 def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
-    """Return the place of the first of the named numbers that is not finite."""
+    """Return the place of the first of the named numbers that is not finite.
+
+    A sum is finite only if all its terms are, so one sum over everything answers for nearly all calls. One that is not
+    may have overflowed: then every tensor is looked at.
+    """
+    with torch.no_grad():
+        if math.isfinite(sum(value.sum() for value in terms.values())):
+            return None
     for term, value in terms.items():
         bad = value[~torch.isfinite(value)] if value.ndim else value
         if not bool(torch.isfinite(value).all()):
@@ -179,13 +186,14 @@ def damage(task: Task) -> NonFinite | None:
     """
     if not task.query.size:
         return NonFinite(task.name, "data", "query y", math.nan)
-    for part in PARTS:
-        x, y = getattr(task, part)
-        # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
-        known = y.nan_to_num(0.0, math.inf, -math.inf) if y.is_floating_point() else y
-        if failure := first_non_finite({f"{part} x": x, f"{part} y": known}, task.name, "data"):
-            return failure
-    return None
+    named = {f"{part} {name}": values for part in PARTS for name, values in getattr(task, part)._asdict().items()}
+    if first_non_finite(named, task.name, "data") is None:
+        return None
+    # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
+    for name in (f"{part} y" for part in PARTS):
+        if named[name].is_floating_point():
+            named[name] = named[name].nan_to_num(0.0, math.inf, -math.inf)
+    return first_non_finite(named, task.name, "data")
 
 
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:

@@ -231,6 +231,16 @@ def check_permuted(headline: dict[str, float], rows: list[Row]) -> None:
     assert found["permuted pixels", "published: MAML"]["error_percent"] == 3.77
 
 
+def check_reading(headline: dict[str, float], rows: list[Row]) -> None:
+    found = _by(rows, "archive")
+    assert list(found) == [("simulated",), ("himawari",)]
+    for (archive,), row in found.items():
+        assert headline[f"reading_share_{archive}"] == row["reading_share"]
+        assert headline[f"finite_share_{archive}"] == row["finite_share"]
+        assert 0 < row["reading_share"] + row["finite_share"] < 1
+    assert headline["reading_share"] == max(row["reading_share"] for row in rows)
+
+
 def check_solar(headline: dict[str, float], rows: list[Row]) -> None:
     found = _by(rows, "archive", "method")
     ours, truth = found["simulated", "ABML (head) *"], found["simulated", "true distribution"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import metaprior as mp
-from benchmarks import gradients, mnist, omniglot, permuted, robustness, sinusoid, speed, uci, warmstart
+from benchmarks import gradients, mnist, omniglot, permuted, reading, robustness, sinusoid, speed, uci, warmstart
 from benchmarks.adaptation import comparison as adaptation
 from benchmarks.adaptation import maps
 from benchmarks.adaptation import omniglot as characters
@@ -97,6 +97,7 @@ TINY: dict[str, Any] = {
         test_samples=5,
     ),
     "permuted": permuted.Settings(DIGITS, DIGITS),
+    "reading": reading.Settings(steps=2, rounds=2, width=2, patch=16, days=14, size=20),
     "robustness": robustness.Settings(
         sinusoid_steps=2,
         unet_warm_start=1,

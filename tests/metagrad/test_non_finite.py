@@ -18,6 +18,7 @@ from metaprior.metagrad import (
     keeping,
     truncated,
 )
+from metaprior.metagrad.inner_loop import damage, first_non_finite
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task
@@ -211,3 +212,64 @@ def test_other_arguments_that_cannot_be() -> None:
 def test_true_and_false_for_learned_step_sizes() -> None:
     assert Descent(learn_lr=True).learn_lr == "per_tensor"
     assert Descent(learn_lr=False).learn_lr == "no"
+
+
+# --- the quick look at everything together ----------------------------------------------------------------------------
+
+
+def whole_task() -> Task:
+    generator = torch.Generator().manual_seed(0)
+    numbers = [torch.randn(4, 3, generator=generator) for _ in range(4)]
+    return Task(Examples(*numbers[:2]), Examples(*numbers[2:]), "whole")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(("place", "term"), [*enumerate(["support x", "support y", "query x", "query y"])])
+def test_damage_is_found_wherever_it_is_and_missing_targets_are_none(place: int, term: str, value: float) -> None:
+    task = whole_task()
+    assert damage(task) is None
+    [*task.support, *task.query][place][2, 1] = value
+    found = damage(task)
+    if math.isnan(value) and term.endswith("y"):
+        assert found is None, "a missing target"
+        return
+    assert found is not None
+    assert (found.task, found.step, found.term) == ("whole", "data", term)
+    assert found.value == value or math.isnan(value)
+
+
+def test_infinite_values_that_cancel_in_a_sum_are_found_behind_missing_targets() -> None:
+    task = whole_task()
+    task.support.y[0] = math.nan
+    task.query.x[0, 0], task.query.x[3, 2] = math.inf, -math.inf
+    found = damage(task)
+    assert found is not None
+    assert (found.term, found.value) == ("query x", math.inf)
+
+
+def test_large_numbers_whose_sum_overflows_are_finite() -> None:
+    largest = torch.full((5,), torch.finfo(torch.float32).max)
+    assert first_non_finite({"a": largest, "b": -largest}, "task", 0) is None
+    found = first_non_finite({"a": largest, "b": torch.tensor([1.0, math.nan])}, "task", 3)
+    assert found is not None
+    assert (found.step, found.term) == (3, "b")
+
+
+def test_integers_and_empty_sets_are_finite() -> None:
+    labels, empty = torch.tensor([1, -100, 3]), torch.zeros(0, 3)
+    assert first_non_finite({"labels": labels, "none": empty, "flags": labels > 0}, "task", 0) is None
+    assert damage(Task(Examples(empty, empty[:, 0]), Examples(torch.ones(3, 2), labels))) is None
+
+
+def test_only_where_something_is_wrong_are_tensors_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Tensor] = []
+    look = torch.isfinite
+    monkeypatch.setattr(torch, "isfinite", lambda value: looked_at.append(value) or look(value))
+    task = whole_task()
+    gradients = {str(number): torch.ones(3, requires_grad=True) for number in range(40)}
+    assert damage(task) is None
+    assert first_non_finite(gradients, "task", 0) is None
+    assert looked_at == []
+    task.query.y[0, 0] = math.inf
+    assert damage(task) is not None
+    assert looked_at

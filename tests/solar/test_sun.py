@@ -2,11 +2,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from pvlib.clearsky import haurwitz
+from pvlib import clearsky
 from pvlib.solarposition import get_solarposition
 
 from benchmarks.common.data_folder import data_folder
-from metaprior.solar.sun import clear_sky, elevation, is_dark, is_night
+from metaprior.solar import sun
+from metaprior.solar.sun import Place, clear_sky, elevation, haurwitz, is_dark, is_night, sine_of_elevation
 
 LATITUDE = np.array([-65.0, -20.0, 0.0, 35.5, 80.0])
 LONGITUDE = np.array([-170.0, -3.0, 0.0, 140.7])
@@ -36,7 +37,45 @@ def test_clear_sky_is_the_formula_and_zero_at_night() -> None:
     np.testing.assert_allclose(sky[up], 1098.0 * sine[up] * np.exp(-0.059 / sine[up]), rtol=1e-10)
     assert (sky[~up] == 0).all()
     assert sky.max() > 900
-    assert haurwitz(pd.Series([0.0]))["ghi"][0] == pytest.approx(1098.0 * np.exp(-0.059))
+
+
+def test_haurwitz_is_that_of_pvlib_but_for_rounding() -> None:
+    zenith = np.concatenate([np.linspace(0.0, 180.0, 7201), [89.9999, 90.0001]])
+    expected = clearsky.haurwitz(pd.Series(zenith))["ghi"].to_numpy()
+    found = haurwitz(np.cos(np.radians(zenith)))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert (found[zenith >= 90] == 0).all()
+
+
+def test_the_sine_is_that_of_the_elevation_and_a_part_of_a_place_has_a_part_of_it() -> None:
+    place = Place.of(LATITUDE, LONGITUDE)
+    sine = sine_of_elevation(TIMES, place)
+    np.testing.assert_allclose(np.degrees(np.arcsin(sine)), elevation(TIMES, LATITUDE, LONGITUDE), rtol=0, atol=1e-9)
+    part = place.part(slice(1, 4), slice(2, 4))
+    np.testing.assert_array_equal(sine_of_elevation(TIMES, part), sine[:, 1:4, 2:4])
+    np.testing.assert_array_equal(part.latitude, LATITUDE[1:4])
+    np.testing.assert_array_equal(place.part([0, -1]).longitude, LONGITUDE)
+    np.testing.assert_array_equal(sine_of_elevation(TIMES, place.part([0, -1])), sine[:, [0, -1]])
+
+
+def test_a_sun_at_the_zenith_has_an_elevation_whatever_the_rounding() -> None:
+    assert sun.degrees_of(np.array([1.0 + 1e-15, -1.0 - 1e-15])).tolist() == [90.0, -90.0]
+
+
+def test_the_position_of_the_sun_is_computed_once_for_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    compute = sun.get_solarposition
+    monkeypatch.setattr(sun, "_DIRECTIONS", {})
+    monkeypatch.setattr(
+        sun, "get_solarposition", lambda times, *a, **k: asked.append(len(times)) or compute(times, *a, **k)
+    )
+    times = TIMES[:6]
+    first, again = sun.direction(np.concatenate([times[:4], times[:4]])), sun.direction(times)
+    assert asked == [4, 2]
+    np.testing.assert_array_equal(first, np.concatenate([again[:4], again[:4]]))
+    np.testing.assert_array_equal(sun.direction(times[::-1]), again[::-1])
+    assert asked == [4, 2]
+    np.testing.assert_allclose(np.linalg.norm(again, axis=1), 1.0, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

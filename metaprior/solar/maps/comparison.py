@@ -60,7 +60,10 @@ def context_of(reader: WindowReader, windows: tuple[Window, ...]) -> Context:
     references = {PERSISTENCE: baselines.persistence(inputs, reader.target_len)}
     if has_coordinates(reader.frames):
         seen = slice(reader.input_len - 1, None)  # the last input frame and the targets
-        skies = [sun.clear_sky(reader.times(one)[seen], *place) for one in windows if (place := reader.place(one))]
+        sines = [
+            sun.sine_of_elevation(reader.times(one)[seen], place) for one in windows if (place := reader.place(one))
+        ]
+        skies = [sun.haurwitz(sine) for sine in sines]
         clear = torch.tensor(np.stack(skies), dtype=torch.float32)  # (N, 1 + L, H, W)
         references[SMART_PERSISTENCE] = baselines.smart_persistence(inputs, clear[:, 0], clear[:, 1:])
     issued, daylight = np.array([reader.issued(window) for window in windows]), torch.from_numpy(~np.stack(night))

@@ -91,7 +91,7 @@ class MetaSolarPredictionDataset:
             raise ValueError(f"by must be one of {', '.join(get_args(By))}, got {self.by!r}")
         if self.patch is not None and self.patch > min(self.frames.shape[1:]):
             raise ValueError(f"patch must fit into frames of {self.frames.shape[1:]} pixels, got {self.patch}")
-        units.known(reader.archive_times[:1], reader.place(Window(0, 0, 0)), reader.shape)  # may need coordinates
+        units.known(reader.sine(Window(0, 0, 0)), reader.shape)  # may need coordinates
         days, starts = self.days or all_days(reader.archive_times), reader.starts()
         inside = days.select(reader.archive_times, starts, reader.length)
         computed = {"units": units, "reader": reader, "days": days, "_days": days, "_starts": inside}

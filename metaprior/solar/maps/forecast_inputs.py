@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
 from metaprior.solar.maps.archives.archive import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.task_settings import least_pixels
-from metaprior.solar.maps.units import ClearSkyIndex, Place, check_clear_sky, units_from_json
+from metaprior.solar.maps.units import ClearSkyIndex, check_clear_sky, units_from_json
 from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader, utc
 
 MOST_EARLIER_FRAMES = 500
@@ -133,9 +134,9 @@ def _patch(frames: xr.DataArray, place: tuple[int, int], size: int) -> xr.DataAr
 
 def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
-    one, other = (reader.place(Window(0, 0, 0)) or () for reader in (support, inputs))
-    same = support.shape == inputs.shape and len(one) == len(other)
-    if not same or not all(np.allclose(*pair, atol=1e-3) for pair in zip(one, other, strict=True)):
+    one, other = _coordinates(support), _coordinates(inputs)
+    same = support.shape == inputs.shape and one.keys() == other.keys()
+    if not same or not all(np.allclose(one[name], other[name], atol=1e-3) for name in one):
         raise ValueError(
             f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
             f"same place, got {described_place(support)}, and {described_place(inputs)}"
@@ -145,9 +146,15 @@ def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
 def described_place(reader: WindowReader) -> str:
     """Return size and coordinates of the frames, for messages."""
     text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
-    for name, values in zip(Place._fields, reader.place(Window(0, 0, 0)) or (), strict=False):
+    for name, values in _coordinates(reader).items():
         text += f", {name} {values.min():g} to {values.max():g}"
     return text
+
+
+def _coordinates(reader: WindowReader) -> dict[str, NDArray[np.floating]]:
+    """Return the coordinates of the first patch by name; empty if they are not known."""
+    place = reader.place(Window(0, 0, 0))
+    return {} if place is None else {"latitude": place.latitude, "longitude": place.longitude}
 
 
 def issue_window(reader: WindowReader, min_elevation: float, at: str | None) -> Window:

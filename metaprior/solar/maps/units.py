@@ -7,27 +7,22 @@ $$u = 2\,\frac{v - v_{\min}}{v_{\max} - v_{\min}} - 1 .$$
 ``ClearSkyIndex`` first divides irradiance by that of a cloudless sky, $k = v / v_{\mathrm{clear}}$. This removes the
 sun's course from the forecast: holding the last $k$ is smart persistence. Both are affine in the target at a given time
 and place, so a Gaussian forecast remains Gaussian when it is decoded.
+
+All that units need of times and places is the sine of the sun's elevation, (T, H, W), which ``WindowReader.sine``
+computes once for a window; it is None for units that do not look at the sun, and where coordinates are not known.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from metaprior.checks import check_positive
-from metaprior.solar import sun
-from metaprior.solar.maps.archives.archive import Times, Values
+from metaprior.solar.maps.archives.archive import Values
+from metaprior.solar.sun import Floats, haurwitz
 from metaprior.solar.value_units import IRRADIANCE
-
-
-class Place(NamedTuple):
-    """Latitudes of a patch's rows and longitudes of its columns, in degrees."""
-
-    latitude: NDArray[np.floating]
-    longitude: NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,7 @@ class ScaledValues:
     """Values from ``data_min`` to ``data_max`` as -1 to 1; nothing is known in advance."""
 
     known_per_target: ClassVar[int] = 0
+    needs_sun: ClassVar[bool] = False
     data_min: float
     data_max: float
 
@@ -48,17 +44,17 @@ class ScaledValues:
     def __str__(self) -> str:
         return f"values from {self.data_min:.6g} to {self.data_max:.6g} as -1 to 1"
 
-    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
+    def encode(self, values: Values, sine: Floats | None) -> Values:
         """Return frames (T, H, W) as the network sees them, 2 (v - data_min) / (data_max - data_min) - 1."""
         return (2 * (values - self.data_min) / (self.data_max - self.data_min) - 1).astype(np.float32)
 
-    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
-        """Return loc and scale of ``value = loc + scale * u``, the same for all times and places: (T, 1, 1)."""
-        scale = np.full((len(times), 1, 1), (self.data_max - self.data_min) / 2, np.float32)
+    def decoding(self, count: int, sine: Floats | None) -> tuple[Values, Values]:
+        """Return loc and scale of ``value = loc + scale * u`` for some frames, the same for all: (count, 1, 1)."""
+        scale = np.full((count, 1, 1), (self.data_max - self.data_min) / 2, np.float32)
         return self.data_min + scale, scale
 
-    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
-        """Return what is known about these times, (known_per_target * T, H, W): no channels."""
+    def known(self, sine: Floats | None, shape: tuple[int, int]) -> Values:
+        """Return what is known about some times, (known_per_target * T, H, W): no channels."""
         return np.empty((0, *shape), np.float32)
 
 
@@ -71,6 +67,7 @@ class ClearSkyIndex:
     """
 
     known_per_target: ClassVar[int] = 1
+    needs_sun: ClassVar[bool] = True
     highest: float = 1.2
 
     def __post_init__(self) -> None:
@@ -79,24 +76,25 @@ class ClearSkyIndex:
     def __str__(self) -> str:
         return f"clear-sky index from 0 to {self.highest:.6g} as -1 to 1"
 
-    def encode(self, values: Values, times: Times, place: Place | None) -> Values:
+    def encode(self, values: Values, sine: Floats | None) -> Values:
         """Return frames (T, H, W) as the network sees them, 2 k / highest - 1."""
-        return (2 * values / (self.highest * _clear_sky(times, place)) - 1).astype(np.float32)
+        return (2 * values / (self.highest * _clear_sky(sine)) - 1).astype(np.float32)
 
-    def decoding(self, times: Times, place: Place | None) -> tuple[Values, Values]:
+    def decoding(self, count: int, sine: Floats | None) -> tuple[Values, Values]:
         """Return loc and scale of ``value = loc + scale * u``, which differ for each time and pixel: (T, H, W)."""
-        scale = (self.highest / 2 * _clear_sky(times, place)).astype(np.float32)
+        scale = (self.highest / 2 * _clear_sky(sine)).astype(np.float32)
         return scale, scale
 
-    def known(self, times: Times, place: Place | None, shape: tuple[int, int]) -> Values:
+    def known(self, sine: Floats | None, shape: tuple[int, int]) -> Values:
         """Return the sine of the sun's elevation at each pixel, (T, H, W)."""
-        return np.sin(np.deg2rad(sun.elevation(times, *_known_place(place)))).astype(np.float32)
+        return _known(sine).astype(np.float32)
 
 
 Units = ScaledValues | ClearSkyIndex
-"""Conversion between values of frames and numbers of the network; places without coordinates are None.
+"""Conversion between values of frames and numbers of the network.
 
-``known_per_target`` is the number of input channels for each target frame that state what is known about its time.
+``known_per_target`` is the number of input channels for each target frame that state what is known about its time;
+``needs_sun`` is whether the sine of the sun's elevation is looked at.
 """
 KINDS: dict[str, type[Units]] = {"clear_sky": ClearSkyIndex, "scaled": ScaledValues}
 """Units by their name in files and configurations."""
@@ -134,17 +132,17 @@ def check_clear_sky(frames: xr.DataArray) -> None:
         )
 
 
-def _known_place(place: Place | None) -> Place:
-    if place is not None:
-        return place
+def _known(sine: Floats | None) -> Floats:
+    if sine is not None:
+        return sine
     raise ValueError(
         "the clear-sky index needs frames with latitude and longitude, and these have none. Use NetCDF or Zarr with CF "
         "coordinates, or scale by data_min and data_max"
     )
 
 
-def _clear_sky(times: Times, place: Place | None) -> NDArray[np.float64]:
-    clear = sun.clear_sky(times, *_known_place(place))
+def _clear_sky(sine: Floats | None) -> Floats:
+    clear = haurwitz(_known(sine))
     if not (clear > 0).all():
         raise ValueError("the sun is down in some of these frames, where a clear-sky index does not exist")
     return clear

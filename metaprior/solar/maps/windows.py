@@ -1,5 +1,6 @@
 """Windows of consecutive frames: where they start, and the one reader of their times, places, values and examples."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,12 +15,15 @@ from metaprior.checks import check_integer
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Times, Values
 from metaprior.solar.maps.archives.frame_times import cadence_of
-from metaprior.solar.maps.units import Place, Units, has_coordinates
+from metaprior.solar.maps.units import Units, has_coordinates
+from metaprior.solar.sun import Floats, Place
 
 MIN_ELEVATION = 10.0
 """Default elevation of the sun in degrees above which a window counts as daylight."""
 MIN_BRIGHTNESS = 0.08
 """Mean brightness of a patch in daylight, as a share of the archive's range, where the sun's position is not known."""
+DIRECTIONS_AT_ONCE = 100
+"""Frames for which the direction of the sun is computed by one call: the first costs as much as 300 more."""
 
 
 class UnusableWindow(ValueError):
@@ -99,12 +103,21 @@ class WindowReader:
         time: np.datetime64 = self.times(window)[self.input_len - 1]
         return time
 
-    def place(self, window: Window) -> Place | None:
-        """Return the coordinates of the window's rows and columns, if they are known."""
+    @cached_property
+    def archive_place(self) -> Place | None:
+        """Coordinates of whole frames, if they are known."""
         if not has_coordinates(self.frames):
             return None
-        rows, columns = self._slices(window)
-        return Place(self.frames["latitude"].values[rows], self.frames["longitude"].values[columns])
+        return Place.of(self.frames["latitude"].values, self.frames["longitude"].values)
+
+    def place(self, window: Window) -> Place | None:
+        """Return the coordinates of the window's rows and columns, if they are known."""
+        return None if self.archive_place is None else self.archive_place.part(*self._slices(window))
+
+    def sine(self, window: Window) -> Floats | None:
+        """Return what the units need of the sun: the sine of its elevation in all frames, (length, H, W), or None."""
+        place = self.place(window) if self.units.needs_sun else None
+        return None if place is None else sun.sine_of_elevation(self.times(window), place)
 
     def block(self, window: Window) -> xr.DataArray:
         """Return the window's frames with their coordinates, without reading them."""
@@ -113,7 +126,11 @@ class WindowReader:
     def read(self, window: Window, count: int | None = None) -> Values:
         """Read all frames of the window, or the first ``count``, in their own units: (length or count, H, W)."""
         stop = window.start + (self.length if count is None else count)
-        return np.asarray(self.frames.variable[window.start : stop, *self._slices(window)].values, np.float32)
+        block = slice(window.start, stop), *self._slices(window)
+        variable = self.frames.variable
+        if getattr(variable, "_in_memory", False):  # xarray's indexing takes longer than all else that is done here
+            return np.asarray(variable.values[block], np.float32)
+        return np.asarray(variable[block].values, np.float32)
 
     def read_in_daylight(self, window: Window, min_elevation: float, count: int | None = None) -> Values:
         """Read a window, or its first ``count`` frames, if all its times are in daylight and no value is missing.
@@ -124,18 +141,35 @@ class WindowReader:
             UnusableWindow: If the window is dark or values are missing. Nothing is read if the sun is too low.
         """
         times, place = self.times(window), self.place(window)
-        if place is not None and (lowest := lowest_sun(times, place)) < min_elevation:
+        lit = place is None or self.lowest_over_frames(window.start) >= min_elevation
+        if place is not None and not lit and (lowest := lowest_sun(times, place)) < min_elevation:
             raise UnusableWindow(
                 f"from {utc(times[0])} to {utc(times[-1])}, the frames to see and to forecast, the sun goes down to "
                 f"{lowest:.1f} degrees, and windows must have at least {min_elevation:g} (tasks.min_elevation)"
             )
-        values, (low, high) = self.read(window, count), (self.frames.attrs[name] for name in ("data_min", "data_max"))
-        span = f"in the {len(values)} frames from {utc(times[0])} to {utc(times[len(values) - 1])}"
-        if not np.isfinite(values).all():
-            raise UnusableWindow(f"values are missing {span}")
-        if place is None and values.mean((1, 2)).min() < low + MIN_BRIGHTNESS * (high - low):
-            raise UnusableWindow(f"it is dark {span}")
+        values = self.read(window, count)
+        problem = self._problem(values, told_by_sun=place is not None)
+        if problem:
+            span = f"in the {len(values)} frames from {utc(times[0])} to {utc(times[len(values) - 1])}"
+            raise UnusableWindow(f"{problem} {span}")
         return values
+
+    def lowest_over_frames(self, start: int) -> float:
+        """Return the sun's lowest elevation in degrees over whole frames, in windows with this start.
+
+        It is computed once for each start, and no patch has a lower one. Without coordinates it is not known: -inf.
+        """
+        if self.archive_place is None:
+            return -math.inf
+        if start not in self._lowest:
+            sun.direction(self.archive_times[start : start + DIRECTIONS_AT_ONCE])  # one call instead of many
+            self._lowest[start] = lowest_sun(self.times(Window(start, 0, 0)), self.archive_place)
+        return self._lowest[start]
+
+    @cached_property
+    def _lowest(self) -> dict[int, float]:
+        """What ``lowest_over_frames`` has computed."""
+        return {}
 
     def inputs(self, window: Window) -> Tensor:
         """Return x of the window (input_len + known, H, W), reading its input frames alone."""
@@ -143,16 +177,34 @@ class WindowReader:
 
     def example(self, window: Window, values: Values | None = None) -> tuple[Tensor, Tensor]:
         """Return x (input_len + known, H, W) and y (target_len, H, W); ``values`` are those of ``read`` if at hand."""
-        values, times, place = self.read(window) if values is None else values, self.times(window), self.place(window)
-        seen = self.units.encode(values, times[: len(values)], place)
-        known = self.units.known(times[self.input_len :], place, self.shape)  # what is known about the target times
+        values, sine = self.read(window) if values is None else values, self.sine(window)
+        seen = self.units.encode(values, _part(sine, slice(len(values))))
+        known = self.units.known(_part(sine, self._targets), self.shape)
         x = torch.from_numpy(np.concatenate([seen[: self.input_len], known]))
         return x, torch.from_numpy(seen[self.input_len :])
 
     def decoding(self, window: Window) -> tuple[Tensor, Tensor]:
         """Return loc and scale of ``value = loc + scale * y``, to broadcast against targets (target_len, H, W)."""
-        loc, scale = self.units.decoding(self.times(window)[self.input_len :], self.place(window))
+        loc, scale = self.units.decoding(self.target_len, _part(self.sine(window), self._targets))
         return torch.from_numpy(loc), torch.from_numpy(scale)
+
+    @property
+    def _targets(self) -> slice:
+        return slice(self.input_len, self.length)
+
+    def _problem(self, values: Values, *, told_by_sun: bool) -> str | None:
+        """Return why values cannot be used, or None."""
+        # Most windows that are dark are dark at an end, and two frames are read from memory faster than all of them.
+        if not told_by_sun and self._is_dark(values[:: max(1, len(values) - 1)]):
+            return "it is dark"
+        if not np.isfinite(values).all():
+            return "values are missing"
+        return "it is dark" if not told_by_sun and self._is_dark(values) else None
+
+    def _is_dark(self, values: Values) -> bool:
+        """Return whether the mean brightness of a frame is too low; a frame with missing values has none."""
+        low, high = self.frames.attrs["data_min"], self.frames.attrs["data_max"]
+        return bool((values.mean((1, 2)) < low + MIN_BRIGHTNESS * (high - low)).any())
 
     def _slices(self, window: Window) -> tuple[slice, slice]:
         height, width = self.shape
@@ -162,7 +214,12 @@ class WindowReader:
 def lowest_sun(times: Times, place: Place) -> float:
     """Return the sun's lowest elevation in degrees over these times and this place."""
     # Along a column the sun is lowest at an end; along a row that holds for patches, but not around the Earth.
-    return float(sun.elevation(times, place.latitude[[0, -1]], place.longitude).min())
+    sine = sun.sine_of_elevation(times, place.part([0, -1]))
+    return float(sun.degrees_of(sine.min()))
+
+
+def _part(sine: Floats | None, frames: slice) -> Floats | None:
+    return None if sine is None else sine[frames]
 
 
 def utc(time: np.datetime64) -> str:

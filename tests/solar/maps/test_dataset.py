@@ -15,7 +15,7 @@ from metaprior.solar.maps.archives.archive import lazy_variable
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
 from metaprior.solar.maps.days import Days, all_days, split_days
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
-from metaprior.solar.maps.windows import MIN_BRIGHTNESS, MIN_ELEVATION, Window
+from metaprior.solar.maps.windows import MIN_BRIGHTNESS, MIN_ELEVATION, UnusableWindow, Window
 from metaprior.tasks.task import Task, length_of
 from tests.solar.maps.tiny_archive import (
     HALF_HOUR,
@@ -150,6 +150,60 @@ def test_in_clear_sky_index_the_suns_course_is_known() -> None:
     np.testing.assert_allclose(task.query.y[0], index[2:] / 0.6 - 1, atol=1e-5)
 
 
+@pytest.fixture
+def sines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[np.datetime64, int]]:
+    """Return the first time and the number of rows of every sine of the sun's elevation that is computed."""
+    computed: list[tuple[np.datetime64, int]] = []
+    compute = sun.sine_of_elevation
+
+    def noted(times: np.ndarray, place: sun.Place) -> np.ndarray:
+        computed.append((times[0], len(place.latitude)))
+        return compute(times, place)
+
+    monkeypatch.setattr(sun, "sine_of_elevation", noted)
+    return computed
+
+
+def test_the_sun_over_a_window_is_computed_once(sines: list[tuple[np.datetime64, int]]) -> None:
+    source = dataset(units=ClearSkyIndex())
+    sines.clear()
+    source[0]
+    patches = [first for first, rows in sines if rows == 6]
+    windows = source.windows(0)
+    expected = [source.reader.times(window)[0] for window in (*windows.support, *windows.query)]
+    assert patches == expected, "once for each of the seven examples, and not at all for windows in the dark"
+    sines.clear()
+    source[0]
+    assert [rows for _, rows in sines].count(6) == 7
+    assert not any(rows == 2 and first in expected for first, rows in sines), "the day over whole frames is known"
+
+
+def test_units_that_do_not_look_at_the_sun_do_not_compute_it(sines: list[tuple[np.datetime64, int]]) -> None:
+    source = dataset(by="time")
+    sines.clear()
+    source[0]
+    assert sines
+    assert {rows for _, rows in sines} == {2}, "only the two rows that tell day from night"
+
+
+def test_whole_frames_in_daylight_tell_that_a_patch_is_and_otherwise_the_patch_does() -> None:
+    reader = dataset().reader
+    for window in (Window(start, y, x) for start in range(0, 48, 5) for y in (0, 6) for x in (0, 3)):
+        place = reader.place(window)
+        assert place is not None
+        lowest = float(sun.elevation(reader.times(window), place.latitude, place.longitude).min())
+        over_frames = reader.lowest_over_frames(window.start)
+        assert over_frames <= lowest + 1e-9 or lowest < 0
+        for enough in (0.0, max(0.0, (over_frames + lowest) / 2), 10.0, 40.0, 89.0):
+            read = True
+            try:
+                reader.read_in_daylight(window, enough)
+            except UnusableWindow:
+                read = False
+            assert read == (lowest >= enough)
+    assert dataset(archive(coordinates=False)).reader.lowest_over_frames(0) == -np.inf
+
+
 def test_the_whole_frame_is_a_patch_too() -> None:
     source = dataset(archive()[:, :7], patch=None)
     assert source[0].support.x.shape == (3, 2, 7, 12)
@@ -206,7 +260,7 @@ def test_by_the_sun_all_of_a_window_is_in_daylight(min_elevation: float) -> None
     lowest = []
     for window in all_windows(source, 20):
         place = source.reader.place(window)
-        lowest.append(sun.elevation(source.reader.times(window), *place).min())
+        lowest.append(sun.elevation(source.reader.times(window), place.latitude, place.longitude).min())
     assert min_elevation <= min(lowest) < min_elevation + 8
 
 
@@ -289,7 +343,12 @@ def test_only_the_windows_that_are_asked_for_are_read() -> None:
 def test_where_the_sun_is_never_high_enough_that_is_said_at_once(by: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     north = archive().assign_coords(latitude=("y", 88 - 0.1 * np.arange(12)))
     asked: list[object] = []
-    monkeypatch.setattr(windows_module, "lowest_sun", lambda times, place: asked.append(times[0]) or -3.0)
+
+    def low(times: np.ndarray, place: sun.Place) -> float:
+        asked.append((times[0], len(place.latitude)))
+        return -3.0
+
+    monkeypatch.setattr(windows_module, "lowest_sun", low)
     with pytest.raises(
         ValueError,
         match=r"a task needs 7 windows \(k_shot \+ k_query\) of 4 frames in which the sun stays at 10 degrees or more "

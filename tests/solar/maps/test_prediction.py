@@ -20,9 +20,10 @@ from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime
 from metaprior.solar.maps.forecast_file import read_forecast
 from metaprior.solar.maps.forecast_inputs import ForecastRequest, support_windows
 from metaprior.solar.maps.prediction import predict
-from metaprior.solar.maps.units import ClearSkyIndex, Place
+from metaprior.solar.maps.units import ClearSkyIndex
 from metaprior.solar.maps.windows import WindowReader
 from metaprior.solar.simulator import simulate, write_frames
+from metaprior.solar.sun import Place, sine_of_elevation
 from tests.conftest import folder_with
 from tests.solar.maps.conftest import SolarRun
 
@@ -94,14 +95,13 @@ def test_without_a_window_to_adapt_to_the_prior_forecasts_and_the_user_is_told(
     assert "the prior itself" in said[0]
     assert "no window of 4 frames" in said[0]
     _, learner = learned(RunFolder(trained))
-    place, units = Place(frames["latitude"].values, frames["longitude"].values), ClearSkyIndex()
+    place, units = Place.of(frames["latitude"].values, frames["longitude"].values), ClearSkyIndex()
     times = frames["time"].values[first - 1 : first + 1]
     later = times[-1] + np.array([30, 60]) * np.timedelta64(1, "m")
-    x = np.concatenate(
-        [units.encode(frames.values[first - 1 : first + 1], times, place), units.known(later, place, (16, 16))]
-    )
+    sine, sine_later = (sine_of_elevation(when, place) for when in (times, later))
+    x = np.concatenate([units.encode(frames.values[first - 1 : first + 1], sine), units.known(sine_later, (16, 16))])
     mean = learner.prior_predictive().predict(torch.from_numpy(x)[None], samples=3, seed=0).mean[0].numpy()
-    loc, scale = units.decoding(later, place)
+    loc, scale = units.decoding(2, sine_later)
     with read_forecast(tmp_path / "now.nc") as forecast:
         assert np.allclose(forecast["mean"].values[0], loc + scale * mean, atol=1e-2)
 

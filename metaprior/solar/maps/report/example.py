@@ -15,7 +15,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.comparison import Forecaster, context_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.units import Place
+from metaprior.solar.sun import Place
 from metaprior.solar.value_units import units_text
 from metaprior.tasks.task import Task
 
