@@ -12,7 +12,7 @@ from metaprior.metagrad import reference
 from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.gradient_choice import choose_gradient
 from metaprior.metagrad.inner_loop import adapt
-from metaprior.metagrad.memory import Memory
+from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.meta_batch import BatchSums, Stacker, meta_sums
 from metaprior.metagrad.planner import Way
 from metaprior.metagrad.problem import (
@@ -119,14 +119,14 @@ class DescentModel(TaskModel):
         self,
         theta: WeightDistribution,
         tasks: Sequence[Task],
-        memory: Memory,
+        budget: Budget,
         engine: Engine | None,
         *,
         before: HowGradients | None = None,
     ) -> "DescentModel":
         """Return the model with the fastest exact engine, micro-batch and stacking for tasks like these."""
         way = None if before is None else Way(before.engine, before.micro_batch)
-        choice = choose_gradient(self.problem, theta, tasks, memory, engine, before=way)
+        choice = choose_gradient(self.problem, theta, tasks, budget, engine, before=way)
         return DescentModel(choice.problem, choice.engine, choice.stacked)
 
     def sums(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from metaprior.checks import PairChecker
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.memory import Memory
+from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.meta_batch import BatchSums, pooled_sums
 from metaprior.metagrad.problem import Engine, NonFinite, Objective, OuterTerms, Problem
 from metaprior.network import BayesianNetwork
@@ -190,7 +190,7 @@ class TaskModel(ABC):
         self,
         theta: WeightDistribution,
         tasks: Sequence[Task],
-        memory: Memory,
+        budget: Budget,
         engine: Engine | None,
         *,
         before: HowGradients | None = None,
@@ -200,7 +200,7 @@ class TaskModel(ABC):
         Args:
             theta: where training starts.
             tasks: as many as this rank computes together.
-            memory: the budget.
+            budget: memory, and a folder for scratch files.
             engine: the user's choice of how to differentiate through an inner loop; None leaves it open.
             before: how an earlier start of this training computed gradients, which is kept if memory allows.
         """

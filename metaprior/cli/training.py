@@ -25,6 +25,14 @@ Changes = Annotated[
 ]
 MEMORY_HELP = "Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5); instead of run.memory."
 Memory = Annotated[str | None, typer.Option(help=MEMORY_HELP)]
+SCRATCH_HELP = "Folder for files with what does not fit in memory (default: the temporary one); instead of run.scratch."
+Scratch = Annotated[Path | None, typer.Option(help=SCRATCH_HELP)]
+
+
+def _resources(memory: str | None, scratch: Path | None) -> list[str]:
+    """Return the changes of a configuration that these options are short for."""
+    given = {"memory": memory, "scratch": None if scratch is None else json.dumps(str(scratch))}
+    return [f"run.{key}={value}" for key, value in given.items() if value is not None]
 
 
 def init(
@@ -99,6 +107,7 @@ def train(
         typer.Option(help="Go on from another checkpoint than the last, if that is damaged."),
     ] = None,
     memory: Memory = None,
+    scratch: Scratch = None,
     shard: Annotated[
         bool, typer.Option("--shard", help="Of several processes each holds a part of the optimiser's state.")
     ] = False,
@@ -124,7 +133,7 @@ def train(
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import config_text, read_config
 
-    more = [] if memory is None else [f"run.memory={memory}"]
+    more = _resources(memory, scratch)
     with team_of_torchrun(hang_after) as team:
 
         def request() -> Request:
@@ -225,12 +234,13 @@ def say_unfinished(run: Path, name: str = "prior", file: str = "prior") -> None:
 def plan(
     config: Annotated[str, typer.Argument(help=CONFIG_HELP)],
     memory: Memory = None,
+    scratch: Scratch = None,
     changes: Changes = None,
 ) -> None:
     """Predict the memory of a training before it runs.
 
-    Prints the peak of a meta-step for every exact way to compute it. Takes a few seconds: a large network runs on
-    tensors that have shapes and no numbers, so nothing is computed.
+    Prints the peak of a meta-step for every exact way to compute it, and the size of the scratch file where the steps'
+    path is kept on disk. Takes a few seconds: a large network runs on tensors that have shapes and no numbers.
 
     Example: metaprior plan drifting_blobs --memory 4GiB --set model.width=64 --set tasks.size=256
     """
@@ -240,12 +250,13 @@ def plan(
     from metaprior.runs.reading import read_config
     from metaprior.text_table import text_table
 
-    settings = read_config(config, changes or [])
-    budget, choices = bytes_of(memory or settings.run.memory), choices_of(settings)
+    settings = read_config(config, [*(changes or []), *_resources(memory, scratch)])
+    budget, choices = bytes_of(settings.run.memory), choices_of(settings)
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:
         typer.echo(text_table(rows(choices, budget, None)))
         raise
     typer.echo(text_table(rows(choices, budget, chosen)))
-    typer.echo(f"budget {text(budget)}: {describe(chosen)}, predicted peak {text(chosen.peak)}")
+    file = f", {text(chosen.file)} in a scratch file for each task" if chosen.file else ""
+    typer.echo(f"budget {text(budget)}: {describe(chosen)}, predicted peak {text(chosen.peak)}{file}")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from metaprior.metagrad import meta_batch
 from metaprior.metagrad.engines import keeping, twice_reverse
-from metaprior.metagrad.memory import Memory
+from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.meta_batch import all_at_once, fit_together
 from metaprior.metagrad.planner import Way, is_large, plan
 from metaprior.metagrad.problem import Engine, Problem
@@ -30,7 +30,7 @@ def choose_gradient(
     problem: Problem,
     theta: WeightDistribution,
     tasks: Sequence[Task],
-    memory: Memory,
+    budget: Budget,
     engine: Engine | None,
     *,
     before: Way | None = None,
@@ -51,7 +51,7 @@ def choose_gradient(
     if engine is None and large and theta.mu.device.type != "cpu":
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
-        planned = plan(problem, theta, largest, memory, before=before)
+        planned = plan(problem, theta, largest, budget.memory, scratch=budget.scratch, before=before)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))

@@ -28,6 +28,14 @@ Memory = str | int | float
 """A budget for the whole process ("4GiB", or bytes), or a fraction of what is free (0.5)."""
 
 
+class Budget(NamedTuple):
+    """What computing gradients may take: memory, and a folder for files in place of memory."""
+
+    memory: Memory = 0.5
+    scratch: str | Path | None = None
+    """Folder of scratch files; None is the system's temporary one."""
+
+
 def bytes_of(memory: Memory, *, processes: int = 1) -> float:
     """Return a budget in bytes; ``processes`` on one machine share what is free."""
     if isinstance(memory, str):

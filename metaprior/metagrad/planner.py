@@ -203,6 +203,9 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch:
         raise ValueError(
             f"the planner predicts the memory of a process, and theta is on {theta.mu.device}; choose the engine"
         )
+    folder = scratch_folder(scratch)
+    if scratch is not None and not folder.is_dir():
+        raise ValueError(f"scratch must be a folder that exists, got {str(folder)!r}")
     before = in_use()
     needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.

@@ -323,6 +323,7 @@ def learner_with(learner: "MetaLearner", adaptation: Adaptation) -> "MetaLearner
         relative_sigma=learner.relative_sigma,
         standardize=learner.standardize,
         memory=learner.memory,
+        scratch=learner.scratch,
         engine=learner.engine if random else None,
         examples_per_shot=learner.examples_per_shot,
         seed=learner.seed,

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from metaprior import checks
@@ -43,10 +44,11 @@ def make_trainer(
 ) -> Trainer:
     """Return the training of a learner; arguments are those of ``MetaLearner.trainer``. All ranks call it together."""
     team = current_team()
-    memory, together = learner.memory, max(1, len(team.share(settings.meta_batch)))
+    budget, together = learner.budget, max(1, len(team.share(settings.meta_batch)))
     if team.size > 1:  # processes on one machine share what is free, and all take the smallest budget
-        _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
-        memory = min(budgets)
+        own = partial(bytes_of, budget.memory, processes=team.on_this_machine)
+        _, found = team.attempt(own, lambda amount: amount)
+        budget = budget._replace(memory=min(found))
 
     def drawn(shots: tuple[int, ...]) -> Tasks:
         sizes = [count * learner.examples_per_shot for count in shots]
@@ -59,7 +61,7 @@ def make_trainer(
         model = learner.task_model(count)
         theta = model.initial(pooled_targets(first), learner.relative_sigma)
         checks.warn_of_scale(first[0].query.x)
-        return theta, model.prepared(theta, first[:together], memory, learner.engine, before=before), first[0]
+        return theta, model.prepared(theta, first[:together], budget, learner.engine, before=before), first[0]
 
     def must_agree(begun: tuple[WeightDistribution, TaskModel, Task]) -> dict[str, object]:
         return {

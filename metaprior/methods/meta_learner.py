@@ -21,7 +21,7 @@ from metaprior.calibration import CalibrationByShots, fit_calibration
 from metaprior.checks import warn_caller
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
-from metaprior.metagrad.memory import Memory, bytes_of
+from metaprior.metagrad.memory import Budget, Memory, bytes_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
 from metaprior.methods import saved_prior
 from metaprior.methods.choice import AdaptationChoice, fit_chosen, in_words
@@ -67,6 +67,8 @@ class MetaLearner(TaskMethod):
             targets. Tasks, predictions and a fixed noise are in the targets' own units.
         memory: budget for the whole process ("4GiB"), or a fraction of what is free. It decides how gradients of large
             networks are computed, never their values; small ones ignore it.
+        scratch: folder for the files in which gradients of large networks keep what does not fit in ``memory``; None is
+            the system's temporary folder.
         examples_per_shot: support examples that make one shot, in ``fit``, ``calibrate`` and ``evaluate`` (for C
             classes that take turns: C).
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
@@ -97,6 +99,7 @@ class MetaLearner(TaskMethod):
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         standardize: bool = True,
         memory: Memory = 0.5,
+        scratch: str | os.PathLike[str] | None = None,
         engine: Engine | None = None,
         examples_per_shot: int = 1,
         seed: int = 0,
@@ -104,7 +107,13 @@ class MetaLearner(TaskMethod):
         self.module, self.likelihood, self.adaptation, self.objective = module, likelihood, adaptation, objective
         self.outer_samples, self.hyperprior, self.stochastic = outer_samples, hyperprior, stochastic
         self.relative_sigma, self.standardize = relative_sigma, standardize
-        self.memory, self.engine, self.examples_per_shot, self.seed = memory, engine, examples_per_shot, seed
+        self.memory, self.scratch = memory, scratch
+        self.engine, self.examples_per_shot, self.seed = engine, examples_per_shot, seed
+
+    @property
+    def budget(self) -> Budget:
+        """Return what computing gradients may take."""
+        return Budget(self.memory, None if self.scratch is None else os.fspath(self.scratch))
 
     @property
     def adaptation_(self) -> Adaptation:

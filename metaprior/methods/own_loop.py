@@ -87,7 +87,7 @@ def meta_train_one_epoch(
     total = len(tasks) if isinstance(tasks, Sized) else None
     with progress_bar("Meta-Training", total, unit="tasks", show=progress) as bar:
         for batch in iter(lambda: list(islice(checked, meta_batch)), []):
-            prepared = prepared or model.prepared(learner.theta_, batch, learner.memory, learner.engine)
+            prepared = prepared or model.prepared(learner.theta_, batch, learner.budget, learner.engine)
             summary.add(_step(learner.theta_, prepared, batch, optimizer, grad_clip_norm, noise.at(task=position)))
             position += len(batch)
             bar.update(len(batch), loss=f"{summary.loss:.3g}", bad=str(summary.bad_tasks))

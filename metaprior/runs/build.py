@@ -57,6 +57,7 @@ def learner_of(config: Config, examples_per_shot: int = 1) -> MetaLearner:
         stochastic=config.model.arguments["stochastic"],
         relative_sigma=config.meta.relative_sigma,
         memory=config.run.memory,
+        scratch=config.run.scratch,
         engine=engine,
         examples_per_shot=examples_per_shot,
         seed=config.run.seed,
@@ -79,4 +80,6 @@ def choices_of(config: Config) -> tuple[Choice, ...]:
     if task is None:
         task = task_at(open_tasks(settings, progress=True).tasks("train"), 0, config.run.seed)
     task = problem.check(task)
-    return tuple(predict(problem, problem.initial(task.support.y, config.meta.relative_sigma), task))
+    return tuple(
+        predict(problem, problem.initial(task.support.y, config.meta.relative_sigma), task, scratch=config.run.scratch)
+    )

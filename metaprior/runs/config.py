@@ -83,13 +83,15 @@ class Run:
 
     At the end of an epoch there is always one, too. ``threads`` and ``device`` change the last bits of a sum (and the
     device the noise), so they belong to the run. ``memory`` and ``threads`` are those of each process; a fraction of
-    the free memory is divided among the processes of a machine.
+    the free memory is divided among the processes of a machine. ``scratch`` is the folder for what does not fit in it;
+    None is the system's temporary one.
     """
 
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int = 1
     memory: Memory = 0.5
+    scratch: str | None = None
     checkpoint_every: int = 100
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ import torch
 from metaprior.likelihoods import Categorical, Gaussian
 from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, adapt, implicit, keeping, meta_gradient, mixed
 from metaprior.metagrad.gradient_choice import choose_gradient
+from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.step_size_search import searched_step_sizes
 from metaprior.metagrad.task_checker import TaskChecker
 from metaprior.tasks.task import Examples, Task
@@ -95,5 +96,5 @@ def test_the_search_for_a_step_size_leaves_them_out() -> None:
 def test_gradients_are_chosen_for_the_largest_support(engine: object) -> None:
     case = make_case("tanh", Gaussian(), LEARNED)
     tasks = [empty(case.task), case.task]
-    assert not choose_gradient(case.problem, case.theta, tasks, 0.5, engine).stacked
-    assert choose_gradient(case.problem, case.theta, [empty(case.task)] * 2, 0.5, engine).stacked
+    assert not choose_gradient(case.problem, case.theta, tasks, Budget(0.5), engine).stacked
+    assert choose_gradient(case.problem, case.theta, [empty(case.task)] * 2, Budget(0.5), engine).stacked

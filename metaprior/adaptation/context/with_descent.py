@@ -21,7 +21,7 @@ from metaprior.adaptation.context.settings import Combination
 from metaprior.adaptation.descent import DescentModel
 from metaprior.adaptation.task_model import Binding, HowGradients, Start, TaskModel
 from metaprior.metagrad.inner_loop import damage, first_non_finite
-from metaprior.metagrad.memory import Memory
+from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.meta_batch import BatchSums, stack_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
@@ -82,13 +82,13 @@ class ContextDescentModel(TaskModel):
         self,
         theta: WeightDistribution,
         tasks: Sequence[Task],
-        memory: Memory,
+        budget: Budget,
         engine: Engine | None,
         *,
         before: HowGradients | None = None,
     ) -> "ContextDescentModel":
         """Return the model with the fastest exact engine, micro-batch and stacking for tasks like these."""
-        inner = self._inner.prepared(self._without_examples(theta), tasks, memory, engine, before=before)
+        inner = self._inner.prepared(self._without_examples(theta), tasks, budget, engine, before=before)
         return ContextDescentModel(self._conditioning, inner)
 
     def sums(
