@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import metaprior as mp
 
@@ -199,6 +200,34 @@ def torchopt_unroll(problem: mp.Problem, theta: mp.WeightDistribution, task: mp.
         loss = _inner_loss(problem, weights(), leaves, task, noise.at(step=step), theta.mu)
         moving = optimizer.step(loss, moving)
     return _result(_outer_loss(problem, weights(), leaves, task, noise, theta.mu), leaves)
+
+
+def checkpointed_unroll(
+    problem: mp.Problem, theta: mp.WeightDistribution, task: mp.Task, noise: mp.Noise
+) -> PeerGradient:
+    """Return one meta-gradient by torch's checkpoints, as a careful user would write it without any library.
+
+    Every inner step is run again, with its graph, when it is differentiated. Without momentum and learned step sizes.
+    """
+    _refuse_damping(problem)
+    if theta.log_lr is not None or problem.inner.momentum:
+        raise ValueError("the checkpointed loop has one fixed step size and no momentum")
+    leaves = tensor_by_tensor(problem, theta)
+    names, count = problem.adapted_names, len(leaves.mu)
+    moving = (*leaves.mu, *leaves.rho, *(leaves.plain[name] for name in names))
+
+    def weights(*moving: Tensor) -> Weights:
+        plain = {**leaves.plain, **dict(zip(names, moving[2 * count :], strict=True))}
+        return Weights(list(moving[:count]), list(moving[count : 2 * count]), plain)
+
+    def step(number: int, *moving: Tensor) -> tuple[Tensor, ...]:
+        loss = _inner_loss(problem, weights(*moving), leaves, task, noise.at(step=number), theta.mu)
+        grads = torch.autograd.grad(loss, moving, create_graph=True)
+        return tuple(value - problem.inner.lr * grad for value, grad in zip(moving, grads, strict=True))
+
+    for number in range(problem.inner.steps):
+        moving = checkpoint(step, number, *moving, use_reentrant=False)
+    return _result(_outer_loss(problem, weights(*moving), leaves, task, noise, theta.mu), leaves)
 
 
 PEERS: dict[str, Peer] = {"higher": higher_unroll, "torchopt": torchopt_unroll}

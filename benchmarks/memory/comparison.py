@@ -2,25 +2,35 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.peers import peer_versions
 from benchmarks.common.processes import ProcessFailed, in_own_process
 from benchmarks.common.result import BenchmarkResult, Row
 from benchmarks.common.worker import GIB
-from benchmarks.memory.one_step import PLANNED, PREDICT, Step, measure_step, prediction_name
+from benchmarks.memory.one_step import (
+    CHECKPOINTED_MAML,
+    ON_DISK,
+    PLANNED,
+    PREDICT,
+    Step,
+    measure_step,
+    prediction_name,
+)
 from metaprior.metagrad.memory import available
 from metaprior.progress import progress_bar
 
-OURS, PEER = "twice_reverse", "higher"
+OURS, IN_MEMORY, PEER = ON_DISK, "twice_reverse", "higher"
 SPARE_GIB = 1.0
-PREDICTED = ("twice_reverse", "mixed", "checkpointed", "unrolled")
+SWEEPS = (OURS, IN_MEMORY, "mixed")
+PREDICTED = (*SWEEPS, "checkpointed", "unrolled")
+HEAD = r"(decoder4|output)\..*"
 LEAK_TASKS = (10, 50)
 LEAK_STEPS = 2
 OUT_OF_MEMORY = ("Resource temporarily unavailable", "allocate memory", "bad_alloc", "MemoryError")
 """Messages of a process that cannot even start its threads."""
-LARGE = Step(PLANNED, 5, width=64, frame=256, memory="4GiB")
+LARGE = Step(PLANNED, 5, width=64, frame=256, memory="2GiB")
 """Frames of 256 x 256 within a given memory: the problem that flat memory is for."""
 
 
@@ -34,26 +44,36 @@ class Settings:
     k_query: int = 10
     leak_width: int = 16
     leak_frame: int = 32
-    twice_reverse: tuple[int, ...] = (1, 2, 5, 10, 20)
-    mixed: tuple[int, ...] = (5, 10)
+    micro_batch: int = 2
+    on_disk: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
+    twice_reverse: tuple[int, ...] = (1, 2, 5, 10, 20, 50)
+    mixed: tuple[int, ...] = (5,)
     checkpointed: tuple[int, ...] = (5,)
     unrolled: tuple[int, ...] = (1, 2)
     higher: tuple[int, ...] = (1, 2, 5, 10)
-    torchopt: tuple[int, ...] = (1, 2, 5)
+    torchopt: tuple[int, ...] = (1, 2, 5, 10)
+    checkpointed_maml: tuple[int, ...] = (1, 2, 5, 10, 20)
+    other_sizes: tuple[tuple[int, int], ...] = ((16, 64), (16, 128), (64, 128))
+    """Further widths and frames, at ``other_steps`` inner steps."""
+    other_steps: int = 5
     full: bool = False
     """Whether to measure frames of 256 x 256, too."""
 
     def jobs(self) -> list[Step]:
         """Return all steps, by rising number of inner steps, so that each row can be extrapolated from those before."""
-        one_at_a_time = ("twice_reverse", "mixed")  # the engines that need less memory with micro-batches
-        return [
-            self.step(what, steps, micro_batch=1 if what in one_at_a_time else None)
-            for what in ("twice_reverse", "mixed", "checkpointed", "unrolled", "higher", "torchopt")
-            for steps in getattr(self, what)
+        names = (*PREDICTED, PEER, "torchopt", CHECKPOINTED_MAML)
+        main = [self.step(what, steps) for what in names for steps in getattr(self, what.lower().replace(" ", "_"))]
+        others = [
+            replace(self.step(what, self.other_steps), width=width, frame=frame)
+            for width, frame in self.other_sizes
+            for what in (OURS, IN_MEMORY, PEER, CHECKPOINTED_MAML)
         ]
+        heads = [replace(self.step(what, self.other_steps), stochastic=HEAD) for what in (OURS, IN_MEMORY, PEER)]
+        return [*main, *others, *heads]
 
-    def step(self, what: str, steps: int, micro_batch: int | None) -> Step:
-        """Return the step of one row."""
+    def step(self, what: str, steps: int) -> Step:
+        """Return the step of one row: engines that need less memory with micro-batches have them."""
+        micro_batch = self.micro_batch if what in SWEEPS else None
         return Step(what, steps, self.width, self.frame, self.k_shot, self.k_query, micro_batch)
 
 
@@ -86,7 +106,8 @@ def extrapolate(known: Sequence[Row], steps: int) -> float | None:
 
 def measure_or_refuse(step: Step, known: Sequence[Row]) -> Row:
     """Return the row of one step; a step that is extrapolated not to fit is not started."""
-    row: Row = {"what": step.what, "inner_steps": step.steps, "micro_batch": step.micro_batch, "peak_gib": None}
+    row: Row = {"what": step.what, "width": step.width, "frame": step.frame, "inner_steps": step.steps}
+    row |= {"random": "all" if step.stochastic == ".*" else "head", "micro_batch": step.micro_batch, "peak_gib": None}
     expected, free = extrapolate(known, step.steps), available_gib()
     room = free - SPARE_GIB
     if expected is not None and expected > room:
@@ -95,7 +116,8 @@ def measure_or_refuse(step: Step, known: Sequence[Row]) -> Row:
     found = measured(step, room if math.isfinite(room) else None)
     if "peak_gib" not in found:
         return {**row, "extrapolated_gib": expected, **found}
-    keep = ("micro_batch", "peak_gib", "predicted_gib", "cpu_seconds", "wall_seconds", "weights", "status")
+    measures = ("peak_gib", "predicted_gib", "written_gib", "cpu_seconds", "wall_seconds")
+    keep = ("micro_batch", *measures, "weights", "status")
     return {**row, **{name: found[name] for name in keep if name in found}}
 
 
@@ -103,42 +125,56 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     """Measure all steps, the planner's predictions, many tasks in one process, and (``--full``) large frames."""
     settings, peers, jobs = context.settings, peer_versions(), context.settings.jobs()
     rows: list[Row] = []
-    counts = sorted({job.steps for job in jobs if job.what in PREDICTED})
-    total = len(jobs) + len(counts) + 1 + settings.full
+    problems = sorted({replace(job, what=PREDICT, micro_batch=None) for job in jobs if job.what in PREDICTED}, key=str)
+    total = len(jobs) + len(problems) + 1 + settings.full
     with progress_bar("memory", total, unit="processes", show=True) as bar:
         for step in jobs:
-            rows.append(measure_or_refuse(step, [row for row in rows if row["what"] == step.what]))
+            rows.append(measure_or_refuse(step, [row for row in rows if _is_of(row, step, step.what)]))
             bar.update(1, last=f"{step.what}, {step.steps} steps")
-        for steps in counts:
-            _add_predictions(rows, measured(settings.step(PREDICT, steps, None), None), steps)
-            bar.update(1, last=f"predictions, {steps} steps")
+        for step in problems:
+            _add_predictions(rows, measured(step, None), step)
+            bar.update(1, last=f"predictions, {step.steps} steps")
         leak = _measure_leak(settings)
         bar.update(1, last=f"{LEAK_TASKS[-1]} tasks")
-        headline = _headline(rows, leak)
+        headline = _headline(rows, leak, settings)
         if settings.full:
             large = measure_or_refuse(LARGE, [])
             headline["full_peak_gib"] = _or_unknown(large["peak_gib"])
-            rows.append({**large, "what": f"{PLANNED}, 256 x 256, {LARGE.memory}"})
+            rows.append({**large, "what": f"{PLANNED}, {LARGE.memory}"})
             bar.update(1, last="256 x 256")
-    headline["planner_error"] = _planner_error(rows)
-    rows.append(_leak_row(leak))
+    headline |= _planner_errors(rows)
+    rows.append(_leak_row(leak, settings))
     notes = _notes(rows, settings)
     shown = [{name: value for name, value in row.items() if name != "weights"} for row in rows]
     return BenchmarkResult(headline, shown, notes, {"peers": peers})
 
 
-def _add_predictions(rows: Sequence[Row], predicted: Row, steps: int) -> None:
+def _is_of(row: Row, step: Step, what: str) -> bool:
+    """Return whether a row is of the problem of a step, with any number of inner steps."""
+    random = "all" if step.stochastic == ".*" else "head"
+    return bool((row["what"], row["width"], row["frame"], row["random"]) == (what, step.width, step.frame, random))
+
+
+def _add_predictions(rows: Sequence[Row], predicted: Row, step: Step) -> None:
     """Add the planner's predictions to the measured rows."""
     peaks = predicted.get("predicted_gib", {})
     for row in rows:
-        if row["inner_steps"] == steps and row["what"] in PREDICTED:
+        if row["what"] in PREDICTED and row["inner_steps"] == step.steps and _is_of(row, step, row["what"]):
             row["predicted_gib"] = peaks.get(prediction_name(row["what"], row["micro_batch"]))
 
 
-def _planner_error(rows: Sequence[Row]) -> float:
-    """Return the largest relative error of a predicted peak."""
-    pairs = [(row["predicted_gib"], row["peak_gib"]) for row in rows if row.get("predicted_gib") and row["peak_gib"]]
-    return max((abs(predicted / peak - 1) for predicted, peak in pairs), default=math.nan)
+def _planner_errors(rows: Sequence[Row]) -> dict[str, float]:
+    """Return the largest relative error of a predicted peak, of the sweeps and of all, and the largest shortfall."""
+    pairs = [
+        (row["what"] in SWEEPS, row["predicted_gib"] / row["peak_gib"] - 1)
+        for row in rows
+        if row.get("predicted_gib") and row["peak_gib"]
+    ]
+    return {
+        "planner_error": max((abs(error) for of_sweep, error in pairs if of_sweep), default=math.nan),
+        "planner_error_graphs": max((abs(error) for of_sweep, error in pairs if not of_sweep), default=math.nan),
+        "planner_shortfall": max((max(0.0, -error) for _, error in pairs), default=math.nan),
+    }
 
 
 def _measure_leak(settings: Settings) -> Row:
@@ -149,17 +185,19 @@ def _measure_leak(settings: Settings) -> Row:
     )
 
 
-def _leak_row(leak: Row) -> Row:
-    row = {"what": f"{OURS}, {LEAK_TASKS[-1]} tasks, smaller", "inner_steps": LEAK_STEPS, "micro_batch": 1}
+def _leak_row(leak: Row, settings: Settings) -> Row:
+    row = {"what": f"{OURS}, {LEAK_TASKS[-1]} tasks", "width": settings.leak_width, "frame": settings.leak_frame}
+    row |= {"random": "all", "inner_steps": LEAK_STEPS, "micro_batch": 1}
     return {**row, **{name: leak.get(name) for name in ("peak_gib", "cpu_seconds", "wall_seconds", "status")}}
 
 
-def _headline(rows: Sequence[Row], leak: Row) -> dict[str, float]:
+def _headline(rows: Sequence[Row], leak: Row, settings: Settings) -> dict[str, float]:
+    whole = settings.step(OURS, 5)
+    rows = [row for row in rows if _is_of(row, whole, row["what"])]
     return {
-        "memory_ratio_5": _peak(rows, PEER, 5) / _peak(rows, OURS, 5),
-        "memory_ratio_10": _peak(rows, PEER, 10) / _peak(rows, OURS, 10),
+        "memory_ratio_5": _peak(rows, OURS, 5) / _peak(rows, PEER, 5),
+        "memory_ratio_10": _peak(rows, OURS, 10) / _peak(rows, PEER, 10),
         "bytes_per_step_over_4D": _slope_over_weights(rows),
-        "cpu_ratio_5": _value(rows, OURS, 5, "cpu_seconds") / _value(rows, PEER, 5, "cpu_seconds"),
         "leak_ratio": _leak_ratio(leak),
     }
 
@@ -204,12 +242,16 @@ def _notes(rows: Sequence[Row], settings: Settings) -> list[str]:
     weights = next((row["weights"] for row in rows if row.get("weights")), None)
     extrapolated = [row for row in rows if row.get("extrapolated_gib") is not None]
     return [
-        f"one task of a U-Net of width {settings.width} ({weights} weights, all random), frames of {settings.frame} x "
-        f"{settings.frame}, k_shot {settings.k_shot}, k_query {settings.k_query}, float32; peak resident memory of a "
-        "fresh process, importing torch included",
-        "predicted_gib: what the planner predicts before anything runs; planner_error: the largest relative difference",
-        "bytes_per_step_over_4D: what each further inner step of twice_reverse costs, in float32 vectors of all "
-        f"weights; leak_ratio: peak after {LEAK_TASKS[1]} tasks over peak after {LEAK_TASKS[0]}, in one process",
+        f"one task of a U-Net ({weights} weights at width {settings.width}), k_shot {settings.k_shot}, k_query "
+        f"{settings.k_query}, float32; peak resident memory of a fresh process, importing torch included",
+        "on_disk: twice_reverse with its path in a file; written_gib: what was given to files; random = head: the last "
+        "decoder block and the output layer are random and adapted, the trunk is learned",
+        "predicted_gib: what the planner predicts before anything runs, without the modules that predicting loads; "
+        "planner_error: the largest relative difference, of engines that sweep (planner_error_graphs: of the others); "
+        "planner_shortfall: by how much a prediction was too low at most",
+        f"memory_ratio_...: {OURS} over {PEER}; bytes_per_step_over_4D: what each further inner step of {OURS} costs, "
+        f"in float32 vectors of all weights; leak_ratio: peak after {LEAK_TASKS[1]} tasks over peak after "
+        f"{LEAK_TASKS[0]}, in one process",
         *(
             f"{row['what']} at {row['inner_steps']} steps: {row['extrapolated_gib']:.1f} GiB is EXTRAPOLATED by a "
             "straight line from fewer steps, not measured; ratios use it"
@@ -228,12 +270,15 @@ BENCHMARK = Benchmark(
         frame=32,
         leak_width=2,
         leak_frame=16,
-        twice_reverse=(1, 5),
+        on_disk=(1, 5),
+        twice_reverse=(5,),
         mixed=(5,),
         checkpointed=(5,),
         unrolled=(5,),
         higher=(1, 5),
         torchopt=(5,),
+        checkpointed_maml=(5,),
+        other_sizes=(),
     ),
     quick_note="so small that importing torch is most of every peak; the ratios say nothing",
     larger=Settings(full=True),

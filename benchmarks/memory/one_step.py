@@ -1,24 +1,29 @@
 """One meta-step (or many tasks, one after the other), measured in a process of its own."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import metaprior as mp
-from benchmarks.common.peers import PEERS
+from benchmarks.common.peers import PEERS, checkpointed_unroll
 from benchmarks.common.result import Row
 from benchmarks.common.worker import GIB, peak_gib
 
+ON_DISK, CHECKPOINTED_MAML = "on_disk", "checkpointed MAML"
 ENGINES: dict[str, Callable[..., Any]] = {
+    ON_DISK: mp.metagrad.on_disk(),
     "twice_reverse": mp.metagrad.twice_reverse,
     "mixed": mp.metagrad.mixed,
     "checkpointed": mp.metagrad.checkpointed,
     "unrolled": mp.metagrad.unrolled,
     **PEERS,
+    CHECKPOINTED_MAML: checkpointed_unroll,
 }
 PLANNED, PREDICT = "planned", "predict"
 CHANNELS = 4
@@ -40,12 +45,13 @@ class Step:
     micro_batch: int | None = None
     memory: str | None = None
     tasks: int = 1
+    stochastic: str = ".*"
 
     def problem(self) -> mp.Problem:
         """Return the problem of a U-Net with all weights random."""
         torch.manual_seed(0)
-        network = mp.BayesianNetwork(mp.UNet(CHANNELS, CHANNELS, width=self.width))
-        inner = mp.Descent(steps=self.steps, lr=LR, damped=False)  # peers take plain steps
+        network = mp.BayesianNetwork(mp.UNet(CHANNELS, CHANNELS, width=self.width), self.stochastic)
+        inner = mp.Descent(steps=self.steps, lr=LR, adapt=None, damped=False)  # peers take plain steps
         return mp.Problem(network, mp.Gaussian(noise=1.0), inner, mp.QueryLoss(), micro_batch=self.micro_batch)
 
     def task(self, number: int) -> mp.Task:
@@ -70,17 +76,30 @@ def planned(problem: mp.Problem, task: mp.Task, memory: str) -> tuple[mp.Problem
 
 def predictions(step: Step) -> Row:
     """Return the peaks (GiB) that the planner predicts for every engine and micro-batch, without running them."""
-    from metaprior.metagrad.planner import predict
+    from metaprior.metagrad.memory import in_use
+    from metaprior.metagrad.planner import is_large, predict
 
     problem, task = step.problem(), step.task(0)
-    choices = predict(problem, problem.initial(task.support.y), task)
-    peaks = {prediction_name(c.engine.name, c.micro_batch): c.peak / GIB for c in choices}
+    theta = problem.initial(task.support.y)
+    before = in_use()
+    choices = predict(problem, theta, task)
+    # A process that only computes does not hold the modules that the planner has loaded.
+    loaded = in_use() - before if is_large(problem, theta, task) else 0.0
+    peaks = {prediction_name(c.engine.name, c.micro_batch): (c.peak - loaded) / GIB for c in choices}
     return {"predicted_gib": peaks, "status": "ok"}
 
 
 def prediction_name(engine: str, micro_batch: int | None) -> str:
     """Return the key of a prediction."""
-    return f"{engine}/{micro_batch or 'all'}"
+    return f"{engine.replace('twice_reverse, path on disk', ON_DISK)}/{micro_batch or 'all'}"
+
+
+def written_bytes() -> float:
+    """Return the bytes that this process has given to files; NaN where the system does not tell."""
+    counters = Path("/proc/self/io")
+    if not counters.exists():
+        return math.nan
+    return float(dict(line.split(": ") for line in counters.read_text().splitlines())["wchar"])
 
 
 def run_step(step: Step) -> Row:
@@ -95,6 +114,7 @@ def run_step(step: Step) -> Row:
     if step.what in PEERS:
         import_module(step.what)  # importing it is not part of the step
     theta = problem.initial(step.task(0).support.y)
+    written = written_bytes()
     peaks, cpu, wall, status = [], time.process_time(), time.perf_counter(), "ok"
     for number in range(step.tasks):
         outcome = engine(problem, theta, step.task(number), mp.Noise(0, task=number))
@@ -104,6 +124,7 @@ def run_step(step: Step) -> Row:
             break
         del outcome
     seconds = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
+    about["written_gib"] = (written_bytes() - written) / GIB
     weights = problem.network.layout.dimension
     return {"peak_gib": peaks[-1], "peaks_gib": peaks, **seconds, "weights": weights, **about, "status": status}
 
