@@ -1,0 +1,20 @@
+"""Every engine gives on another device what it gives on the CPU, and mixes no devices."""
+
+import pytest
+
+from tests.devices.lane import checked
+from tests.metagrad.problems import EVERY
+
+TOLERANCE = 1e-13
+APPROXIMATE = {"finite_difference": 1e-9, "implicit": 1e-6}
+"""Rounding is divided by a small step there, and grows with the iterations of a solver."""
+NAMES = tuple(f"engine {name}" for name in (*EVERY, "implicit"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_engines(name: str) -> None:
+    checked(NAMES, name, APPROXIMATE.get(name.removeprefix("engine "), TOLERANCE))
+
+
+def test_stacked_tasks() -> None:
+    checked(("stacked tasks",), "stacked tasks", TOLERANCE)
