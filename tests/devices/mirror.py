@@ -55,12 +55,12 @@ WAITING = {
 }
 """Operations that read a number of the device: a scalar, or the shape of their result."""
 
-Kind = Literal["mix", "to the CPU", "to the device", "wait"]
+Kind = Literal["mix", "to the CPU", "to the device", "queued copy", "wait"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """An operation that a GPU refuses, or for which the CPU waits; ``place`` is the line of the package."""
+    """An operation that a GPU refuses, or for which the CPU waits (not for a queued copy); ``place`` is its line."""
 
     kind: Kind
     operation: str
@@ -141,7 +141,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     mine = [leaf for leaf in leaves if isinstance(leaf, MirrorTensor)]
     asked = kwargs.get("device")
     here = bool(mine) if asked is None else _is_mirror(asked)
-    _record(func, args, leaves, asked, here)
+    _record(func, args, kwargs, leaves, asked, here)
     if torch.Tag.inplace_view in func.tags:  # the outer tensor's own shape changes, too
         with no_dispatch():
             func(*args, **kwargs)
@@ -164,13 +164,16 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tree_map(outer, result)
 
 
-def _record(func: Any, args: Any, leaves: list[Tensor], asked: Any, here: bool) -> None:
+def _record(func: Any, args: Any, kwargs: dict[str, Any], leaves: list[Tensor], asked: Any, here: bool) -> None:
     events, elsewhere = MirrorTensor.events, [leaf for leaf in leaves if not isinstance(leaf, MirrorTensor)]
     if func in COPIES:
         target = isinstance(args[0], MirrorTensor) if func is aten.copy_.default else here
         source = isinstance(args[1 if func is aten.copy_.default else 0], MirrorTensor)
         if target != source and asked != torch.device("meta"):  # autograd looks at shapes there
-            events.note("to the device" if target else "to the CPU", func)
+            queued = target and (
+                kwargs.get("non_blocking") or (func is aten.copy_.default and len(args) > 2 and args[2])
+            )
+            events.note("queued copy" if queued else "to the device" if target else "to the CPU", func)
         return
     if func in INDEXING and isinstance(args[0], MirrorTensor):
         indices = [index for index in args[1] if index is not None]
