@@ -9,6 +9,7 @@ from torch import Tensor
 
 from metaprior.checks import check_integer
 from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
+from metaprior.metagrad.finite import FiniteChecks
 from metaprior.metagrad.inner_step import (
     DataGradient,
     InnerStep,
@@ -52,7 +53,7 @@ class InnerRun:
         problem.check_theta(theta)
         problem = problem.masking(task.support, task.query)
         self.theta = theta.map(torch.detach)
-        self.name = task.name
+        self.name, self.checks = task.name, FiniteChecks(task.name, theta.mu.device)
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
         observations = self.data.observations("support")
         self.problem = problem = problem.for_support(observations)
@@ -115,34 +116,9 @@ class InnerRun:
         """Return the noise of one sample of a step, kept or drawn again."""
         return record.noise[number] if record.noise else self.draw(step, number)
 
-    def failure(self, terms: dict[str, Tensor], step: int | str) -> NonFinite | None:
-        """Return the first term that is not finite; stacks of tasks are only looked at when they are done."""
-        return None if self.data.stack else first_non_finite(terms, self.name, step)
-
-
-def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
-    """Return the place of the first of the named numbers that is not finite."""
-    for term, value in terms.items():
-        bad = value[~torch.isfinite(value)] if value.ndim else value
-        if not bool(torch.isfinite(value).all()):
-            return NonFinite(name, step, term, float(bad.flatten()[0]))  # type: ignore[arg-type]
-    return None
-
-
-def damage(task: Task) -> NonFinite | None:
-    """Return the place of the first number in a task's own data that is not finite: no step size would help.
-
-    Missing targets are no damage, but a query set without any target is: its value is NaN.
-    """
-    if not task.query.size:
-        return NonFinite(task.name, "data", "query y", math.nan)
-    for part in PARTS:
-        x, y = getattr(task, part)
-        # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
-        known = y.nan_to_num(0.0, math.inf, -math.inf) if y.is_floating_point() else y
-        if failure := first_non_finite({f"{part} x": x, f"{part} y": known}, task.name, "data"):
-            return failure
-    return None
+    def failure(self, terms: dict[str, Tensor], step: int | str, *, last: bool = False) -> NonFinite | None:
+        """Return the first term that is not finite, see ``FiniteChecks``; stacks are only looked at when done."""
+        return None if self.data.stack else self.checks.failure(terms, step, last=last)
 
 
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:
@@ -209,7 +185,7 @@ def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> Wei
     if steps:  # the losses of the last step were those before it; the scales of a point are infinite on purpose
         finite_rho = torch.where(rho == -torch.inf, 0.0, rho)
         moved = {"mean of a weight": mu, "scale of a weight": finite_rho, **plain}
-        if failure := run.failure(moved, steps - 1):
+        if failure := run.failure(moved, steps - 1, last=True):
             return failure
     rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in plain}
     log_lr = None if theta.log_lr is None else theta.log_lr.detach().clone()

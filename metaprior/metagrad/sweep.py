@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import torch
 
 from metaprior.metagrad.data_loss import HessianProduct
+from metaprior.metagrad.finite import FiniteChecks
 from metaprior.metagrad.inner_loop import (
     Cotangents,
     InnerRun,
     Record,
     differentiate_outer_loss,
-    first_non_finite,
     inner_terms,
 )
 from metaprior.metagrad.inner_step import DataGradient, Direction, Iterate, into_weight_space, parts, sample
@@ -54,11 +54,12 @@ class Sweep:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
-        outcome = self._run(InnerRun(problem, theta, task, [noise], keep_trunk=self.keep > 0))
+        run = InnerRun(problem, theta, task, [noise], keep_trunk=self.keep > 0)
+        outcome = self._run(run)
         if isinstance(outcome, NonFinite):
             return outcome
         terms, inner, grads = outcome
-        return checked(MetaGradient(terms.total, grads, terms, inner), task.name)
+        return checked(MetaGradient(terms.total, grads, terms, inner), run.checks)
 
     def stacked(
         self, problem: Problem, theta: WeightDistribution, stack: Task, noises: Sequence[Noise]
@@ -226,9 +227,9 @@ def collect_gradient(run: InnerRun, cotangents: Cotangents) -> Parameters:
     return Parameters(theta.mu.add_(v.mu), theta.rho.add_(v.rho), plain, log_lr)
 
 
-def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
-    """Return the value, or the place of the first number in it that is not finite."""
-    if failure := first_non_finite(value.terms._asdict(), name, "outer"):
+def checked(value: MetaGradient, checks: FiniteChecks) -> MetaGradient | NonFinite:
+    """Return the value, or the place of the first number in it (or on the way to it) that is not finite."""
+    if failure := checks.failure(value.terms._asdict(), "outer"):
         return failure
     extremes = {f"gradient by {part}": torch.stack(torch.aminmax(grad)) for part, grad in value.grads.named().items()}
-    return first_non_finite(extremes, name, "sweep") or value
+    return checks.failure(extremes, "sweep", last=True) or value
