@@ -1,14 +1,19 @@
 """What the lane runs: each scenario is computed on a device and returns numbers, which are those of the CPU."""
 
 import copy
+import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+import xarray as xr
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import metaprior as mp
 from metaprior.adaptation import descent
@@ -18,10 +23,19 @@ from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian
 from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, implicit, meta_gradient, mixed
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
+from metaprior.runs import build, finish, learned
+from metaprior.runs.folder import RunFolder
+from metaprior.runs.sources import open_tasks
+from metaprior.solar.maps.forecast_inputs import ForecastRequest
+from metaprior.solar.maps.prediction import predict
+from metaprior.solar.maps.run_scores import example_forecasts
+from metaprior.solar.simulator import simulate, write_frames
 from metaprior.tasks.task import Examples, Task
 from metaprior.training.trainer import Trainer
 from tests.devices.mirror import Events, watched
 from tests.metagrad.problems import EVERY, Case, make_case, solved
+from tests.runs import tiny
+from tests.solar.maps import tiny_run
 from tests.training.lines import lines, make_problem, make_trainer, network_module
 
 
@@ -218,6 +232,18 @@ def forecast_numbers(forecast: Forecast, y: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def loaded_mean(method: Any, device: torch.device) -> Tensor:
+    """Return a forecast of the method from a file that it was saved to; without ``device=`` it is on the CPU."""
+    x = torch.ones(1, 1, dtype=torch.float64)
+    with tempfile.TemporaryDirectory() as folder:
+        method.save(f"{folder}/saved")
+        there, here = mp.load(f"{folder}/saved"), mp.load(f"{folder}/saved", device=device)
+        assert there.predict(x, samples=2).mean.device.type == "cpu"
+        mean: Tensor = here.predict(x, samples=2).mean
+    assert mean.device.type == device.type
+    return mean
+
+
 def labelled(task: Task) -> Task:
     support, query = (Examples(part.x, (part.y[:, 0] > 0).long()) for part in task[:2])
     return Task(support, query, task.name)
@@ -228,16 +254,15 @@ def mlp(outputs: int = 1) -> nn.Module:
     return mp.MLP(1, [5], outputs).double()
 
 
-def _learner_scenario(adaptation: Any, likelihood: Likelihood, **options: Any) -> Callable[[torch.device], Any]:
+def _learner_scenario(adaptation: Any, likelihood: Likelihood, *, calibrate: bool) -> Callable[[torch.device], Any]:
     def run(device: torch.device) -> Any:
         labels = isinstance(likelihood, Categorical)
         outputs = 3 if labels else likelihood.outputs_per_target
         tasks = [labelled(task) if labels else task for task in lines(8)]
         descent.SEARCH_TASKS = 1
-        learner = mp.MetaLearner(mlp(outputs).to(device), likelihood, adaptation=adaptation, **options)
-        learner.fit(
-            tasks, epochs=2, tasks_per_epoch=6, meta_batch=3, warm_start=2, validation=tasks[:3], progress=False
-        )
+        learner = mp.MetaLearner(mlp(outputs), likelihood, adaptation=adaptation, device=device)
+        settings: dict[str, Any] = {"tasks_per_epoch": 6, "meta_batch": 3, "warm_start": 2, "progress": False}
+        learner.fit(tasks, epochs=2, validation=tasks[:3], calibrate=calibrate, **settings)
         task = tasks[3]
         posterior, prior = learner.adapt(task.support), learner.prior_predictive()
         scores = learner.evaluate(tasks[:3], shots=(0, 2), samples=5, progress=False)
@@ -245,7 +270,7 @@ def _learner_scenario(adaptation: Any, likelihood: Likelihood, **options: Any) -
         with tempfile.TemporaryDirectory() as folder:
             learner.save(f"{folder}/prior")
             there = mp.MetaLearner.load(f"{folder}/prior", mlp(outputs))  # on the CPU
-            here = mp.MetaLearner.load(f"{folder}/prior", mlp(outputs).to(device))
+            here = mp.MetaLearner.load(f"{folder}/prior", device=device)
         assert there.theta_.mu.device.type == "cpu"
         assert here.theta_.mu.device.type == device.type
         rows = [{k: v for k, v in row.items() if isinstance(v, float)} for row in scores.rows]
@@ -275,7 +300,8 @@ LEARNERS: dict[str, tuple[Any, Likelihood]] = {
     "Context and Descent": (mp.Context(size=4) + Descent(steps=1, lr=0.01), Gaussian()),
 }
 for _name, (_adaptation, _likelihood) in LEARNERS.items():
-    scenario(f"MetaLearner with {_name}")(_learner_scenario(_adaptation, _likelihood))
+    _calibrate = _name in ("Descent", "Context, classes")  # which takes long here
+    scenario(f"MetaLearner with {_name}")(_learner_scenario(_adaptation, _likelihood, calibrate=_calibrate))
 
 
 @scenario("adaptations of images")
@@ -333,14 +359,15 @@ def bayes_by_backprop(device: torch.device) -> Any:
         ("fixed noise", Gaussian(noise=0.2), missing),
         ("classes", Categorical(), (y[:, 0] > 0).long()),
     ):
-        module = mlp(2 if isinstance(likelihood, Categorical) else 1).to(device)
-        method = mp.BayesByBackprop(module, likelihood, prior=mp.ScaleMixturePrior())
+        module = mlp(2 if isinstance(likelihood, Categorical) else 1)
+        method = mp.BayesByBackprop(module, likelihood, prior=mp.ScaleMixturePrior(), device=device)
         method.fit(x, target, epochs=4, batch_size=10, validation=0.2, progress=False)
         found[name] = (
             forecast_numbers(method.predict(x, samples=4), target),
             [value for value in method.evaluate(x, target, samples=4).rows[0].values() if isinstance(value, float)],
             method.prune(0.3).predict(x, samples=3).mean,
             [record.loss for record in method.history_],
+            loaded_mean(method, device),
         )
     return found
 
@@ -372,7 +399,7 @@ def folder() -> Iterator[str]:
 def hierarchical_vi(device: torch.device) -> Any:
     data = {task.name: (task.support.x, task.support.y) for task in lines(4)}
     with folder() as store:
-        method = mp.HierarchicalVI(mlp().to(device), Gaussian(), store=store)
+        method = mp.HierarchicalVI(mlp(), Gaussian(), store=store, device=device)
         method.fit(data, epochs=2, local_steps=2, progress=False)
         new = lines(6)[5]
         posterior = method.adapt(new.support)
@@ -380,17 +407,18 @@ def hierarchical_vi(device: torch.device) -> Any:
             method.posterior("line 1").predict(new.query.x, samples=3).mean,
             forecast_numbers(posterior.predict(new.query.x, samples=4), new.query.y),
             [record.loss for record in method.history_],
+            loaded_mean(method, device),
         )
 
 
 def _collapsed(theta: Any) -> Callable[[torch.device], Any]:
     def run(device: torch.device) -> Any:
         data = {task.name: (task.support.x, task.support.y) for task in lines(4)}
-        method = mp.HierarchicalVI(mlp().to(device), Gaussian(), local="closed_form", theta=theta)
+        method = mp.HierarchicalVI(mlp(), Gaussian(), local="closed_form", theta=theta, device=device)
         method.fit(data, progress=False)
         new = lines(6)[5]
         posterior = method.adapt(new.support)
-        return forecast_numbers(posterior.predict(new.query.x, samples=4), new.query.y)
+        return forecast_numbers(posterior.predict(new.query.x, samples=4), new.query.y), loaded_mean(method, device)
 
     return run
 
@@ -401,3 +429,56 @@ THETA = {
 }
 for _name, _theta in THETA.items():
     scenario(f"HierarchicalVI in closed form, {_name}")(_collapsed(_theta))
+
+
+# --- runs on disk -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def runs_on(device: torch.device) -> Iterator[None]:
+    """Within the block, runs compute on the device, whatever their configuration says."""
+    with (
+        patch.object(build, "own_device", lambda kind: device),
+        patch.object(learned, "own_device", lambda kind: device),
+        patch.object(finish, "draw", lambda *_: []),
+    ):
+        yield
+
+
+def prior_of(run: Path) -> dict[str, Tensor]:
+    return mp.MetaLearner.load(run / "prior").theta_.named()
+
+
+@scenario("a run on disk, stopped and resumed")
+def run_on_disk(device: torch.device) -> Any:
+    with folder() as name, runs_on(device):
+        run, stop = Path(name) / "run", Trainer.step
+
+        def stopping(trainer: Trainer) -> Any:
+            if trainer.progress.step == 7:
+                raise KeyboardInterrupt
+            return stop(trainer)
+
+        with patch.object(Trainer, "step", stopping), suppress(KeyboardInterrupt):
+            tiny.run(run)
+        tiny.run(run, resume=True)
+        scores = finish.evaluate_run(run, tasks=2)
+        losses = [line["loss"] for line in tiny.metrics(run) if "loss" in line]
+        assert losses
+        return prior_of(run), losses, [[v for v in row.values() if isinstance(v, float)] for row in scores.rows]
+
+
+@scenario("a run of maps, and a forecast")
+def run_of_maps(device: torch.device) -> Any:
+    with folder() as name, runs_on(device):
+        run, archive, out = (Path(name) / file for file in ("run", "june.nc", "now.nc"))
+        write_frames(simulate(days=5, size=16, start="2025-06-01", progress=False), archive)
+        tiny_run.run(run, archive)
+        predict(ForecastRequest(run, archive, archive, out, samples=3, at="2025-06-02T11:30"), lambda _: None)
+        with xr.open_dataset(out) as forecast:
+            mean, std = (torch.from_numpy(forecast[part].values.copy()) for part in ("mean", "std"))
+        scores = json.loads((run / "scores.json").read_text())
+        config, learner = learned.learned(RunFolder(run))
+        (example, *_) = example_forecasts(open_tasks(config.task_settings, progress=False), config, learner)
+        pictures = [torch.from_numpy(values) for values in (example.mean, example.std, example.samples)]
+        return prior_of(run), mean, std, pictures, [value for value in tree_leaves(scores) if isinstance(value, float)]
