@@ -98,6 +98,20 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=tensor.device.type == "cpu" != device.type)
 
 
+def checked_device(device: object, name: str = "device") -> torch.device:
+    """Return a device; raise ValueError for what is none, and for a GPU where torch sees none."""
+    try:
+        found = torch.device(device)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"{name} must be a device of this machine, got {str(found)!r}, but torch sees no GPU. Try 'cpu', or a "
+            "build of torch for your GPU"
+        )
+    return found  # type: ignore[no-any-return]
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
 
 

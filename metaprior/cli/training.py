@@ -25,6 +25,10 @@ Changes = Annotated[
 ]
 MEMORY_HELP = "Budget for the whole process (4GiB, 500MB), or a fraction of what is free (0.5); instead of run.memory."
 Memory = Annotated[str | None, typer.Option(help=MEMORY_HELP)]
+TrainingDevice = Annotated[
+    Literal["cpu", "cuda"] | None, typer.Option("--device", help="Where to compute, in place of run.device.")
+]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to compute, wherever the run was trained.")]
 
 
 def init(
@@ -99,6 +103,7 @@ def train(
         typer.Option(help="Go on from another checkpoint than the last, if that is damaged."),
     ] = None,
     memory: Memory = None,
+    device: TrainingDevice = None,
     shard: Annotated[
         bool, typer.Option("--shard", help="Of several processes each holds a part of the optimiser's state.")
     ] = False,
@@ -124,7 +129,8 @@ def train(
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import config_text, read_config
 
-    more = [] if memory is None else [f"run.memory={memory}"]
+    given = {"run.memory": memory, "run.device": device}
+    more = [f"{key}={value}" for key, value in given.items() if value is not None]
     with team_of_torchrun(hang_after) as team:
 
         def request() -> Request:
@@ -181,6 +187,7 @@ def evaluate(
     shots: Annotated[str | None, typer.Option(help="Shots, as in 0,1,5,10; for classes, examples of each.")] = None,
     steps: Annotated[str | None, typer.Option(help="Adaptation steps, as in 1,5,10.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Number of unseen tasks.")] = None,
+    device: Device = "cpu",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write rows, and every task's own scores, to this file.")
     ] = None,
@@ -201,7 +208,7 @@ def evaluate(
     cells = {"shots": integers("--shots", shots), "steps": integers("--steps", steps)}
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run))
-        found = evaluate_run(run, **cells, tasks=tasks, say=typer.echo, announce=announce)
+        found = evaluate_run(run, **cells, tasks=tasks, device=device, say=typer.echo, announce=announce)
 
         def write(file: Path) -> None:
             checkpoint.write_file(file, (json.dumps(found.as_json(), indent=2) + "\n").encode())
