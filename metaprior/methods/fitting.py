@@ -45,7 +45,10 @@ def make_trainer(
     team = current_team()
     memory, together = learner.memory, max(1, len(team.share(settings.meta_batch)))
     if team.size > 1:  # processes on one machine share what is free, and all take the smallest budget
-        _, budgets = team.attempt(lambda: bytes_of(memory, processes=team.on_this_machine), lambda budget: budget)
+        _, budgets = team.attempt(
+            lambda: bytes_of(memory, processes=team.on_this_machine, device=learner.network.device),
+            lambda budget: budget,
+        )
         memory = min(budgets)
 
     def drawn(shots: tuple[int, ...]) -> Tasks:
