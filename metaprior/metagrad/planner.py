@@ -27,7 +27,7 @@ from metaprior.metagrad.data_loss import (
     reverse_over_reverse,
 )
 from metaprior.metagrad.engines import keeping, mixed
-from metaprior.metagrad.memory import Memory, bytes_of, footprint, give_back_free_memory, in_use, text
+from metaprior.metagrad.memory import Memory, bytes_of, footprint, give_back_free_memory, in_use, memory_of, text
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.reference import checkpointed, unrolled
 from metaprior.noise import Noise
@@ -137,7 +137,7 @@ def plan(problem: Problem, theta: WeightDistribution, task: Task, memory: Memory
     ``before`` is an earlier choice, which is made again if it still fits: all choices are exact but not bitwise
     identical, and what is free changes from start to start.
     """
-    budget = bytes_of(memory)
+    budget = bytes_of(memory, device=theta.mu.device)
     give_back_free_memory()
     choices = tuple(predict(problem, theta, task))
     best = choose(choices, budget, before)
@@ -159,14 +159,10 @@ def choose(choices: Sequence[Choice], budget: float, before: Way | None = None) 
 def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Choice]:
     """Return every choice with its predicted peak, for one task at a time."""
     problem.check_theta(theta)
-    if theta.mu.device.type != "cpu":
-        raise ValueError(
-            f"the planner predicts the memory of a process, and theta is on {theta.mu.device}; choose the engine"
-        )
-    before = in_use()
+    before, first_use = _held(theta.mu.device), FIRST_USE if theta.mu.device.type == "cpu" else 0
     needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.
-    held = in_use() if is_large(problem, theta, task) else before + FIRST_USE
+    held = _held(theta.mu.device) if is_large(problem, theta, task) else before + first_use
     steps, by_sweep = problem.inner.steps, []
     count = task.support.size
     kept = sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})  # 0, 1, 2, 4, ...
@@ -176,6 +172,11 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task) -> list[Cho
         for keep in kept:
             by_sweep.append(Choice(keeping(keep), size, job.peak(needs.reverse_over_reverse, keep), job.cost(keep)))
     return [replace(choice, peak=held + choice.peak) for choice in (*by_graph, *by_sweep)]
+
+
+def _held(device: torch.device) -> float:
+    """Return the bytes that are in use before: of the whole process, on a GPU of its tensors alone."""
+    return in_use() if device.type == "cpu" else memory_of(device).in_use
 
 
 class _SweepNeeds(NamedTuple):
