@@ -20,7 +20,8 @@ from metaprior.adaptation import descent
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.hierarchy.theta_inference import HMC, Variational
 from metaprior.likelihoods import Categorical, Gaussian, HeteroscedasticGaussian, Likelihood
-from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, implicit, meta_gradient, mixed
+from metaprior.metagrad import AmortizedELBO, Descent, QueryLoss, implicit, meta_gradient, mixed, planner
+from metaprior.metagrad.memory import DeviceMemory
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.runs import build, finish, learned
@@ -171,6 +172,16 @@ def stacked_tasks(device: torch.device) -> Any:
             assert not batch.failures
             found.append((batch.loss, batch.grads.named()))
     return Done(found, events)
+
+
+@scenario("planner")
+def planned(device: torch.device) -> Any:
+    """The choices and what they cost; how much memory the operations need is measured on the device itself."""
+    problem, theta, task, _ = moved(CASES["U-Net with a trunk"](), device)
+    with patch.object(planner, "memory_of", lambda _: DeviceMemory(0.0, 2.0**40)):
+        choices = planner.predict(problem, theta, task)
+    assert all(choice.peak > 0 for choice in choices)
+    return [(choice.cost, float(choice.micro_batch or 0)) for choice in choices]
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -16,5 +16,9 @@ def test_engines(name: str) -> None:
     checked(NAMES, name, APPROXIMATE.get(name.removeprefix("engine "), TOLERANCE))
 
 
-def test_stacked_tasks() -> None:
-    checked(("stacked tasks",), "stacked tasks", TOLERANCE)
+OTHERS = ("stacked tasks", "planner")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_stacks_and_the_planner(name: str) -> None:
+    checked(OTHERS, name, TOLERANCE)
