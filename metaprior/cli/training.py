@@ -241,6 +241,8 @@ def plan(
 
     Example: metaprior plan drifting_blobs --memory 4GiB --set model.width=64 --set tasks.size=256
     """
+    import torch
+
     from metaprior.metagrad.memory import bytes_of, text
     from metaprior.metagrad.planner import DoesNotFit, choose, describe, rows
     from metaprior.runs.build import choices_of
@@ -248,7 +250,8 @@ def plan(
     from metaprior.text_table import text_table
 
     settings = read_config(config, changes or [])
-    budget, choices = bytes_of(memory or settings.run.memory), choices_of(settings)
+    choices = choices_of(settings)
+    budget = bytes_of(memory or settings.run.memory, device=torch.device(settings.run.device))
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:
