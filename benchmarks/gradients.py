@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
@@ -14,6 +15,7 @@ from benchmarks.common.budget import one_thread
 from benchmarks.common.peers import PeerGradient, higher_unroll, peer_versions
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.metagrad.problem import Engine
+from metaprior.network import stages_of
 from metaprior.progress import track
 from metaprior.weights import Parameters
 
@@ -34,6 +36,9 @@ APPROXIMATE: dict[str, Engine] = {
     "finite_difference": mp.metagrad.finite_difference,
     "implicit": mp.metagrad.implicit,
 }
+
+
+AUTOCAST = "error_autocast"
 
 
 def small_mlp(outputs: int) -> nn.Module:
@@ -97,10 +102,13 @@ class Case:
             "setting": ", ".join(special),
         }
 
-    def build(self, dtype: torch.dtype) -> tuple[mp.Problem, mp.WeightDistribution, mp.Task]:
-        """Return the problem, theta and a random task in a given precision."""
+    def build(self, dtype: torch.dtype, *, autocast: bool = False) -> tuple[mp.Problem, mp.WeightDistribution, mp.Task]:
+        """Return the problem, theta and a random task in a given precision; the network may turn autocast on."""
         torch.manual_seed(0)
-        network = mp.BayesianNetwork(self.network(self.outputs).to(dtype), self.stochastic)
+        module = self.network(self.outputs).to(dtype)
+        if autocast:
+            turn_autocast_on(module)
+        network = mp.BayesianNetwork(module, self.stochastic)
         problem = mp.Problem(network, self.likelihood, self.inner, self.objective)
         task = problem.check(mp.Task(self._examples(K_SHOT, 1), self._examples(K_QUERY, 2)))
         return problem, problem.initial(task.support.y, relative_sigma=0.3), task
@@ -111,6 +119,19 @@ class Case:
         if self.likelihood.continuous:
             return mp.Examples(x, torch.randn(count, *self.targets, generator=generator, dtype=torch.float64))
         return mp.Examples(x, torch.randint(self.outputs, (count, *self.targets), generator=generator))
+
+
+def turn_autocast_on(module: nn.Module) -> None:
+    """Let a network, and each of its stages, compute in bfloat16 where autocast does, and return float32."""
+    for part in {module, *stages_of(module)}:
+        plain = part.forward
+
+        def forward(*inputs: Any, plain: Callable[..., Any] = plain) -> Any:
+            with torch.autocast("cpu", torch.bfloat16):
+                outputs = plain(*inputs)
+            return tree_map(Tensor.float, outputs)
+
+        part.forward = forward
 
 
 def _loop(lr: float, **options: object) -> mp.Descent:
@@ -188,6 +209,15 @@ def differences(case: Case, engines: Mapping[str, Callable[..., Any]], dtype: to
     }
 
 
+def autocast_difference(case: Case) -> float:
+    """Return the difference that autocast to bfloat16 makes to the gradient of ``unrolled`` in float32."""
+    plain, lower = (
+        _finite(mp.metagrad.unrolled(*case.build(torch.float32, autocast=autocast), mp.Noise(7)))
+        for autocast in (False, True)
+    )
+    return relative_difference(lower, plain)
+
+
 def compare(case: Case) -> Row:
     """Return the row of one problem."""
     return {
@@ -195,6 +225,7 @@ def compare(case: Case) -> Row:
         **differences(case, {**EXACT, "higher": higher_unroll}, torch.float64),
         **{f"{name}_float32": value for name, value in differences(case, EXACT, torch.float32).items()},
         **{f"error_{name}": value for name, value in differences(case, APPROXIMATE, torch.float64).items()},
+        AUTOCAST: autocast_difference(case),
     }
 
 
@@ -209,6 +240,7 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
         "max_difference_higher": max(row["higher"] for row in rows),
         "max_difference_float32": max(row[f"{name}_float32"] for row in rows for name in EXACT),
         **{f"error_{name}": statistics.median(row[f"error_{name}"] for row in rows) for name in APPROXIMATE},
+        AUTOCAST: statistics.median(row[AUTOCAST] for row in rows),
     }
     settings = {"inner_steps": STEPS, "k_shot": K_SHOT, "k_query": K_QUERY, "peers": peers}
     notes = [
@@ -218,6 +250,8 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
         "higher: another library's unrolling, float64, learned step sizes by its override of lr",
         f"error_...: approximate engines, float64, {STEPS} inner steps; headline: the median over the problems. "
         "implicit assumes that the adapted weights are a minimum, which they are not after so few steps",
+        f"{AUTOCAST}: torch.autocast to bfloat16 inside the network, against float32 without; engines refuse it around "
+        "them",
         "samples a/b: weight samples inside / outside; trunk: the first stages are meta-learned and not adapted",
     ]
     return BenchmarkResult(headline, rows, notes, settings)

@@ -77,7 +77,7 @@ def parts_timed(spent: Counter[str]) -> Iterator[None]:
     """Add the CPU seconds of the checks of tasks, and of the look for numbers that are not finite, to ``spent``."""
     with ExitStack() as patches:
         patches.enter_context(patch.object(TaskChecker, "__call__", timed(TaskChecker.__call__, CHECK, spent)))
-        for name in ("damage", "first_non_finite"):
+        for name in ("damages", "first_non_finite"):
             looking = timed(getattr(meta_batch, name), FINITE, spent)
             patches.enter_context(patch.object(meta_batch, name, looking))
         yield

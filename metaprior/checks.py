@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, Protocol
 
@@ -85,6 +86,32 @@ def warn_caller(message: str) -> None:
     warnings.warn(message, stacklevel=level + 1)
 
 
+def all_true(flags: Sequence[Tensor]) -> bool:
+    """Return whether all flags (tensors of one Boolean) are true. They are read together: a GPU is waited for once."""
+    if len({flag.device for flag in flags}) == 1:
+        return bool(torch.stack([*flags]).all())
+    return all(map(bool, flags))
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device. A copy from the CPU to a GPU is queued there, and the CPU does not wait for it."""
+    return tensor.to(device, non_blocking=tensor.device.type == "cpu" != device.type)
+
+
+def checked_device(device: object, name: str = "device") -> torch.device:
+    """Return a device; raise ValueError for what is none, and for a GPU where torch sees none."""
+    try:
+        found = torch.device(device)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name} must be a device such as 'cpu' or 'cuda', got {device!r}") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"{name} must be a device of this machine, got {str(found)!r}, but torch sees no GPU. Try 'cpu', or a "
+            "build of torch for your GPU"
+        )
+    return found  # type: ignore[no-any-return]
+
+
 # --- data -------------------------------------------------------------------------------------------------------------
 
 
@@ -92,14 +119,14 @@ def as_tensor(values: object, name: str, *, device: torch.device) -> Tensor:
     """Return a tensor on ``device`` of real, finite numbers, at least one observation long."""
     tensor = _real(values, name)
     refuse_non_finite(tensor, name)
-    return tensor.to(device)
+    return moved(tensor, device)
 
 
 def targets(y: object, *, device: torch.device) -> Tensor:
     """Return targets on ``device``, real numbers or labels; NaN, a missing target, passes, an infinite one raises."""
     tensor = _real(y, "y")
     refuse_infinite(tensor, "y", FILL_TARGETS)
-    return tensor.to(device)
+    return moved(tensor, device)
 
 
 def _real(values: object, name: str, least: int = 1) -> Tensor:
@@ -257,23 +284,49 @@ class PairChecker:
         ``finite=False`` lets NaN in x and infinite values pass, for callers that look for them later; ``least=0``
         lets a pair without observations pass.
         """
-        device = self._network.device
+        return self.several([(x, y, what, least)], finite=finite)[0]
+
+    def several(self, pairs: Iterable[tuple[object, object, str, int]], *, finite: bool) -> list[tuple[Tensor, Tensor]]:
+        """Return pairs converted, each given as (x, y, what, least); where targets are missing is read at once.
+
+        Data are checked where they are, and then moved to the network's device.
+        """
+        given = [(*self._shaped(*pair, finite=finite), pair[2]) for pair in pairs]
+        complete = all_true([present.all() for _, _, present, _ in given])
+        return [self._moved(x, y, None if complete else present, what, finite) for x, y, present, what in given]
+
+    def _shaped(self, x: object, y: object, what: str, least: int, *, finite: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs in the network's type, targets in the likelihood's shape, and where targets are present."""
         try:
             inputs_, own = _real(x, "x", least), _real(y, "y", least)
             if finite:
                 refuse_non_finite(inputs_, "x")
                 refuse_infinite(own, "y", FILL_TARGETS)
             same_length(inputs_, own)
-            inputs_ = self._converted(inputs_.to(device), "x", finite)
+            inputs_ = self._converted(inputs_, "x", finite)
             if not self.knows(inputs_) and len(inputs_):
-                self._output_shapes[_kind(inputs_)] = self._network.check_forward(with_zeros(inputs_))
+                tried = with_zeros(moved(inputs_, self._network.device))
+                self._output_shapes[_kind(inputs_)] = self._network.check_forward(tried)
             shape = self._output_shapes.get(_kind(inputs_))
             if shape is None:  # no observation to try the network with
-                shape = self._network.check_forward(inputs_.new_zeros(2, *inputs_.shape[1:]))
-            own = self._likelihood.check_targets(own.to(device), shape)
-            inputs_, own, count = drop_rows_without_targets(inputs_, own, self._likelihood.present(own))
+                shape = self._network.check_forward(
+                    inputs_.new_zeros(2, *inputs_.shape[1:], device=self._network.device)
+                )
+            own = self._likelihood.check_targets(own, shape)
+            return inputs_, own, self._likelihood.present(own)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {error}") from error
+
+    def _moved(self, x: Tensor, y: Tensor, present: Tensor | None, what: str, finite: bool) -> tuple[Tensor, Tensor]:
+        """Return a pair on the network's device, without observations that have no target (None: all are present)."""
+        try:
+            if present is None:
+                count = TargetCount(0, y.numel())
+            else:
+                x, y, count = drop_rows_without_targets(x, y, present)
             self.count += count
-            return inputs_, self._converted(own, "y", finite)
+            y = self._converted(y, "y", finite)
+            return moved(x, self._network.device), moved(y, self._network.device)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {error}") from error
 

@@ -266,9 +266,13 @@ def rebuild(
     description: Mapping[str, Any],
     module: nn.Module | None,
     plain_shapes: PlainShapes = _own_plain,
+    *,
+    device: str | torch.device | None = None,
 ) -> Learned:
-    """Return what was saved. Networks of this package need no ``module``."""
+    """Return what was saved. Networks of this package need no ``module``; it is moved to ``device`` if one is given."""
     module = _rebuilt_module(tensors, description) if module is None else module
+    if device is not None:
+        module.to(checks.checked_device(device))
     network = BayesianNetwork(module, description["stochastic"])
     likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
     plain = {f"plain.{name}": list(shape) for name, shape in plain_shapes(network, likelihood).items()}

@@ -246,8 +246,8 @@ class StackDescent:
         self._adam.param_groups[0]["lr"] = self.plan.lr_at(step)
         plain = self._fixed if shared_lr is None else self.shared.values
         terms = self._accumulate_gradient(batch, share, plain, self.plan.kl_weight_at(step))
-        for what, values in vars(terms).items():
-            for name, value in zip(self.stack.names, values.tolist(), strict=True):
+        for what, values in zip(vars(terms), torch.stack([*vars(terms).values()]).tolist(), strict=True):
+            for name, value in zip(self.stack.names, values, strict=True):
                 if not math.isfinite(value):
                     raise TrainingDiverged(
                         f"the {what} of {name!r} became {value} at step {step}; the step was not kept. Try a smaller "

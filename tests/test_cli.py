@@ -5,11 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import metaprior
 from metaprior import cli
+from metaprior.runs import finish, program
 from metaprior.runs.reading import read_config
+from metaprior.solar.maps import prediction
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.simulator import simulate, write_frames
 
@@ -41,6 +44,47 @@ def test_training_on_frames_that_are_not_there_says_how_to_get_some(tmp_path: Pa
     )
     assert isinstance(result.exception, FileNotFoundError)
     assert f"--set tasks.path=PATH, or make some: metaprior simulate --out {path}" in str(result.exception)
+
+
+def test_training_on_a_gpu_that_is_not_there_stops_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = tmp_path / "run"
+    result = CliRunner().invoke(cli.app, ["train", "sinusoid", "--run", str(run), "--device", "cuda"])
+    assert isinstance(result.exception, ValueError)
+    expected = "device must be a device of this machine, got 'cuda', but torch sees no GPU. Try 'cpu'"
+    assert expected in str(result.exception)
+    assert not run.exists()
+
+
+def test_the_device_of_the_command_stands_for_that_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(program, "train", lambda request, say: asked.append(request.config.run.device))
+    for options in ([], ["--device", "cuda"], ["--set", "run.device=cuda", "--device", "cpu"]):
+        result = CliRunner().invoke(cli.app, ["train", "sinusoid", "--run", str(tmp_path / "run"), *options])
+        assert result.exit_code == 0, result.output
+    assert asked == ["cpu", "cuda", "cpu"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_commands_after_a_training_take_a_device(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each asks for the prior of the run on this device, and this is where it ends."""
+    asked: list[object] = []
+
+    def learned(run: object, *, device: str = "cpu", **_: object) -> None:
+        asked.append(device)
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(finish, "learned", learned)
+    monkeypatch.setattr(prediction, "learned", learned)
+    frames = ["--support", "a.nc", "--inputs", "b.nc", "--out", str(tmp_path / "c.nc")] if command == "predict" else []
+    for options in ([], ["--device", "cuda"]):
+        result = CliRunner().invoke(cli.app, [command, str(tmp_path), *frames, *options])
+        assert str(result.exception) == "far enough", result.output
+    assert asked == ["cpu", "cuda"]
 
 
 def test_plan_marks_what_it_chose() -> None:

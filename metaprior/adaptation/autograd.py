@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.adaptation.task_model import MEANS, SCALES, TaskModel
-from metaprior.metagrad.inner_loop import damage, first_non_finite
+from metaprior.metagrad.finite import damages, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import OuterTerms
 from metaprior.noise import Noise
@@ -33,11 +33,11 @@ class AutogradModel(TaskModel):
         self, theta: WeightDistribution, tasks: Sequence[Task], noise: Noise, *, means_move: bool = True
     ) -> BatchSums:
         """Return the sums of losses and gradients; tasks whose data, loss or gradient is not finite are failures."""
-        damages = [damage(task) for task in tasks]
+        damaged = damages(tasks)
         groups = self.groups(theta)
         moving = [*groups[SCALES], *(groups[MEANS] if means_move else ())]
-        sums = self._sums(theta, [task for task, found in zip(tasks, damages, strict=True) if found is None], moving)
-        return replace(sums, failures=(*filter(None, damages), *sums.failures))
+        sums = self._sums(theta, [task for task, found in zip(tasks, damaged, strict=True) if found is None], moving)
+        return replace(sums, failures=(*filter(None, damaged), *sums.failures))
 
     def _sums(self, theta: WeightDistribution, tasks: Sequence[Task], moving: Sequence[str]) -> BatchSums:
         """Return the sums; gradients by what is not ``moving`` are zero, and are not computed."""

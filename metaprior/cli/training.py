@@ -27,11 +27,16 @@ MEMORY_HELP = "Budget for the whole process (4GiB, 500MB), or a fraction of what
 Memory = Annotated[str | None, typer.Option(help=MEMORY_HELP)]
 SCRATCH_HELP = "Folder for files with what does not fit in memory (default: the temporary one); instead of run.scratch."
 Scratch = Annotated[Path | None, typer.Option(help=SCRATCH_HELP)]
+TrainingDevice = Annotated[
+    Literal["cpu", "cuda"] | None, typer.Option("--device", help="Where to compute, in place of run.device.")
+]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where to compute, wherever the run was trained.")]
 
 
-def _resources(memory: str | None, scratch: Path | None) -> list[str]:
+def _resources(memory: str | None, scratch: Path | None, device: str | None = None) -> list[str]:
     """Return the changes of a configuration that these options are short for."""
-    given = {"memory": memory, "scratch": None if scratch is None else json.dumps(str(scratch))}
+    folder = None if scratch is None else json.dumps(str(scratch))
+    given = {"memory": memory, "scratch": folder, "device": device}
     return [f"run.{key}={value}" for key, value in given.items() if value is not None]
 
 
@@ -108,6 +113,7 @@ def train(
     ] = None,
     memory: Memory = None,
     scratch: Scratch = None,
+    device: TrainingDevice = None,
     shard: Annotated[
         bool, typer.Option("--shard", help="Of several processes each holds a part of the optimiser's state.")
     ] = False,
@@ -133,7 +139,7 @@ def train(
     from metaprior.runs.program import train as run_training
     from metaprior.runs.reading import config_text, read_config
 
-    more = _resources(memory, scratch)
+    more = _resources(memory, scratch, device)
     with team_of_torchrun(hang_after) as team:
 
         def request() -> Request:
@@ -190,6 +196,7 @@ def evaluate(
     shots: Annotated[str | None, typer.Option(help="Shots, as in 0,1,5,10; for classes, examples of each.")] = None,
     steps: Annotated[str | None, typer.Option(help="Adaptation steps, as in 1,5,10.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Number of unseen tasks.")] = None,
+    device: Device = "cpu",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write rows, and every task's own scores, to this file.")
     ] = None,
@@ -210,7 +217,7 @@ def evaluate(
     cells = {"shots": integers("--shots", shots), "steps": integers("--steps", steps)}
     with team_of_torchrun() as team:
         team.on_first(lambda: say_unfinished(run))
-        found = evaluate_run(run, **cells, tasks=tasks, say=typer.echo, announce=announce)
+        found = evaluate_run(run, **cells, tasks=tasks, device=device, say=typer.echo, announce=announce)
 
         def write(file: Path) -> None:
             checkpoint.write_file(file, (json.dumps(found.as_json(), indent=2) + "\n").encode())
@@ -244,6 +251,8 @@ def plan(
 
     Example: metaprior plan drifting_blobs --memory 4GiB --set model.width=64 --set tasks.size=256
     """
+    import torch
+
     from metaprior.metagrad.memory import bytes_of, text
     from metaprior.metagrad.planner import DoesNotFit, choose, describe, rows
     from metaprior.runs.build import choices_of
@@ -251,7 +260,8 @@ def plan(
     from metaprior.text_table import text_table
 
     settings = read_config(config, [*(changes or []), *_resources(memory, scratch)])
-    budget, choices = bytes_of(settings.run.memory), choices_of(settings)
+    choices = choices_of(settings)
+    budget = bytes_of(settings.run.memory, device=torch.device(settings.run.device))
     try:
         chosen = choose(choices, budget)
     except DoesNotFit:

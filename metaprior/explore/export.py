@@ -107,5 +107,5 @@ def _layers(plain: Mapping[str, Tensor], prefix: str) -> list[Numbers]:
 
 def _tensor(values: Tensor) -> Numbers:
     """Return shape and numbers, as little-endian float32 in base 64."""
-    raw = values.detach().numpy().astype("<f4").tobytes()
+    raw = values.detach().cpu().numpy().astype("<f4").tobytes()
     return {"shape": list(values.shape), "data": base64.b64encode(raw).decode("ascii")}

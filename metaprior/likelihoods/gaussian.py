@@ -25,6 +25,13 @@ def _gaussian_nll(mean: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI
 
 
+def _filled(values: float | tuple[float, ...], like: Tensor) -> Tensor:
+    """Return numbers as a tensor, made where it is needed: a copy from the CPU would make it wait for a GPU."""
+    if isinstance(values, tuple):
+        return torch.stack([_filled(value, like) for value in values])
+    return torch.full((), values, dtype=like.dtype, device=like.device)
+
+
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     r"""$p(y|f) = \prod_c N(y_c; f_c, s_c^2)$, where the network gives the mean f.
@@ -58,19 +65,18 @@ class Gaussian(Likelihood):
         """The name of the noise scale, unless it is fixed."""
         return (NOISE_RHO,) if self.noise is None else ()
 
-    def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the noise scale, to broadcast against targets of ``ndim`` axes."""
-        fixed = None if self.noise is None else torch.tensor(self.noise, dtype=torch.float64)
-        values = F.softplus(parameters[NOISE_RHO]) if fixed is None else fixed
+    def scale(self, ndim: int, parameters: Mapping[str, Tensor], like: Tensor) -> Tensor:
+        """Return the noise scale in the type of ``like``, to broadcast against targets of ``ndim`` axes."""
+        values = F.softplus(parameters[NOISE_RHO]).to(like) if self.noise is None else _filled(self.noise, like)
         return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values  # (C,) -> (C, 1, ...)
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log density with the learned or the fixed noise."""
-        return _gaussian_nll(outputs, self.scale(targets.ndim, parameters).to(outputs), targets)
+        return _gaussian_nll(outputs, self.scale(targets.ndim, parameters, outputs), targets)
 
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
         """Return the mixture over weight samples with the same noise around each."""
-        scale = self.scale(outputs.ndim - 1, parameters).to(outputs)
+        scale = self.scale(outputs.ndim - 1, parameters, outputs)
         return GaussianForecast(outputs, scale.reshape(*[1] * (outputs.ndim - scale.ndim), *scale.shape))
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:

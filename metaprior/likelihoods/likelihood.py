@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from metaprior.checks import all_true
 from metaprior.forecasts import Forecast
 from metaprior.missing import present_numbers
 
@@ -46,8 +47,12 @@ class Likelihood(ABC):
         return present_numbers(targets)
 
     def masking(self, *targets: Tensor) -> "Likelihood":
-        """Return the likelihood itself, or, if some of the targets are missing, ``Masked`` with it."""
-        return self if all(bool(self.present(own).all()) for own in targets) else Masked(self)
+        """Return the likelihood itself, or, if some of the targets are missing, ``Masked`` with it.
+
+        On a GPU it is always masked, with the same numbers: to ask would make the CPU wait.
+        """
+        asked = all(own.device.type == "cpu" for own in targets)
+        return self if asked and all_true([self.present(own).all() for own in targets]) else Masked(self)
 
     @abstractmethod
     def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> Forecast:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from metaprior.metagrad import meta_batch
 from metaprior.metagrad.engines import keeping, twice_reverse
-from metaprior.metagrad.memory import Budget
+from metaprior.metagrad.memory import Budget, is_measured
 from metaprior.metagrad.meta_batch import all_at_once, fit_together
 from metaprior.metagrad.planner import Way, is_large, plan
 from metaprior.metagrad.problem import Engine, Problem
@@ -37,8 +37,8 @@ def choose_gradient(
 ) -> GradientChoice:
     """Return the choice for tasks like these: small networks keep their graphs and are stacked, large ones are planned.
 
-    A plan depends on the memory that is free, so the plan of ``before`` is kept as long as it fits. On a GPU, for which
-    there is no planner, large networks are differentiated step by step, which needs the least memory.
+    A plan depends on the memory that is free, so the plan of ``before`` is kept as long as it fits. On a device whose
+    memory is not known, large networks are differentiated step by step, which needs the least memory.
     """
     largest = max(tasks, key=lambda task: task.support.size)
     if not largest.support.size:  # nothing is adapted to here; one example stands for what others may have
@@ -48,7 +48,7 @@ def choose_gradient(
         support.size * inner.steps * inner.samples * problem.network.numbers_behind(problem.trunk_stages, support.x)
         > meta_batch.STACKED_NUMBERS
     )
-    if engine is None and large and theta.mu.device.type != "cpu":
+    if engine is None and large and not is_measured(theta.mu.device):
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
         planned = plan(problem, theta, largest, budget.memory, scratch=budget.scratch, before=before)

@@ -84,7 +84,7 @@ class Implicit:
         left = state.zeros()  # a velocity of zero becomes the inner gradient in one more step
         run.step(Iterate(state, left), record, last)
         diagnostics = {"residual": residual, "inner_gradient": float(_dot(left, left).sqrt())}
-        return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), task.name)
+        return checked(MetaGradient(terms.total, grads, terms, inner, diagnostics), run.checks)
 
     def _solve(self, apply: Callable[[Parameters], Parameters], v: Parameters) -> tuple[Parameters, float]:
         """Return x and the relative residual."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metaprior.checks import check_integer
 from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
+from metaprior.metagrad.finite import FiniteChecks
 from metaprior.metagrad.inner_step import (
     DataGradient,
     InnerStep,
@@ -55,7 +56,7 @@ class InnerRun:
         problem.check_theta(theta)
         problem = problem.masking(task.support, task.query)
         self.theta = theta.map(torch.detach)
-        self.name = task.name
+        self.name, self.checks = task.name, FiniteChecks(task.name, theta.mu.device)
         self.data = DataLoss(problem, theta, task, tasks=len(noises) if stacked else 0, keep_trunk=keep_trunk)
         observations = self.data.observations("support")
         self.problem = problem = problem.for_support(observations)
@@ -158,42 +159,9 @@ class InnerRun:
         """Return the noise of one sample of a step, kept or drawn again."""
         return record.noise[number] if record.noise else self.draw(step, number)
 
-    def failure(self, terms: dict[str, Tensor], step: int | str) -> NonFinite | None:
-        """Return the first term that is not finite; stacks of tasks are only looked at when they are done."""
-        return None if self.data.stack else first_non_finite(terms, self.name, step)
-
-
-def first_non_finite(terms: dict[str, Tensor], name: str, step: int | str) -> NonFinite | None:
-    """Return the place of the first of the named numbers that is not finite.
-
-    A sum is finite only if all its terms are, so one sum over everything answers for nearly all calls. One that is not
-    may have overflowed: then every tensor is looked at.
-    """
-    with torch.no_grad():
-        if math.isfinite(sum(value.sum() for value in terms.values())):
-            return None
-    for term, value in terms.items():
-        bad = value[~torch.isfinite(value)] if value.ndim else value
-        if not bool(torch.isfinite(value).all()):
-            return NonFinite(name, step, term, float(bad.flatten()[0]))  # type: ignore[arg-type]
-    return None
-
-
-def damage(task: Task) -> NonFinite | None:
-    """Return the place of the first number in a task's own data that is not finite: no step size would help.
-
-    Missing targets are no damage, but a query set without any target is: its value is NaN.
-    """
-    if not task.query.size:
-        return NonFinite(task.name, "data", "query y", math.nan)
-    named = {f"{part} {name}": values for part in PARTS for name, values in getattr(task, part)._asdict().items()}
-    if first_non_finite(named, task.name, "data") is None:
-        return None
-    # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
-    for name in (f"{part} y" for part in PARTS):
-        if named[name].is_floating_point():
-            named[name] = named[name].nan_to_num(0.0, math.inf, -math.inf)
-    return first_non_finite(named, task.name, "data")
+    def failure(self, terms: dict[str, Tensor], step: int | str, *, last: bool = False) -> NonFinite | None:
+        """Return the first term that is not finite, see ``FiniteChecks``; stacks are only looked at when done."""
+        return None if self.data.stack else self.checks.failure(terms, step, last=last)
 
 
 def inner_terms(nll: list[Tensor], kl: list[Tensor], w: float, like: Tensor) -> InnerTerms:
@@ -261,7 +229,7 @@ def _adapted(run: InnerRun, theta: WeightDistribution, steps: int | None) -> Wei
     if steps:  # the losses of the last step were those before it; the scales of a point are infinite on purpose
         finite_rho = torch.where(rho == -torch.inf, 0.0, rho)
         moved = {"mean of a weight": mu, "scale of a weight": finite_rho, **plain}
-        if failure := run.failure(moved, steps - 1):
+        if failure := run.failure(moved, steps - 1, last=True):
             return failure
     rest = {name: value.detach().clone() for name, value in theta.plain.items() if name not in plain}
     log_lr = None if theta.log_lr is None else theta.log_lr.detach().clone()

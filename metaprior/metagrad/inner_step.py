@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metaprior.checks import moved
 from metaprior.metagrad.problem import Problem
 from metaprior.metagrad.vectors import Moving, Vector, parts
 from metaprior.weights import WeightDistribution
@@ -75,7 +76,7 @@ class StepSizes:
         self._alpha = fixed if self.learned is None else self.learned.detach().exp()
         self.grad = self._alpha.new_zeros((*stack, *self._alpha.shape))  # for each task of a stack
         ends = torch.tensor(self._sizes).cumsum(0) if self._alpha.ndim else torch.zeros(0, dtype=torch.long)
-        self._ends = ends.to(theta.mu.device)
+        self._ends = moved(ends, theta.mu.device)
         self._rho, self._w = theta.rho.detach(), w if problem.inner.damped else 0.0
 
     def _tensors(self, part: slice) -> Tensor:

@@ -1,6 +1,7 @@
-"""Memory: what the process holds, what it may take, and what a computation would need."""
+"""Memory: what the process holds (on a GPU: its tensors), what it may take, and what a computation would need."""
 
 import ctypes
+import math
 import os
 import re
 import resource
@@ -36,19 +37,51 @@ class Budget(NamedTuple):
     """Folder of scratch files; None is the system's temporary one."""
 
 
-def bytes_of(memory: Memory, *, processes: int = 1) -> float:
-    """Return a budget in bytes; ``processes`` on one machine share what is free."""
+CPU = torch.device("cpu")
+
+
+class DeviceMemory(NamedTuple):
+    """Bytes on a device: what the process holds there, and what it could still take."""
+
+    in_use: float
+    available: float
+
+
+def is_measured(device: torch.device) -> bool:
+    """Return whether ``memory_of`` knows this kind of device."""
+    return device.type in ("cpu", "cuda")
+
+
+def memory_of(device: torch.device) -> DeviceMemory:
+    """Return the memory of a device: of the CPU that of the whole process, of a GPU that of its tensors alone.
+
+    torch keeps freed blocks of a GPU for itself and uses them again, so they count as available.
+    """
+    if device.type == "cpu":
+        return DeviceMemory(in_use(), available())
+    if not is_measured(device):
+        raise ValueError(f"device must be a CPU or a CUDA device for its memory to be known, got {device}. Try engine=")
+    free, _ = torch.cuda.mem_get_info(device)
+    held = torch.cuda.memory_allocated(device)
+    return DeviceMemory(float(held), float(free + torch.cuda.memory_reserved(device) - held))
+
+
+def bytes_of(memory: Memory, *, processes: int = 1, device: torch.device = CPU) -> float:
+    """Return a budget in bytes, of a device; ``processes`` on one machine share what is free, but for GPUs."""
     if isinstance(memory, str):
         match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", memory)
         if match and not match[2] and 0 < float(match[1]) <= 1:
-            return bytes_of(float(match[1]), processes=processes)
+            return bytes_of(float(match[1]), processes=processes, device=device)
         if not match or match[2].upper() not in UNITS:
             raise ValueError(
                 f"memory must be an amount such as '4GiB' or '500MB' (units {', '.join(UNITS)}), got {memory!r}"
             )
         return float(match[1]) * UNITS[match[2].upper()]
     if isinstance(memory, float) and 0 < memory <= 1:
-        return in_use() + memory * available() / processes
+        if not is_measured(device):
+            return math.inf
+        found = memory_of(device)
+        return found.in_use + memory * found.available / (processes if device.type == "cpu" else 1)
     if memory <= 1:
         raise ValueError(f"memory must be an amount ('4GiB', bytes) or a fraction of what is free (0.5), got {memory}")
     return float(memory)
@@ -66,8 +99,10 @@ def in_use() -> float:
     return float(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else peak_memory()
 
 
-def peak_memory() -> float:
-    """Return the most bytes that the process ever held."""
+def peak_memory(device: torch.device = CPU) -> float:
+    """Return the most bytes that the process ever held; on a GPU, that its tensors ever held."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 

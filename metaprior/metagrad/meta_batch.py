@@ -8,9 +8,10 @@ from itertools import compress
 import torch
 from torch import Tensor
 
+from metaprior.checks import all_true
 from metaprior.metagrad.data_loss import central_difference
 from metaprior.metagrad.engines import twice_reverse
-from metaprior.metagrad.inner_loop import damage, first_non_finite
+from metaprior.metagrad.finite import damages, first_non_finite
 from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
 from metaprior.missing import NO_TARGETS, TargetCount
@@ -92,12 +93,12 @@ def meta_sums(
 ) -> BatchSums:
     """Return the sums of ``meta_gradient`` (also of no tasks); tasks whose data are not finite are not tried."""
     noises = [noise.at(task=noise.task + index) for index in range(len(tasks))]
-    damages = [damage(task) for task in tasks]
-    whole = [found is None for found in damages]
+    damaged = damages(tasks)
+    whole = [found is None for found in damaged]
     tasks, noises = list(compress(tasks, whole)), list(compress(noises, whole))
     how = all_at_once if stacked and len(tasks) > 1 else _one_by_one
     sums = how(problem, theta, tasks, noises, engine)
-    return replace(sums, failures=(*filter(None, damages), *sums.failures))
+    return replace(sums, failures=(*filter(None, damaged), *sums.failures))
 
 
 def _one_by_one(
@@ -167,7 +168,7 @@ def all_at_once(
         if not any(words in str(error) for words in NOT_VECTORISED):
             raise
         raise ValueError(f"this network cannot be vectorised over tasks, use stacked=False: {error}") from error
-    if not all(bool(t.isfinite().all()) for t in (*terms, *grads.tensors())):
+    if not all_true([t.isfinite().all() for t in (*terms, *grads.tensors())]):
         good = (terms.total.isfinite() & grads.mu.isfinite().all(1) & grads.rho.isfinite().all(1)).tolist()
         if 1 < sum(good) < len(good):  # the good ones are stacked again; the others alone tell where they failed
             bad = [not flag for flag in good]
@@ -259,9 +260,9 @@ def pooled_sums(
         tasks: checked tasks.
         micro_batch: examples that are differentiated at once; None: all.
     """
-    damages = [damage(task) for task in tasks]
-    damaged = tuple(filter(None, damages))
-    tasks = list(compress(tasks, [found is None for found in damages]))
+    found = damages(tasks)
+    damaged = tuple(filter(None, found))
+    tasks = list(compress(tasks, [one is None for one in found]))
     if not tasks:
         return BatchSums(failures=damaged)
     x, y = map(torch.cat, zip(*(part for task in tasks for part in (task.support, task.query)), strict=True))

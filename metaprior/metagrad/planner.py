@@ -28,7 +28,7 @@ from metaprior.metagrad.data_loss import (
     reverse_over_reverse,
 )
 from metaprior.metagrad.engines import keeping, mixed, on_disk
-from metaprior.metagrad.memory import Memory, bytes_of, footprint, give_back_free_memory, in_use, text
+from metaprior.metagrad.memory import Memory, bytes_of, footprint, give_back_free_memory, in_use, memory_of, text
 from metaprior.metagrad.problem import Engine, Problem
 from metaprior.metagrad.reference import checkpointed, unrolled
 from metaprior.metagrad.scratch import Folder, free_disk, is_in_memory, scratch_folder
@@ -166,7 +166,7 @@ def plan(
     Raises:
         DoesNotFit: If no choice stays inside the budget.
     """
-    budget = bytes_of(memory)
+    budget = bytes_of(memory, device=theta.mu.device)
     give_back_free_memory()
     choices = tuple(predict(problem, theta, task, scratch=scratch))
     best = choose(choices, budget, before)
@@ -199,17 +199,14 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch:
     Choices whose scratch file has no room on the disk are left out.
     """
     problem.check_theta(theta)
-    if theta.mu.device.type != "cpu":
-        raise ValueError(
-            f"the planner predicts the memory of a process, and theta is on {theta.mu.device}; choose the engine"
-        )
     folder = scratch_folder(scratch)
     if scratch is not None and not folder.is_dir():
         raise ValueError(f"scratch must be a folder that exists, got {str(folder)!r}")
-    before = in_use()
+    device = theta.mu.device
+    before, first_use = _held(device), FIRST_USE if device.type == "cpu" else 0
     needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.
-    held = FIRST_USE + (in_use() if is_large(problem, theta, task) else before)
+    held = first_use + (_held(device) if is_large(problem, theta, task) else before)
     steps, by_sweep = problem.inner.steps, []
     count = task.support.size
     kept = sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})  # 0, 1, 2, 4, ...
@@ -225,6 +222,11 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch:
             peak = job.peak_on_disk(needs.reverse_over_reverse)
             by_sweep.append(Choice(in_file, size, peak, FILE * job.cost(), file))
     return [replace(choice, peak=held + choice.peak) for choice in (*by_graph, *by_sweep)]
+
+
+def _held(device: torch.device) -> float:
+    """Return the bytes that are in use before: of the whole process, on a GPU of its tensors alone."""
+    return in_use() if device.type == "cpu" else memory_of(device).in_use
 
 
 class _SweepNeeds(NamedTuple):

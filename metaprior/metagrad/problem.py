@@ -19,7 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple, NoReturn, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.amp import is_autocast_available
 
 from metaprior.checks import PairChecker, check_integer, check_not_negative, check_positive
 from metaprior.errors import TrainingDiverged
@@ -237,6 +239,7 @@ class Problem:
 
     def check_theta(self, theta: WeightDistribution) -> None:
         """Raise unless theta has the names and shapes of this problem; every engine calls this first."""
+        refuse_autocast(theta.mu.device)
         refuse_hidden_noise(self.network.module)  # modes may have changed
         refuse_batch_statistics(self.network.module)
         needed = {*self._plain_names}
@@ -360,6 +363,17 @@ class Engine(Protocol):
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
+
+
+def refuse_autocast(device: torch.device) -> None:
+    """Raise within ``torch.autocast``: what it rounds to 8 or 11 bits is differentiated twice, and is not exact."""
+    if is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
+        raise ValueError(
+            f"autocast must be off around an inner loop, got torch.autocast({device.type!r}, dtype={dtype}): gradients "
+            "would be off by up to several per cent, and exact ones are promised. Try `with "
+            f"torch.autocast({device.type!r}, enabled=False):`, or turn autocast on in the forward of your own module"
+        )
 
 
 def refuse_hidden_noise(module: nn.Module) -> None:

@@ -11,7 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.inner_loop import first_non_finite, inner_terms
+from metaprior.metagrad.finite import FiniteChecks
+from metaprior.metagrad.inner_loop import inner_terms
 from metaprior.metagrad.inner_step import Iterate
 from metaprior.metagrad.problem import MetaGradient, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import checked
@@ -127,7 +128,7 @@ class Reference:
     """An engine of torch's own reverse mode."""
 
     name: str
-    differentiate: Callable[[Problem, WeightDistribution, Task, Noise], Outcome | NonFinite]
+    differentiate: Callable[[Problem, WeightDistribution, Task, Noise, FiniteChecks], Outcome | NonFinite]
     exact: bool = True
 
     @torch.enable_grad()
@@ -137,28 +138,33 @@ class Reference:
         """Return the outer loss of one task, its gradient, and its terms."""
         problem.check_theta(theta)
         masked = problem.masking(task.support, task.query).for_support(task.support.size)
-        outcome = self.differentiate(masked, theta, task, noise)
+        checks = FiniteChecks(task.name, theta.mu.device)
+        outcome = self.differentiate(masked, theta, task, noise, checks)
         if isinstance(outcome, NonFinite):
             return outcome
         outer, grads, inner = outcome
         of_steps = inner_terms([terms.nll for terms in inner], [terms.kl for terms in inner], 1.0, grads.mu)
-        return checked(MetaGradient(outer.total, grads, outer, of_steps), task.name)
+        return checked(MetaGradient(outer.total, grads, outer, of_steps), checks)
 
 
-def _unrolled(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Outcome | NonFinite:
+def _unrolled(
+    problem: Problem, theta: WeightDistribution, task: Task, noise: Noise, checks: FiniteChecks
+) -> Outcome | NonFinite:
     """Differentiate through everything, as other libraries do: K graphs at once, also with micro-batches."""
     leaves = leaves_of(theta)
     iterate, inner = start(problem, leaves), list[Terms]()
     for number in range(problem.inner.steps):
         iterate, terms = step(problem, iterate, leaves, task.support, noise.at(step=number))
-        if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+        if failure := checks.failure({"nll": terms.nll, "kl": terms.kl}, number):
             return failure
         inner.append(terms)
     outer = outer_loss(problem, distribution(iterate.lambda_, leaves), leaves, task, noise)
     return OuterTerms(*map(torch.detach, outer)), gradient_of(outer.total, leaves), inner
 
 
-def _checkpointed(problem: Problem, theta: WeightDistribution, task: Task, noise: Noise) -> Outcome | NonFinite:
+def _checkpointed(
+    problem: Problem, theta: WeightDistribution, task: Task, noise: Noise, checks: FiniteChecks
+) -> Outcome | NonFinite:
     """Differentiate one step at a time: the path is stored, and each step is run again with a graph.
 
     One graph at once, and two (with momentum four) vectors of D numbers stored for each step.
@@ -166,7 +172,7 @@ def _checkpointed(problem: Problem, theta: WeightDistribution, task: Task, noise
     path, inner = [_leaf(start(problem, theta))], list[Terms]()
     for number in range(problem.inner.steps):
         after, terms = step(problem, path[-1], theta, task.support, noise.at(step=number))
-        if failure := first_non_finite({"nll": terms.nll, "kl": terms.kl}, task.name, number):
+        if failure := checks.failure({"nll": terms.nll, "kl": terms.kl}, number):
             return failure
         path.append(_leaf(after))
         inner.append(terms)

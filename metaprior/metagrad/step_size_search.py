@@ -8,7 +8,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from metaprior.metagrad.inner_loop import InnerRun, adapt, damage
+from metaprior.metagrad.finite import damages
+from metaprior.metagrad.inner_loop import InnerRun, adapt
 from metaprior.metagrad.problem import NonFinite, Problem
 from metaprior.metagrad.reference import outer_loss
 from metaprior.metagrad.vectors import whole
@@ -58,7 +59,7 @@ def searched_step_sizes(
         share: the share of the best candidate's gain that is enough.
         balanced: divide the weights' step sizes by the size of their gradients (see ``_Search.balance``).
     """
-    usable = [task.support.size > 0 and damage(task) is None for task in tasks]
+    usable = [task.support.size > 0 and found is None for task, found in zip(tasks, damages(tasks), strict=True)]
     trials = [(task, noise.at(task=noise.task + i)) for i, task in enumerate(tasks) if usable[i]]
     if not current_team().any(bool(trials)):
         return theta

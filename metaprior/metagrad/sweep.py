@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from metaprior.metagrad.data_loss import HessianProduct
+from metaprior.metagrad.finite import FiniteChecks
 from metaprior.metagrad.inner_loop import (
     Cotangents,
     InnerRun,
     Record,
     differentiate_outer_loss,
-    first_non_finite,
     inner_terms,
 )
 from metaprior.metagrad.inner_step import DataGradient, Direction, Iterate, into_weight_space
@@ -34,6 +34,8 @@ from metaprior.metagrad.vectors import Moving, Vector, copy_into, parts, scale
 from metaprior.noise import Noise
 from metaprior.tasks.task import Task
 from metaprior.weights import Parameters, WeightDistribution
+
+Outcome = tuple[OuterTerms, InnerTerms, Parameters]
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,11 @@ class Sweep:
         self, problem: Problem, theta: WeightDistribution, task: Task, noise: Noise
     ) -> MetaGradient | NonFinite:
         """Return the outer loss of one task, its gradient, and its terms."""
-        outcome = self._run(problem, theta, task, [noise], stacked=False)
+        checks, outcome = self._run(problem, theta, task, [noise], stacked=False)
         if isinstance(outcome, NonFinite):
             return outcome
         terms, inner, grads = outcome
-        return checked(MetaGradient(terms.total, grads, terms, inner), task.name)
+        return checked(MetaGradient(terms.total, grads, terms, inner), checks)
 
     def stacked(
         self, problem: Problem, theta: WeightDistribution, stack: Task, noises: Sequence[Noise]
@@ -81,14 +83,14 @@ class Sweep:
         Every tensor of the result has the tasks as its first axis (the inner terms: as their second); each row of a
         trunk's gradient is the mean over tasks.
         """
-        outcome = self._run(problem, theta, stack, noises, stacked=True)
+        _, outcome = self._run(problem, theta, stack, noises, stacked=True)
         if isinstance(outcome, NonFinite):
             raise AssertionError("a stack does not stop early")
         return outcome
 
     def _run(
         self, problem: Problem, theta: WeightDistribution, task: Task, noises: Sequence[Noise], *, stacked: bool
-    ) -> tuple[OuterTerms, InnerTerms, Parameters] | NonFinite:
+    ) -> tuple[FiniteChecks, Outcome | NonFinite]:
         with ExitStack() as until_done:
             file = None
             if self.scratch is not None:
@@ -96,9 +98,9 @@ class Sweep:
                 file = until_done.enter_context(ScratchFile(self.scratch.folder, size))
                 until_done.enter_context(lent(problem.network.module.parameters(), file))
             run = InnerRun(problem, theta, task, noises, stacked=stacked, keep_trunk=self.keep > 0, file=file)
-            return self._differentiated(run)
+            return run.checks, self._differentiated(run)
 
-    def _differentiated(self, run: InnerRun) -> tuple[OuterTerms, InnerTerms, Parameters] | NonFinite:
+    def _differentiated(self, run: InnerRun) -> Outcome | NonFinite:
         path = self._path(run)
         inner = path.walk()
         if isinstance(inner, NonFinite):
@@ -343,9 +345,9 @@ def _sum(total: Vector, other: Vector) -> Tensor:
     return found
 
 
-def checked(value: MetaGradient, name: str) -> MetaGradient | NonFinite:
-    """Return the value, or the place of the first number in it that is not finite."""
-    if failure := first_non_finite(value.terms._asdict(), name, "outer"):
+def checked(value: MetaGradient, checks: FiniteChecks) -> MetaGradient | NonFinite:
+    """Return the value, or the place of the first number in it (or on the way to it) that is not finite."""
+    if failure := checks.failure(value.terms._asdict(), "outer"):
         return failure
     extremes = {f"gradient by {part}": torch.stack(torch.aminmax(grad)) for part, grad in value.grads.named().items()}
-    return first_non_finite(extremes, name, "sweep") or value
+    return checks.failure(extremes, "sweep", last=True) or value

@@ -1,5 +1,6 @@
 """The check of tasks on their way into a training: in full for the first of a shape, quickly for the others."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from metaprior.checks import PairChecker, as_plain_tensor, with_zeros
@@ -46,13 +47,20 @@ class TaskChecker:
 
     def __call__(self, task: Task) -> Task:
         """Return the task in the types that the engines trust."""
-        named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
-        sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
-        if not all(self._pair.knows(x) for x, _ in sets.values()):
-            support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
-            self._model.check(Task(support, query, task.name))
-        support, query = (
-            Examples(*self._pair(x, y, what, finite=False, least=least))
-            for least, (what, (x, y)) in enumerate(sets.items())  # a support set may be empty
-        )
-        return Task(support, query, task.name)
+        return self.several([task])[0]
+
+    def several(self, tasks: Sequence[Task]) -> list[Task]:
+        """Return tasks in the types that the engines trust; where targets are missing is read once for all of them."""
+        pairs: list[tuple[object, object, str, int]] = []
+        for task in tasks:
+            named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
+            sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
+            if not all(self._pair.knows(x) for x, _ in sets.values()):
+                support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
+                self._model.check(Task(support, query, task.name))
+            # a support set may be empty
+            pairs += [(x, y, what, least) for least, (what, (x, y)) in enumerate(sets.items())]
+        found = [Examples(*pair) for pair in self._pair.several(pairs, finite=False)]
+        return [
+            Task(*own, task.name) for task, own in zip(tasks, zip(found[::2], found[1::2], strict=True), strict=True)
+        ]

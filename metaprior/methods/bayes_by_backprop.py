@@ -64,6 +64,8 @@ class BayesByBackprop(Method):
             a fixed noise are in the targets' own units.
         seed: seed of the shuffling and of the weight noise; the same seed gives the same fit of the same module. (A
             module that draws random numbers itself, such as dropout, takes them from torch's global generator.)
+        device: where to compute, such as "cuda": the module is moved there, as ``module.to(device)`` does. None is
+            where the module is.
 
     After ``fit``: ``posterior_`` (the weights, ready to predict) and ``history_`` (an ``EpochRecord`` of every epoch).
     """
@@ -81,10 +83,11 @@ class BayesByBackprop(Method):
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         standardize: bool = True,
         seed: int = 0,
+        device: str | torch.device | None = None,
     ) -> None:
         self.module, self.likelihood, self.prior, self.stochastic = module, likelihood, prior, stochastic
         self.temperature, self.relative_sigma = temperature, relative_sigma
-        self.standardize, self.seed = standardize, seed
+        self.standardize, self.seed, self.device = standardize, seed, device
 
     def __repr__(self) -> str:
         """Return the network, the likelihood, and how far the fit has come."""
@@ -183,17 +186,23 @@ class BayesByBackprop(Method):
         checkpoint.write(folder, KIND, tensors, description)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        module: nn.Module | None = None,
+        *,
+        device: str | torch.device | None = None,
+    ) -> Self:
         """Return a saved fit. Networks of this package are rebuilt; for any other, give a module like the saved."""
         tensors, description = checkpoint.read(folder, KIND)
         with checkpoint.readable(folder):
-            learned = rebuild(tensors, description, module)
+            learned = rebuild(tensors, description, module, device=device)
             if "prior" in description:
                 prior: Prior = checkpoint.restore(description["prior"], PRIORS)
             else:
                 prior = WeightDistribution(tensors["prior.mu"], tensors["prior.rho"])
             settings = {"stochastic": description["stochastic"], **description["settings"]}
-            loaded = cls(learned.network.module, learned.likelihood, prior=prior, **settings)
+            loaded = cls(learned.network.module, learned.likelihood, prior=prior, device=device, **settings)
             loaded.posterior_, loaded.history_ = learned.posterior, history.restored(description["history"])
         return loaded
 

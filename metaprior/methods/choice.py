@@ -327,6 +327,7 @@ def learner_with(learner: "MetaLearner", adaptation: Adaptation) -> "MetaLearner
         engine=learner.engine if random else None,
         examples_per_shot=learner.examples_per_shot,
         seed=learner.seed,
+        device=learner.device,
     )
 
 

@@ -51,7 +51,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
     @cached_property
     def settings(self) -> CollapsedSettings:
         """Return the checked settings; raise for arguments of the constructor that cannot work."""
-        self._check_module()
+        module = self._placed_module()
         if self.stochastic is not None:
             raise ValueError(
                 f"stochastic must be None with local={CLOSED_FORM!r}, got {self.stochastic!r}: all parameters before "
@@ -65,9 +65,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
         theta = THETA.build(theta, {}) if isinstance(theta, str) else theta
         if not isinstance(theta, ThetaInference):
             raise TypeError(f"theta must be one of {', '.join(THETA)}, or like HMC(draws=32), got {theta!r}")
-        return CollapsedSettings.of(
-            self.module, self.likelihood, hyperprior, theta, bool(self.standardize), int(self.seed)
-        )
+        return CollapsedSettings.of(module, self.likelihood, hyperprior, theta, bool(self.standardize), int(self.seed))
 
     @property
     def network(self) -> BayesianNetwork:
@@ -234,7 +232,13 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
         _write(folder, self._fitted())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        module: nn.Module | None = None,
+        *,
+        device: str | torch.device | None = None,
+    ) -> Self:
         """Return what was saved. Networks of this package are rebuilt; for any other, give a module like the saved."""
         fit = CollapsedFit.read(folder, KIND, module)
         settings = fit.settings
@@ -248,10 +252,11 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
             store=folder,
             standardize=settings.standardize,
             seed=settings.seed,
+            device=device,
         )
 
     def _read(self, folder: Path) -> CollapsedFit:
-        fit = CollapsedFit.read(folder, KIND, self.module)
+        fit = CollapsedFit.read(folder, KIND, self._placed_module())
         with checkpoint.readable(folder):
             if fit.settings.likelihood != self.likelihood:
                 raise CheckpointError(f"likelihood must be the saved {fit.settings.likelihood}, got {self.likelihood}")

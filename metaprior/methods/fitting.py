@@ -46,7 +46,7 @@ def make_trainer(
     team = current_team()
     budget, together = learner.budget, max(1, len(team.share(settings.meta_batch)))
     if team.size > 1:  # processes on one machine share what is free, and all take the smallest budget
-        own = partial(bytes_of, budget.memory, processes=team.on_this_machine)
+        own = partial(bytes_of, budget.memory, processes=team.on_this_machine, device=learner.network.device)
         _, found = team.attempt(own, lambda amount: amount)
         budget = budget._replace(memory=min(found))
 

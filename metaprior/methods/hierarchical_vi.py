@@ -75,6 +75,8 @@ class HierarchicalVI(TaskMethod):
         standardize: train on real-valued targets in units of the mean and standard deviation of all tasks' targets
             at the first fit. Data, predictions and a fixed noise are in the targets' own units.
         seed: seed of task order, shuffling and weight noise.
+        device: where to compute, such as "cuda": the module is moved there, as ``module.to(device)`` does. None is
+            where the module is.
 
     After ``fit``: ``psi_`` (the ``HyperPosterior``), ``history_`` (an ``EpochRecord`` of every epoch), ``task_names_``.
     """
@@ -104,11 +106,12 @@ class HierarchicalVI(TaskMethod):
         relative_sigma: float = DEFAULT_RELATIVE_SIGMA,
         standardize: bool = True,
         seed: int = 0,
+        device: str | torch.device | None = None,
     ) -> None:
         self.module, self.likelihood, self.local, self.theta = module, likelihood, local, theta
         self.hyperprior, self.store = hyperprior, store
         self.stochastic, self.relative_sigma = stochastic, relative_sigma
-        self.standardize, self.seed = standardize, seed
+        self.standardize, self.seed, self.device = standardize, seed, device
 
     __signature__ = signature(partial(__init__, None))  # type: ignore[arg-type]
     """Keeps ``help`` from showing the arguments of ``__new__``."""
@@ -301,14 +304,20 @@ class HierarchicalVI(TaskMethod):
         self.posteriors.copy_to(folder)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        module: nn.Module | None = None,
+        *,
+        device: str | torch.device | None = None,
+    ) -> Self:
         """Return a store, ready to predict or to train on. Networks of this package are rebuilt; for any other, give a
         module like the saved."""
         local = checkpoint.read_description(folder).get("local", EXPLICIT)
         if local in cls._by_local and cls is HierarchicalVI:
-            return cls._by_local[local].load(folder, module)  # type: ignore[return-value]
+            return cls._by_local[local].load(folder, module, device=device)  # type: ignore[return-value]
         model, *_ = commit.read(folder, module)
-        stored = {"store": folder, "stochastic": model.network.stochastic, **model.settings}
+        stored = {"store": folder, "stochastic": model.network.stochastic, "device": device, **model.settings}
         loaded = cls(model.network.module, model.likelihood, **stored)
         _ = loaded._state  # raises for posteriors that are damaged
         return loaded

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
 from metaprior import adaptation as adaptations
@@ -73,6 +74,8 @@ class MetaLearner(TaskMethod):
             classes that take turns: C).
         engine: one of ``metaprior.metagrad``'s engines, in place of the choice by ``memory``.
         seed: seed of task order and weight noise.
+        device: where to compute, such as "cuda": the module is moved there, as ``module.to(device)`` does. None is
+            where the module is.
 
     After ``fit``: ``theta_``, ``target_scale_``, ``history_`` (an ``EpochRecord`` of every epoch), ``calibration_``
     and, with "auto", ``choice_`` (what was tried, which adaptation was taken and why).
@@ -103,11 +106,12 @@ class MetaLearner(TaskMethod):
         engine: Engine | None = None,
         examples_per_shot: int = 1,
         seed: int = 0,
+        device: str | torch.device | None = None,
     ) -> None:
         self.module, self.likelihood, self.adaptation, self.objective = module, likelihood, adaptation, objective
         self.outer_samples, self.hyperprior, self.stochastic = outer_samples, hyperprior, stochastic
         self.relative_sigma, self.standardize = relative_sigma, standardize
-        self.memory, self.scratch = memory, scratch
+        self.memory, self.scratch, self.device = memory, scratch, device
         self.engine, self.examples_per_shot, self.seed = engine, examples_per_shot, seed
 
     @property
@@ -131,8 +135,7 @@ class MetaLearner(TaskMethod):
     @cached_property
     def network(self) -> BayesianNetwork:
         """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
-        self._check_module()
-        return adaptations.network_for(self.adaptation_, self.module, self.stochastic)
+        return adaptations.network_for(self.adaptation_, self._placed_module(), self.stochastic)
 
     def task_model(self, num_tasks: int = 1) -> TaskModel:
         """Return the adaptation bound to network, likelihood and objective, in the network's units.
@@ -392,12 +395,14 @@ class MetaLearner(TaskMethod):
         module: nn.Module | None = None,
         *,
         adaptation: Adaptation | None = None,
+        device: str | torch.device | None = None,
     ) -> Self:
         """Return a saved prior. Networks of this package are rebuilt; for any other, give a module like the saved.
 
-        ``adaptation`` is needed where it has a module of its own, such as ``Context(encoder=...)``.
+        ``adaptation`` is needed where it has a module of its own, such as ``Context(encoder=...)``. ``device`` is as in
+        the constructor: without it a rebuilt network is on the CPU, wherever it was trained.
         """
-        loaded, learned = saved_prior.read(cls, folder, module, adaptation)
+        loaded, learned = saved_prior.read(cls, folder, module, adaptation, device)
         loaded._scalar_targets, loaded._loaded = learned.scalar_targets, True
         return loaded
 

@@ -1,7 +1,8 @@
 """What all methods have in common.
 
 ``Method(module, likelihood, ...)`` stores its arguments as they are and does nothing else: what is wrong with them is
-raised by the first ``fit``. Then
+raised by the first ``fit``. ``device`` is where the module is moved and everything is computed (None: where the
+module is); data are moved there, NumPy arrays come back as such, and tensors stay on the device. Then
 
     method.fit(...) -> itself                 method.save(folder)
     method.predict(x) -> Forecast             Method.load(folder, module=None) -> Method
@@ -24,9 +25,10 @@ from inspect import signature
 from typing import Any, Self, overload
 
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
 
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, checked_device
 from metaprior.errors import NotFittedError
 from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.forecasts import Forecast
@@ -44,19 +46,21 @@ class Method(ABC):
     module: nn.Module
     likelihood: Likelihood
     stochastic: str | None
+    device: str | torch.device | None
     history_: list[EpochRecord]
 
     @cached_property
     def network(self) -> BayesianNetwork:
         """Return the module with the choice of its random parameters; raise for what cannot be made Bayesian."""
-        self._check_module()
-        return BayesianNetwork(self.module, self.stochastic)
+        return BayesianNetwork(self._placed_module(), self.stochastic)
 
-    def _check_module(self) -> None:
+    def _placed_module(self) -> nn.Module:
+        """Return the module on the device that was given; raise for what is no module, no likelihood or no device."""
         if not isinstance(self.module, nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {type(self.module).__name__}")
         if not isinstance(self.likelihood, Likelihood):
             raise TypeError(f"likelihood must be one like Gaussian() or Categorical(), got {self.likelihood!r}")
+        return self.module if self.device is None else self.module.to(checked_device(self.device))
 
     @overload
     def predict(self, x: Tensor, *, samples: int = ..., seed: int = ...) -> Forecast: ...
@@ -82,8 +86,17 @@ class Method(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, folder: str | os.PathLike[str], module: nn.Module | None = None) -> Self:
-        """Return what was saved. Networks of this package are rebuilt; for any other, give a module like the saved."""
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        module: nn.Module | None = None,
+        *,
+        device: str | torch.device | None = None,
+    ) -> Self:
+        """Return what was saved. Networks of this package are rebuilt; for any other, give a module like the saved.
+
+        ``device`` is as in the constructor; a network that is rebuilt is on the CPU without it, wherever it was fitted.
+        """
 
     def _not_fitted(self, what: str = "fit(tasks)") -> NotFittedError:
         return NotFittedError(f"this {type(self).__name__} is not fitted yet: call {what} first, or load a saved one")

@@ -122,18 +122,19 @@ def _step(
     noise: Noise,
 ) -> StepReport:
     batch = model.sums(theta, tasks, noise).mean(theta)
-    norms: dict[str, float] = {}
+    norms: dict[str, Tensor] = {}
     if batch.count:
-        learned = {name: tensor for name, tensor in theta.named().items() if bool(torch.isfinite(tensor).all())}
+        named = theta.named()
+        finite = torch.stack([tensor.isfinite().all() for tensor in named.values()]).tolist()
+        learned = {name: tensor for (name, tensor), all_of_it in zip(named.items(), finite, strict=True) if all_of_it}
         grads = batch.grads.named()
         for name, tensor in learned.items():  # without a point prior's rho: optimisers skip tensors that have no grad
             tensor.grad = grads[name]
-        norms["theta"] = float(torch.nn.utils.clip_grad_norm_(learned.values(), clip))  # before clipping
+        norms["theta"] = torch.nn.utils.clip_grad_norm_(learned.values(), clip)  # before clipping
         optimizer.step()
         for tensor in learned.values():
             tensor.grad = None
-    everything = Phase("everything", 0, 0)
-    return StepReport(everything, float(batch.loss), batch.terms, batch.count, batch.failures, norms)
+    return StepReport.of(Phase("everything", 0, 0), batch, norms)
 
 
 class QueryForecast(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 
 from metaprior import adaptation as adaptations
@@ -40,7 +41,11 @@ def write(learner: "MetaLearner", learned: Learned, folder: str | os.PathLike[st
 
 
 def read(
-    cls: type[L], folder: str | os.PathLike[str], module: nn.Module | None, adaptation: Adaptation | None
+    cls: type[L],
+    folder: str | os.PathLike[str],
+    module: nn.Module | None,
+    adaptation: Adaptation | None,
+    device: str | torch.device | None = None,
 ) -> tuple[L, Learned]:
     """Return a learner with the saved arguments, and what it has learned."""
     tensors, description = checkpoint.read(folder, KIND)
@@ -53,7 +58,7 @@ def read(
             shapes = adaptations.bind(adaptation, Binding(network, likelihood, relative_sigma=1.0)).structure
             return {name.removeprefix(PLAIN): shape for name, shape in shapes.items() if name.startswith(PLAIN)}
 
-        learned = rebuild(tensors, description, module, plain_shapes)
+        learned = rebuild(tensors, description, module, plain_shapes, device=device)
         hyperprior = description["hyperprior"]
         loaded = cls(
             learned.network.module,
@@ -61,6 +66,7 @@ def read(
             adaptation=adaptation,
             hyperprior=hyperprior and NormalGammaHyperprior(**hyperprior),
             stochastic=description["stochastic"],
+            device=device,
             **{"standardize": False, **description["settings"]},  # 0.1.0 did not standardise
         )
         loaded.network, loaded.target_scale_, loaded.theta_ = learned.network, learned.target_scale, learned.weights

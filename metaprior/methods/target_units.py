@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metaprior.adaptation.task_model import TaskModel
-from metaprior.checks import as_plain_tensor, at_least_single
+from metaprior.checks import as_plain_tensor, at_least_single, moved
 from metaprior.errors import NotFinite
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.task_checker import ChecksTasks, TaskChecker
@@ -33,7 +33,7 @@ class TargetUnits:
         targets, channels = at_least_single(as_plain_tensor(examples.y, "y")), self.scale.loc.numel()
         if channels != 1 and (targets.ndim < 2 or targets.shape[1] != channels):
             return examples  # the check of shapes, which comes later, raises
-        return Examples(examples.x, self.scale.to_internal(targets.to(self.scale.loc.device)))
+        return Examples(examples.x, self.scale.to_internal(moved(targets, self.scale.loc.device)))
 
     def task(self, task: Task) -> Task:
         """Return a task with the targets of both sets in the network's units."""

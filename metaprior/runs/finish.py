@@ -64,6 +64,7 @@ def evaluate_run(
     shots: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
     tasks: int | None = None,
+    device: str = "cpu",
     say: Say = lambda _: None,
     announce: Say = lambda _: None,
 ) -> Evaluation:
@@ -74,6 +75,7 @@ def evaluate_run(
     Args:
         folder: the folder of the run.
         shots, steps, tasks: as in ``evaluate_learner``.
+        device: where to compute; noise of a GPU is not that of the CPU.
         say: prints a line of the result.
         announce: prints what is about to be done.
 
@@ -81,7 +83,9 @@ def evaluate_run(
         The evaluation, the same on all ranks.
     """
     run = RunFolder(folder)
-    config, learner = learned(run, options={"--shots": shots, "--steps": steps, "--tasks": tasks})
+    config, learner = learned(
+        run, device=device, options={"--shots": shots, "--steps": steps, "--tasks": tasks, "--device": device}
+    )
     team = current_team()
 
     def opened() -> TaskSource:

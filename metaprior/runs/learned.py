@@ -13,23 +13,26 @@ from metaprior.runs.folder import RunFolder
 from metaprior.runs.reading import parse
 from metaprior.team import current_team
 from metaprior.team.agreement import code_facts, refuse_disagreement, tensors_digest
+from metaprior.team.launch import own_device
 
 
-def learned(run: RunFolder, *, options: Mapping[str, object] = MappingProxyType({})) -> tuple[Config, MetaLearner]:
-    """Return the configuration of a run, and the prior that it has saved.
+def learned(
+    run: RunFolder, *, device: str = "cpu", options: Mapping[str, object] = MappingProxyType({})
+) -> tuple[Config, MetaLearner]:
+    """Return the configuration of a run, and the prior that it has saved, on a device (each rank on its own GPU).
 
     Every rank reads the folder, so all have to see it, and to find the same in it; also ``options``, what is asked for
     beside it, have to be the same on all of them.
     """
     team = current_team()
     if team.size == 1:
-        return _read(run)
-    found, facts = team.attempt(lambda: _read(run), lambda found: {**_facts(*found), **options})
+        return _read(run, device)
+    found, facts = team.attempt(lambda: _read(run, device), lambda found: {**_facts(*found), **options})
     team.on_first(lambda: refuse_disagreement(facts))
     return found
 
 
-def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
+def _read(run: RunFolder, device: str) -> tuple[Config, MetaLearner]:
     config = parse(run.config(), str(run.path / "config.json"))
     torch.set_num_threads(config.run.threads)  # as in training, so that numbers are bitwise identical
     if not run.prior.exists():
@@ -37,7 +40,7 @@ def _read(run: RunFolder) -> tuple[Config, MetaLearner]:
             f"{run.prior} is not there: the run has neither finished nor had a validation; go on with metaprior train "
             "--resume"
         )
-    return config, MetaLearner.load(run.prior)
+    return config, MetaLearner.load(run.prior, device=own_device(device))
 
 
 def _facts(config: Config, learner: MetaLearner) -> dict[str, Any]:

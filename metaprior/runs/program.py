@@ -262,8 +262,9 @@ class Loop:
             self.checkpoints.save(position, "best")
             team.on_first(lambda: save_prior(self.learner.with_theta(theta), self.run, line["step"]))
         self.checkpoints.save(position)
-        self.say("  ".join([epoch_text(line, self.request.config.meta.epochs), *([left] if left else [])]))
-        self.events.add_epoch(line)
+        peak = peak_memory(theta.mu.device)
+        self.say("  ".join([epoch_text(line, self.request.config.meta.epochs, peak), *([left] if left else [])]))
+        self.events.add_epoch(line, peak)
 
     def _note(self, line: EpochLine) -> str | None:
         """Write the metrics of an epoch; return about how long the others will take."""
@@ -298,8 +299,8 @@ def epochs_of(settings: MetaTraining) -> list[tuple[int, range]]:
     return [(0, range(warm)), *epochs] if warm else epochs
 
 
-def epoch_text(line: EpochLine, epochs: int) -> str:
-    """Return a line of ``metrics.jsonl`` for the user."""
+def epoch_text(line: EpochLine, epochs: int, peak: float) -> str:
+    """Return a line of ``metrics.jsonl`` for the user, with the peak memory."""
     parts = [f"epoch {line['epoch']}/{epochs}" if line["epoch"] else "warm start", f"step {line['step']}"]
     parts.append(f"loss {_number(line.get('loss'))}")
     if found := line["validation"]:
@@ -312,7 +313,7 @@ def epoch_text(line: EpochLine, epochs: int) -> str:
         parts.append(f"bad tasks {line['bad_tasks']} (the first: {line['bad'][0]})")
     if line.get("missing"):
         parts.append(f"missing targets {line['missing']} of {line['targets']}")
-    return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak_memory() / 2**30:.2f} GiB"])
+    return "  ".join([*parts, f"{line['seconds']:.1f} s", f"peak {peak / 2**30:.2f} GiB"])
 
 
 def _number(value: float | None) -> str:

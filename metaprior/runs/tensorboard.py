@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from metaprior.metagrad.memory import peak_memory
 from metaprior.team import current_team
 
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
@@ -19,11 +18,11 @@ class EventFiles:
     def __init__(self, writer: Any = None) -> None:
         self._writer = writer
 
-    def add_epoch(self, line: dict[str, Any]) -> None:
+    def add_epoch(self, line: dict[str, Any], peak_memory: float) -> None:
         """Add all numbers of a line of ``metrics.jsonl``, and the peak memory."""
         if self._writer is None:
             return
-        for name, value in [*_numbers(line), ("peak_memory_bytes", peak_memory())]:
+        for name, value in [*_numbers(line), ("peak_memory_bytes", peak_memory)]:
             if math.isfinite(value):
                 self._writer.add_scalar(name, value, line["step"])
         self._writer.flush()

@@ -318,7 +318,7 @@ def _times(time: Any, count: int) -> Tensor | None:
 def _members(groups: Iterable[Hashable], count: int) -> dict[Hashable, list[int]]:
     """Return the rows of every group, groups in the order of their first appearance."""
     # Elements of a tensor would not do as keys: two equal ones are different keys.
-    given = groups.numpy() if isinstance(groups, Tensor) else groups
+    given = groups.cpu().numpy() if isinstance(groups, Tensor) else groups
     labels = plain_labels(given) if isinstance(given, np.ndarray) else list(given)
     if len(labels) != count:
         raise ValueError(f"the data set has {count} examples and there are {len(labels)} group labels; give one each")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaprior.checks import array_of, as_plain_tensor, at_least_single, check_counts, check_integer
+from metaprior.checks import array_of, as_plain_tensor, at_least_single, check_counts, check_integer, moved
 from metaprior.missing import any_of_row, present_numbers
 from metaprior.noise import Noise
 
@@ -31,7 +31,7 @@ class Examples(NamedTuple):
 
     def rows(self, index: Tensor) -> "Examples":
         """Return the examples with these indices."""
-        here = index.to(self.x.device)
+        here = moved(index, self.x.device)
         return Examples(self.x[here], self.y[here])
 
     def first(self, count: int) -> "Examples":

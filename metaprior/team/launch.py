@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import torch
 
+from metaprior.checks import checked_device
 from metaprior.team.team import Team, use_team
 
 HANG_AFTER = 600.0
@@ -68,10 +69,8 @@ def backend() -> str:
 
 def own_device(kind: str) -> torch.device:
     """Return the device of this process: of several GPUs the one with its number on this machine."""
-    if kind == "cpu":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ValueError(f'run.device is "{kind}", but torch finds no GPU here. Use run.device = "cpu"')
+    if checked_device(kind).type != "cuda":
+        return torch.device(kind)
     number = int(os.environ.get("LOCAL_RANK", "0")) if torch.cuda.device_count() > 1 else 0  # it may see its own alone
     if number >= torch.cuda.device_count():
         raise ValueError(

@@ -135,7 +135,7 @@ def step_bar(
 
         def tell(summary: Summary) -> None:
             bad = {"bad": str(summary.bad_tasks)} if summary.bad_tasks else {}
-            peak = {"peak": f"{peak_memory() / 2**30:.2f} GiB"}
+            peak = {"peak": f"{peak_memory(trainer.theta.mu.device) / 2**30:.2f} GiB"}
             bar.update(size, **{"loss": f"{summary.loss:.3g}", **shown, **bad, **peak})
 
         yield tell

@@ -92,17 +92,17 @@ class ThetaOptimizer:
         ]
         self._adam = torch.optim.AdamW(named, lr=settings.lr, fused=theta.mu.device.type in ("cpu", "cuda"))
 
-    def descend(self, grads: Parameters, learning_rates: Mapping[str, float], largest_norm: float) -> dict[str, float]:
+    def descend(self, grads: Parameters, learning_rates: Mapping[str, float], largest_norm: float) -> dict[str, Tensor]:
         """Take one step along the gradients, each group's clipped at ``largest_norm``; return the norms before.
 
         A group without a learning rate is left alone, and so are its moments.
         """
-        of_theta, norms = grads.named(), {}
+        of_theta, norms = grads.named(), dict[str, Tensor]()
         for group in self._adam.param_groups:
             group["lr"] = learning_rates.get(group["name"], 0.0)
             if group["name"] in learning_rates:
                 norm = torch.nn.utils.get_total_norm([of_theta[name] for name in group["names"]])
-                norms[group["name"]], factor = float(norm), (largest_norm / (norm + 1e-6)).clamp(max=1.0)
+                norms[group["name"]], factor = norm, (largest_norm / (norm + 1e-6)).clamp(max=1.0)
                 for name in group["names"]:
                     of_theta[name].mul_(factor)
                     self._held[name].grad = self._shards.part(of_theta[name].contiguous())

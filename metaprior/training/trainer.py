@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -63,6 +63,14 @@ class StepReport:
     failures: tuple[NonFinite, ...]
     grad_norms: dict[str, float] = field(default_factory=dict)
     targets: TargetCount = NO_TARGETS
+
+    @classmethod
+    def of(cls, phase: Phase, batch: MetaBatch, norms: Mapping[str, Tensor]) -> "StepReport":
+        """Return the report of a step on a meta-batch; all its numbers are read from a GPU at once."""
+        numbers = torch.stack([batch.loss, *batch.terms, *norms.values()]).cpu()
+        terms = OuterTerms(*numbers[1 : 1 + len(batch.terms)])
+        read = dict(zip(norms, numbers[1 + len(batch.terms) :].tolist(), strict=True))
+        return cls(phase, float(numbers[0]), terms, batch.count, batch.failures, read, batch.targets)
 
 
 class ReadAhead(Generic[Item, Value]):
@@ -152,7 +160,7 @@ class Trainer:
                 self._hold(self._average.theta)
                 self._average = None
         self._count(phase, batch)
-        return StepReport(phase, float(batch.loss), batch.terms, batch.count, batch.failures, norms, batch.targets)
+        return StepReport.of(phase, batch, norms)
 
     def _begun_average(self) -> Average | None:
         """Return the average that a warm start under way ends with, if it does."""
@@ -185,7 +193,7 @@ class Trainer:
         now, last = self.progress.step, self.settings.steps - 1
         ahead = now < last and all(getattr(source, "thread_safe", False) for source in (self.tasks, self.pooled))
         following = self._reading(now + 1, own) if ahead else None
-        return [self._check(task) for task in self._read(self._reading(now, own), following)]
+        return self._check.several(self._read(self._reading(now, own), following))
 
     def _reading(self, step: int, own: range) -> Reading:
         first = self.progress.position + (step - self.progress.step) * self.settings.meta_batch
@@ -195,7 +203,7 @@ class Trainer:
         pooled, positions = reading
         return [task_at(self.pooled if pooled else self.tasks, position, self.seed) for position in positions]
 
-    def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, float]:
+    def _descend(self, phase: Phase, batch: MetaBatch) -> dict[str, Tensor]:
         settings, step = self.settings, self.progress.step
 
         def rate(lr: float, since: int) -> float:

@@ -29,10 +29,11 @@ def test_a_peer_that_does_not_fit_is_not_started_and_its_row_says_so(monkeypatch
     assert ("higher", 5) in [(step.what, step.steps) for step in started]
     assert ("higher", 10) not in [(step.what, step.steps) for step in started]
     row = next(row for row in result.rows if (row["what"], row["inner_steps"]) == ("higher", 10))
+    assert (row["width"], row["random"]) == (64, "all")
     assert row["peak_gib"] is None
     assert row["extrapolated_gib"] == pytest.approx(21)
     assert row["status"] == "not started: extrapolated 21.0 GiB, 20.0 GiB available"
-    assert result.headline["memory_ratio_10"] == pytest.approx(21 / 2)
+    assert result.headline["memory_ratio_10"] == pytest.approx(2 / 21)
     assert "higher at 10 steps: 21.0 GiB is EXTRAPOLATED" in result.table()
 
 

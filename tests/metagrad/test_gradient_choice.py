@@ -116,3 +116,12 @@ def test_large_networks_are_planned_by_memory(monkeypatch: pytest.MonkeyPatch) -
     way = planner.Way("mixed", 1)
     choose_gradient(PROBLEM, THETA, lines(2), Budget("3GiB"), None, before=way)
     assert asked[1:] == [("line 0", "3GiB", None, way)]
+
+
+def test_where_memory_is_not_known_large_networks_are_differentiated_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gradient_choice, "is_measured", lambda device: False)
+    assert choose_gradient(PROBLEM, THETA, lines(2), Budget(0.5), None).stacked, "this network is small"
+    monkeypatch.setattr(planner, "SMALL", 10)
+    assert choose_gradient(PROBLEM, THETA, lines(2), Budget(0.5), None) == (twice_reverse, PROBLEM, False)

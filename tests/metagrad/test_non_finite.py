@@ -18,7 +18,7 @@ from metaprior.metagrad import (
     keeping,
     truncated,
 )
-from metaprior.metagrad.inner_loop import damage, first_non_finite
+from metaprior.metagrad.finite import damage, first_non_finite
 from metaprior.metagrad.problem import Engine
 from metaprior.network import BayesianNetwork
 from metaprior.tasks.task import Examples, Task

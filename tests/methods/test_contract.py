@@ -381,3 +381,26 @@ def test_misspelt_arguments_of_evaluate_are_named(name: str) -> None:
     with pytest.raises(TypeError, match=r"evaluate must be given shots, .*got 'shot'\. Try shots="):
         method.evaluate(Data().tasks(), shot=(5,), progress=False)
     assert method.evaluate(Data().tasks(), seed=3, progress=False).rows
+
+
+def test_the_device_is_where_the_module_is_moved(name: str) -> None:
+    """The CPU and the device without numbers are all that every machine has."""
+    module = mlp().to("meta")
+    method = made(name, module=module, device="meta")
+    assert method.network.device.type == "meta"
+    assert fitted(name, device="cpu").predict(X_NEW).mean.device.type == "cpu"
+
+
+@pytest.mark.parametrize("device", ["gpu 1", object()])
+def test_a_device_that_is_none_is_refused_by_fit(name: str, device: Any) -> None:
+    with pytest.raises(ValueError, match="device must be a device such as 'cpu' or 'cuda', got"):
+        fitted(name, device=device)
+
+
+def test_a_gpu_that_torch_does_not_see_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match=r"got 'cuda', but torch sees no GPU\. Try 'cpu'"):
+        fitted(name, device="cuda")
+    fitted(name).save(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"got 'cuda', but torch sees no GPU\. Try 'cpu'"):
+        _ = mp.load(tmp_path / "saved", device="cuda").network  # type: ignore[attr-defined]

@@ -81,4 +81,4 @@ def test_next_commands_are_those_of_the_application_then_evaluate() -> None:
 def test_the_nll_of_images_is_told_per_value(measures: tuple[Any, Any], told: str) -> None:
     validation = {"before": measures[0], "after": measures[1], "skill": 0.1, "best": True}
     line: Any = {"epoch": 1, "step": 5, "loss": 3.0, "validation": validation, "bad_tasks": 0, "seconds": 1.0}
-    assert told in epoch_text(line, 4)
+    assert told in epoch_text(line, 4, 2.0**30)

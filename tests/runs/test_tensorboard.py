@@ -15,7 +15,7 @@ def test_numbers_at_any_depth_and_pictures_arrive(tmp_path: Path) -> None:
     (tmp_path / "curve.png").write_bytes(picture)
     (tmp_path / "other.png").write_bytes(b"GIF")
     with event_files(tmp_path / "events", 0, lambda _: None) as events:
-        events.add_epoch(LINE)
+        events.add_epoch(LINE, 1e9)
         events.add_picture("curve", tmp_path / "curve.png", 7)
         with pytest.raises(ValueError, match="is not a PNG file"):
             events.add_picture("curve", tmp_path / "other.png", 7)
@@ -32,7 +32,7 @@ def test_after_a_resumption_what_was_before_is_there_and_what_was_after_is_not(t
     for resumed, steps in ((0, (3, 6, 9)), (6, (9, 12))):
         with event_files(tmp_path, resumed, lambda _: None) as events:
             for step in steps:
-                events.add_epoch({**LINE, "step": step, "loss": float(resumed)})
+                events.add_epoch({**LINE, "step": step, "loss": float(resumed)}, 1e9)
     found = accumulator.EventAccumulator(str(tmp_path)).Reload()
     assert [(event.step, event.value) for event in found.Scalars("loss")] == [(3, 0), (6, 0), (9, 6), (12, 6)]
 
@@ -47,5 +47,5 @@ def test_a_run_without_tensorboard_says_so_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_other_ranks_write_nothing() -> None:
-    EventFiles().add_epoch(LINE)
+    EventFiles().add_epoch(LINE, 1e9)
     EventFiles().add_picture("curve", Path("nowhere.png"), 1)

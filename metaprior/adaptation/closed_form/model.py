@@ -26,7 +26,7 @@ from metaprior.adaptation.closed_form.targets import Adapted, Numbers, targets_o
 from metaprior.adaptation.task_model import MEANS, SCALES, Binding, Start
 from metaprior.forecasts import Forecast, concatenated
 from metaprior.likelihoods import CRPSGaussian, Likelihood
-from metaprior.metagrad.inner_loop import damage, first_non_finite
+from metaprior.metagrad.finite import damage, first_non_finite
 from metaprior.metagrad.problem import NonFinite
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise

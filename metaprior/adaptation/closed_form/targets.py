@@ -142,7 +142,7 @@ class Numbers(Targets):
             mean, raw = centre.chunk(2, -1)
             return likelihood.mean_and_scale(torch.cat([mean, raw + split.features @ plain[RAW_SCALES].mT], -1), -1)
         assert isinstance(likelihood, Gaussian)
-        scale = likelihood.scale(split.offset.ndim, plain).to(centre)
+        scale = likelihood.scale(split.offset.ndim, plain, centre)
         one = scale.numel() == 1
         return centre, scale.reshape(()) if one else self.head.to_rows(scale.expand_as(split.offset))
 

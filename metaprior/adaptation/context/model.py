@@ -18,7 +18,7 @@ from metaprior.adaptation.context.conditioning import Conditioning
 from metaprior.adaptation.context.settings import Context
 from metaprior.adaptation.task_model import Binding
 from metaprior.forecasts import Forecast
-from metaprior.metagrad.inner_loop import first_non_finite
+from metaprior.metagrad.finite import first_non_finite
 from metaprior.metagrad.problem import NonFinite
 from metaprior.network import NOTHING_RANDOM
 from metaprior.noise import Noise

@@ -121,13 +121,13 @@ class ContextNoise(Gaussian):
     Few examples then mean wide forecasts. ``parameters`` hold c, one (size,) or one for each row, and v.
     """
 
-    def scale(self, ndim: int, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the noise scale, to broadcast against targets of ``ndim`` axes."""
+    def scale(self, ndim: int, parameters: Mapping[str, Tensor], like: Tensor) -> Tensor:
+        """Return the noise scale in the type of ``like``, to broadcast against targets of ``ndim`` axes."""
         rho, shift = parameters[NOISE_RHO], parameters[VALUE] @ parameters[NOISE]
         if shift.ndim == 0:
-            return super().scale(ndim, {NOISE_RHO: rho + shift})
+            return super().scale(ndim, {NOISE_RHO: rho + shift}, like)
         rows = rho + shift.unsqueeze(-1)  # (rows, 1 or channels)
-        return F.softplus(rows.reshape(len(rows), *[-1] * (ndim > 1), *[1] * (ndim - 2)))
+        return F.softplus(rows.reshape(len(rows), *[-1] * (ndim > 1), *[1] * (ndim - 2))).to(like)
 
 
 class _Place(NamedTuple):

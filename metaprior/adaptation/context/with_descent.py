@@ -20,7 +20,7 @@ from metaprior.adaptation.context.reading import VALUE
 from metaprior.adaptation.context.settings import Combination
 from metaprior.adaptation.descent import DescentModel
 from metaprior.adaptation.task_model import Binding, HowGradients, Start, TaskModel
-from metaprior.metagrad.inner_loop import damage, first_non_finite
+from metaprior.metagrad.finite import damages, first_non_finite
 from metaprior.metagrad.memory import Budget
 from metaprior.metagrad.meta_batch import BatchSums, stack_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, OuterTerms, Problem
@@ -124,7 +124,7 @@ class ContextDescentModel(TaskModel):
         means_move: bool,
     ) -> tuple[BatchSums, list[bool]]:
         """Return the sums, with a row for each finite task in the derivative by c, and which tasks are finite."""
-        if self._inner.stacks(tasks) and not any(map(damage, tasks)):
+        if self._inner.stacks(tasks) and not any(damages(tasks)):
             sums = self._stacked(theta, contexts, tasks, noises)
             if sums is not None:
                 return sums, [True] * len(tasks)

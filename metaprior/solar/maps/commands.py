@@ -8,7 +8,7 @@ import typer
 
 from metaprior.cli.application import announce, integers
 from metaprior.cli.options import messages_name_options
-from metaprior.cli.training import say_unfinished
+from metaprior.cli.training import Device, say_unfinished
 
 ARGUMENTS = {"variable": "--variable ", "on_bad": "--on-bad ", "overwrite": "--overwrite"}
 """Options by the arguments of Python that messages name."""
@@ -37,6 +37,7 @@ def predict(
         typer.Option(help="What to do with bad frames: stop, or leave them out and list them (default: as the run)."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Forecast the next frames of a place.
 
@@ -58,7 +59,9 @@ def predict(
     if corner is not None and len(corner) != 2:
         raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
     patch = None if corner is None else (corner[0], corner[1])
-    request = ForecastRequest(run, support, inputs, out, samples, steps, patch, at, variable, on_bad, overwrite)
+    request = ForecastRequest(
+        run, support, inputs, out, samples, steps, patch, at, variable, on_bad, overwrite, device=device
+    )
     with team_of_torchrun() as team, messages_name_options(ARGUMENTS):
         team.on_first(lambda: say_unfinished(run))
         team.on_first(lambda: announce(f"adapting to {support}, then drawing {samples} samples of weights"))

@@ -45,6 +45,7 @@ class ForecastRequest:
     on_bad: OnBad | None = None
     overwrite: bool = False
     seed: int = 0
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

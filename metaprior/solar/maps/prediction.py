@@ -65,8 +65,18 @@ def predict(request: ForecastRequest, say: Callable[[str], None]) -> None:
 
 def _loaded(request: ForecastRequest) -> TrainedRun:
     run = RunFolder(request.run)
-    options = ("samples", "steps", "place", "at", "variable", "on_bad", "seed")  # that decide about the forecast
-    config, learner = learned(run, options={f"--{name}": getattr(request, name) for name in options})
+    options = (
+        "samples",
+        "steps",
+        "place",
+        "at",
+        "variable",
+        "on_bad",
+        "seed",
+        "device",
+    )  # that decide about the forecast
+    asked = {f"--{name}": getattr(request, name) for name in options}
+    config, learner = learned(run, device=request.device, options=asked)
     if config.tasks.kind not in KINDS:
         raise ValueError(
             f"{request.run} is a run on tasks.kind {config.tasks.kind!r}; metaprior predict is for runs on frames "

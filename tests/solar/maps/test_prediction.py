@@ -257,7 +257,7 @@ def test_runs_that_are_not_solar_are_refused(trained: Path, tmp_path: Path, monk
     from tests.runs import tiny
 
     config = tiny.request(tmp_path / "waves").config
-    monkeypatch.setattr(prediction, "learned", lambda _, options: (config, None))
+    monkeypatch.setattr(prediction, "learned", lambda *_, **_options: (config, None))
     with pytest.raises(ValueError, match=r"tasks\.kind 'sinusoids'; metaprior predict is for runs on frames"):
         predict(request_of(tmp_path, tmp_path, tmp_path / "now.nc"), lambda _: None)
 

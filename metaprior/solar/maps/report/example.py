@@ -140,7 +140,7 @@ def example_forecast(
     forecast = context.decoded(forecaster(task, number))
     mean, std = forecast.mean[window], forecast.std[window]
     in_support: GaussianForecast = forecaster(Task(task.support, task.support, task.name), number)
-    errors: Tensor = (task.support.y - in_support.mean) / in_support.std  # (K, L, H, W), whatever the units
+    errors: Tensor = (task.support.y - in_support.mean.cpu()) / in_support.std.cpu()  # (K, L, H, W), whatever the units
     place = dataset.reader.place(context.windows[window])
     return ExampleForecast(
         name=_degrees(place) or task.name,
