@@ -76,7 +76,7 @@ def timed(function: Callable[..., Any], part: str, spent: Counter[str]) -> Calla
 def parts_timed(spent: Counter[str]) -> Iterator[None]:
     """Add the CPU seconds of the checks of tasks, and of the look for numbers that are not finite, to ``spent``."""
     with ExitStack() as patches:
-        patches.enter_context(patch.object(TaskChecker, "__call__", timed(TaskChecker.__call__, CHECK, spent)))
+        patches.enter_context(patch.object(TaskChecker, "several", timed(TaskChecker.several, CHECK, spent)))
         for name in ("damages", "first_non_finite"):
             looking = timed(getattr(meta_batch, name), FINITE, spent)
             patches.enter_context(patch.object(meta_batch, name, looking))

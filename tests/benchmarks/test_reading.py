@@ -29,12 +29,12 @@ def test_times_add_up_in_the_part_that_is_named_even_if_the_function_raises() ->
 
 
 def test_what_is_timed_is_put_back() -> None:
-    before = TaskChecker.__call__, meta_batch.damages, meta_batch.first_non_finite
+    before = TaskChecker.several, meta_batch.damages, meta_batch.first_non_finite
     with reading.parts_timed(Counter[str]()):
-        assert before[0] is not TaskChecker.__call__
+        assert before[0] is not TaskChecker.several
         assert before[1] is not meta_batch.damages
         assert before[2] is not meta_batch.first_non_finite
-    assert before == (TaskChecker.__call__, meta_batch.damages, meta_batch.first_non_finite)
+    assert before == (TaskChecker.several, meta_batch.damages, meta_batch.first_non_finite)
 
 
 def test_parts_are_within_the_step(tmp_path: Path) -> None:
