@@ -14,6 +14,7 @@ loop (the trunk), the trunk runs only once for a task.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ DEFAULT_RELATIVE_SIGMA = 0.1
 NOTHING_RANDOM = "(?!)"
 """The pattern ``stochastic`` of networks all of whose parameters are plain: it matches no name."""
 NEARLY_ZERO = 0.1
+VECTORISED = 4
+"""Observations (two, with two weight samples) that a trial of vectorised samples takes; where they are not affordable,
+samples are computed one after the other."""
 PROBE, PROBE_NUMBERS = 64, 2**24
 """Most observations that ``check_forward`` runs, enough to reach a network's branches, and about the most numbers in
 their activations."""
@@ -212,11 +216,16 @@ class BayesianNetwork:
         count = min(len(x), max(2, min(PROBE, affordable)))
         probe = x[torch.linspace(0, len(x) - 1, count).long().to(x.device)]  # spread: data may be sorted
         with evaluation_mode(self.module), torch.enable_grad():
-            output, unused = self._probe(state, probe)
-            alone, _ = self._probe(state, probe[-1:])  # the last: a recurrence over the batch would reach it
-            again, _ = self._probe(state, probe)
-            if self._random:
+            # With a graph only as many as are affordable: the first look is not to be what needs most memory.
+            output, unused = self._probe(state, probe[: max(1, affordable)])
+            with torch.no_grad():
+                plain = partial(self._checked, self.layout.split(state.mu), state.plain)
+                output = plain(probe) if len(output) < len(probe) else output
+                alone = plain(probe[-1:])  # the last: a recurrence over the batch would reach it
+                again = plain(probe)
+            if self._random and affordable >= VECTORISED:
                 self._try_vectorised(state, probe[:2])
+            self._vectorizes &= affordable >= VECTORISED
         if unused:
             raise ValueError(
                 f"the network's output does not depend on {len(unused)} of its {len(self._random)} random parameters: "

@@ -51,7 +51,7 @@ def choose_gradient(
     if engine is None and large and not is_measured(theta.mu.device):
         return GradientChoice(twice_reverse, problem, stacked=False)
     if engine is None and large:
-        planned = plan(problem, theta, largest, budget.memory, scratch=budget.scratch, before=before)
+        planned = plan(problem, theta, largest, budget.memory, scratch=budget.scratch, training=True, before=before)
         return GradientChoice(planned.engine, planned.problem, stacked=False)
     engine = engine or keeping(EVERY_STEP)
     return GradientChoice(engine, problem, stacked=can_stack(problem, theta, tasks, engine))

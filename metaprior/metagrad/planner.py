@@ -50,6 +50,8 @@ FILE = 1.05
 """Factor of time that a path on disk costs; to read and write is about as fast as to compute iterates again."""
 GRADIENT, PRODUCT, KEPT = 3.0, 8.0, 1.5
 """Time in forward passes: of a gradient, of a Hessian product, and what a kept graph saves of both."""
+MOMENTS = 4
+"""Tensors like theta that a training holds: Adam's two moments, the sum of a meta-batch's gradients, an average."""
 SMALL_BATCH = 0.5
 """Share of time that a micro-batch of one costs more than a large one."""
 
@@ -150,6 +152,7 @@ def plan(
     memory: Memory,
     *,
     scratch: Folder = None,
+    training: bool = False,
     before: Way | None = None,
 ) -> Plan:
     """Return the fastest choice whose predicted peak stays inside the budget, for tasks of this one's shapes.
@@ -160,6 +163,7 @@ def plan(
         task: A task of the largest shapes.
         memory: The budget for the process ("4GiB", or bytes), or a fraction of what is free.
         scratch: The folder of scratch files, for choices that keep their path on disk.
+        training: Whether to leave room for what a training of theta holds besides (``MOMENTS``).
         before: An earlier choice, which is made again if it still fits: all choices are exact but not bitwise
             identical, and what is free changes from start to start.
 
@@ -168,7 +172,7 @@ def plan(
     """
     budget = bytes_of(memory, device=theta.mu.device)
     give_back_free_memory()
-    choices = tuple(predict(problem, theta, task, scratch=scratch))
+    choices = tuple(predict(problem, theta, task, scratch=scratch, training=training))
     best = choose(choices, budget, before)
     folder = scratch_folder(scratch)
     if best.file and is_in_memory(folder):
@@ -193,8 +197,10 @@ def choose(choices: Sequence[Choice], budget: float, before: Way | None = None) 
     return min(fitting, key=lambda choice: (choice.way != before, choice.cost, choice.peak))
 
 
-def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch: Folder = None) -> list[Choice]:
-    """Return every choice with its predicted peak, for one task at a time.
+def predict(
+    problem: Problem, theta: WeightDistribution, task: Task, *, scratch: Folder = None, training: bool = False
+) -> list[Choice]:
+    """Return every choice with its predicted peak, for one task at a time; arguments are those of ``plan``.
 
     Choices whose scratch file has no room on the disk are left out.
     """
@@ -207,6 +213,7 @@ def predict(problem: Problem, theta: WeightDistribution, task: Task, *, scratch:
     needs, by_graph = measure(problem, theta, task), _choices_by_graph(problem, theta, task)
     # Fakes leave loaded modules behind in the process; real runs leave blocks that the next run will use again.
     held = first_use + (_held(device) if is_large(problem, theta, task) else before)
+    held += MOMENTS * sum(tensor.nbytes for tensor in theta.tensors()) if training else 0
     steps, by_sweep = problem.inner.steps, []
     count = task.support.size
     kept = sorted({0, steps, *(2**power for power in range(steps.bit_length()) if 2**power < steps)})  # 0, 1, 2, 4, ...

@@ -81,5 +81,11 @@ def choices_of(config: Config) -> tuple[Choice, ...]:
         task = task_at(open_tasks(settings, progress=True).tasks("train"), 0, config.run.seed)
     task = problem.check(task)
     return tuple(
-        predict(problem, problem.initial(task.support.y, config.meta.relative_sigma), task, scratch=config.run.scratch)
+        predict(
+            problem,
+            problem.initial(task.support.y, config.meta.relative_sigma),
+            task,
+            scratch=config.run.scratch,
+            training=True,
+        )
     )

@@ -99,8 +99,10 @@ def test_large_networks_are_planned_by_memory(monkeypatch: pytest.MonkeyPatch) -
         memory: Memory,
         *,
         scratch: str | None,
+        training: bool,
         before: planner.Way | None,
     ) -> planner.Plan:
+        assert training, "there is room for the optimiser"
         asked.append((task.name, memory, scratch, before))
         choice = planner.Choice(twice_reverse, 2, peak=1.0, cost=1.0)
         return planner.Plan(choice, (choice,), 1.0, in_parts)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,40 @@ def test_each_further_step_costs_one_vector_and_each_kept_graph_much_more(monkey
     assert kept.peak > peaks[8]["twice_reverse", 4].peak + 4 * vector
     assert kept.cost < peaks[8]["twice_reverse", 4].cost
     assert peaks[8]["unrolled", None].peak > peaks[8]["checkpointed", None].peak > peaks[8]["twice_reverse", 1].peak
+
+
+def test_a_training_needs_room_for_moments_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_held", lambda device: 0.0)
+    problem, theta, task = small()
+    alone, trained = (predict(problem, theta, task, training=training) for training in (False, True))
+    for own, other in zip(alone, trained, strict=True):
+        assert other.peak - own.peak == pytest.approx(planning.MOMENTS * 2 * len(theta.mu) * NUMBER)
+
+
+def test_scratch_must_be_a_folder(tmp_path: Path) -> None:
+    problem, theta, task = small()
+    with pytest.raises(ValueError, match="scratch must be a folder that exists, got '.*nowhere'"):
+        plan(problem, theta, task, "4GiB", scratch=tmp_path / "nowhere")
+
+
+def test_choices_on_disk_need_room_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "free_disk", lambda folder: 1000.0)
+    problem, theta, task = small()
+    choices = predict(problem, theta, task)
+    assert choices
+    assert not any(choice.file for choice in choices)
+    with pytest.raises(DoesNotFit, match="more room for a scratch file"):
+        choose(choices, 2.0**20)
+
+
+def test_a_scratch_folder_in_memory_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(planning, "is_in_memory", lambda folder: folder == tmp_path)
+    problem, theta, task = small(steps=20)
+    choices = predict(problem, theta, task)
+    on_disk = min((choice for choice in choices if choice.file), key=lambda choice: choice.peak)
+    with pytest.warns(UserWarning, match=r"lies in memory \(tmpfs\)"):
+        chosen = plan(problem, theta, task, 1.5 * on_disk.peak, scratch=tmp_path, before=on_disk.way)
+    assert chosen.choice.way == on_disk.way
 
 
 def test_an_earlier_choice_is_taken_again_while_it_fits() -> None:
