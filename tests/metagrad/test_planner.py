@@ -93,7 +93,7 @@ def test_a_training_needs_room_for_moments_too(monkeypatch: pytest.MonkeyPatch) 
 
 def test_scratch_must_be_a_folder(tmp_path: Path) -> None:
     problem, theta, task = small()
-    with pytest.raises(ValueError, match="scratch must be a folder that exists, got '.*nowhere'"):
+    with pytest.raises(ValueError, match=r"scratch must be a folder that exists, got '.*nowhere'"):
         plan(problem, theta, task, "4GiB", scratch=tmp_path / "nowhere")
 
 
