@@ -19,9 +19,10 @@ import torch
 import metaprior as mp
 from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks
-from benchmarks.common.peers import higher_unroll, peer_versions
+from benchmarks.common.peers import checkpointed_unroll, higher_unroll, peer_versions, torchopt_unroll
 from benchmarks.common.result import BenchmarkResult, Row
-from benchmarks.memory.one_step import CHANNELS, Step
+from benchmarks.memory.comparison import measured
+from benchmarks.memory.one_step import CHANNELS, CHECKPOINTED_MAML, ON_DISK, Step
 from metaprior.metagrad.meta_batch import meta_gradient
 from metaprior.tasks.waves import Sinusoids
 
@@ -30,6 +31,9 @@ HEAD = r"(decoder4|output)\..*"
 UNET_LR = 1e-6  # the likelihood sums over thousands of pixels
 MLP_LR = 1e-3
 
+LARGE = "U-Net of width 64, everything"
+LARGE_CONTENDERS = (ON_DISK, "twice_reverse", "higher", "torchopt", CHECKPOINTED_MAML)
+PEER_NAMES = ("higher", "torchopt", CHECKPOINTED_MAML)
 EVERYTHING, HEAD_LEARNED, HEAD_FROZEN = "U-Net, everything", "U-Net, head, trunk learned", "U-Net, head, trunk frozen"
 MLP_TASKS = "MLP, many tasks"
 
@@ -46,6 +50,10 @@ class Settings:
     k_shot: int = 5
     k_query: int = 10
     unet_rounds: int = 5
+    large_width: int = 64
+    large_frame: int = 64
+    large_micro_batch: int = 2
+    large_rounds: int = 3
     mlp_tasks: int = 25
     mlp_rounds: int = 15
 
@@ -69,8 +77,11 @@ def unet_contenders(settings: Settings) -> dict[Name, Contender]:
     engines: dict[str, Callable[..., Any]] = {
         "twice_reverse": mp.metagrad.twice_reverse,
         "mixed": mp.metagrad.mixed,
+        ON_DISK: mp.metagrad.on_disk(),
         KEEPING: mp.metagrad.keeping(STEPS),
         "higher": higher_unroll,
+        "torchopt": torchopt_unroll,
+        CHECKPOINTED_MAML: checkpointed_unroll,
     }
     problems = {
         EVERYTHING: (unet_problem(settings, ".*", frozen=False), tuple(engines)),
@@ -158,6 +169,19 @@ def take_turns(context: Context[Settings], group: str) -> dict[Name, Seconds]:
         torch.set_num_threads(before)
 
 
+def large_turn(settings: Settings) -> dict[Name, Seconds]:
+    """Time every contender on the large U-Net once, each in a fresh process: large graphs leave a heap behind."""
+    turn = {}
+    for what in LARGE_CONTENDERS:
+        micro_batch = None if what in PEER_NAMES else settings.large_micro_batch
+        sizes = (settings.large_width, settings.large_frame, settings.k_shot, settings.k_query)
+        row = measured(Step(what, STEPS, *sizes, micro_batch), None)
+        if row["status"] != "ok":
+            raise ValueError(f"{what} on the large U-Net: {row['status']}")
+        turn[LARGE, what] = Seconds(row["cpu_seconds"], row["wall_seconds"], row["loss"])
+    return turn
+
+
 def _time(contender: Contender) -> Seconds:
     cpu, wall = time.process_time(), time.perf_counter()
     loss = contender()
@@ -171,7 +195,7 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     with patch.dict(os.environ, OMP_WAIT_POLICY="PASSIVE"):  # OpenMP reads it when the process starts
         rounds = replace(context, workers=0 if context.workers == 0 else 1).map(take_turns, jobs)
     times: dict[Name, list[Seconds]] = {}
-    for turn in rounds:
+    for turn in [*rounds, *(large_turn(settings) for _ in range(settings.large_rounds))]:
         for name, seconds in turn.items():
             times.setdefault(name, []).append(seconds)
     rows = [_row(name, taken, settings) for name, taken in times.items()]
@@ -198,9 +222,14 @@ def _ratio(times: Mapping[Name, Sequence[Seconds]], slow: Name, fast: Name, cloc
 
 
 def _headline(times: Mapping[Name, Sequence[Seconds]]) -> dict[str, float]:
+    peers = [(LARGE, name) for name in PEER_NAMES]
+    fastest = min(peers, key=lambda name: statistics.median(turn.cpu for turn in times[name]))
     whole, stacked = (EVERYTHING, "twice_reverse"), (MLP_TASKS, f"{KEEPING}, stacked")
-    engines = {"twice_reverse": "twice_reverse", "mixed": "mixed", "keeping": KEEPING}
+    engines = {"twice_reverse": "twice_reverse", "mixed": "mixed", "on_disk": ON_DISK}
     return {
+        "cpu_ratio_5": _ratio(times, (LARGE, ON_DISK), (LARGE, "higher"), "cpu"),
+        "cpu_ratio_5_fastest": _ratio(times, (LARGE, ON_DISK), fastest, "cpu"),
+        "cpu_ratio_small": _ratio(times, (EVERYTHING, KEEPING), (EVERYTHING, "higher"), "cpu"),
         "head_speedup": _ratio(times, whole, (HEAD_FROZEN, "twice_reverse")),
         "head_speedup_learned_trunk": _ratio(times, whole, (HEAD_LEARNED, "twice_reverse")),
         "mlp_speedup": _ratio(times, (MLP_TASKS, "higher"), stacked),
@@ -219,6 +248,11 @@ def _notes(settings: Settings) -> list[str]:
         f"{settings.mlp_tasks} tasks of the same sizes",
         "head: decoder4 and output are random and adapted; the trunk before them runs once a task, and is meta-learned "
         "or frozen",
+        f"{LARGE}: frames of {settings.large_frame} x {settings.large_frame}, each measurement in a fresh process, "
+        f"micro-batches of {settings.large_micro_batch}",
+        "cpu_ratio_5: CPU seconds of on_disk over higher on the large U-Net; cpu_ratio_5_fastest: the same over the "
+        "fastest peer; "
+        f"cpu_ratio_small: {KEEPING}, which is chosen where memory allows, over higher on the small one",
         "head_speedup (trunk frozen), head_speedup_learned_trunk: tasks a second (wall clock) over adapting everything "
         "by the same engine; mlp_speedup, mlp_loop_speedup: over a loop of higher; unet_cpu_over_higher_...: CPU "
         "seconds; medians over rounds",
@@ -230,7 +264,7 @@ BENCHMARK = Benchmark(
     "seconds a task, beside `higher`",
     measure,
     full=Settings(),
-    quick=Settings(width=8, frame=32, unet_rounds=2, mlp_rounds=3),
+    quick=Settings(width=8, frame=32, unet_rounds=2, large_width=8, large_frame=32, large_rounds=1, mlp_rounds=3),
     quick_note="a smaller U-Net and few rounds",
     extras=("bench",),
 )

@@ -122,6 +122,7 @@ def run_step(step: Step) -> Row:
         if isinstance(outcome, mp.NonFinite):
             status = str(outcome)
             break
+        about["loss"] = float(outcome.loss)
         del outcome
     seconds = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
     about["written_gib"] = (written_bytes() - written) / GIB

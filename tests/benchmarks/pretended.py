@@ -20,9 +20,10 @@ def pretended_peaks(started: list[Step]) -> Callable[[Step, float | None], Row]:
     def measured(step: Step, limit_gib: float | None) -> Row:
         started.append(step)
         if step.what == "predict":
-            return {"predicted_gib": {"twice_reverse/2": 1.2 * (1 + 0.1 * step.steps)}, "status": "ok"}
+            line = 1 + 0.1 * step.steps
+            return {"predicted_gib": {"twice_reverse/2": 1.2 * line, "checkpointed/all": 0.9 * line}, "status": "ok"}
         peak = 1 + step.steps * (2.0 if step.what in ("higher", "torchopt", "unrolled") else 0.1)
-        row = {"peak_gib": peak, "peaks_gib": [peak] * step.tasks, "cpu_seconds": 2.0, "wall_seconds": 1.0}
+        row = {"peak_gib": peak, "peaks_gib": [peak] * step.tasks, "cpu_seconds": 2.0, "wall_seconds": 1.0, "loss": 1.0}
         return {**row, "weights": 0.1 * 2**30 / 4, "status": "ok"}
 
     return measured

@@ -45,6 +45,7 @@ def results(made_up_data: Path) -> Callable[[str], BenchmarkResult]:
                 patch.setattr(speed, "threads_of", lambda group: 1)
                 patch.setattr(memory, "available_gib", lambda: 100.0)
                 patch.setattr(memory, "measured", pretended_peaks([]))
+                patch.setattr(speed, "measured", pretended_peaks([]))
                 patch.setattr(scaling, "by_torchrun", Machine(8))
                 patch.setattr(hierarchy, "in_own_process", pretended_training)
                 known[name] = find(name).run(settings=TINY[name], data=made_up_data, workers=0)
@@ -125,11 +126,13 @@ def check_speed(headline: dict[str, float], rows: list[Row]) -> None:
 
 
 def check_memory(headline: dict[str, float], rows: list[Row]) -> None:
-    assert headline["memory_ratio_5"] == pytest.approx(11 / 1.5)
-    assert headline["memory_ratio_10"] == pytest.approx(21 / 2)
+    assert headline["memory_ratio_5"] == pytest.approx(1.5 / 11)
+    assert headline["memory_ratio_10"] == pytest.approx(2 / 21)
     assert headline["bytes_per_step_over_4D"] == pytest.approx(1.0)
     assert headline["planner_error"] == pytest.approx(0.2)
-    assert headline["cpu_ratio_5"] == headline["leak_ratio"] == 1.0
+    assert headline["planner_error_graphs"] == pytest.approx(0.1)
+    assert headline["planner_shortfall"] == pytest.approx(0.1)
+    assert headline["leak_ratio"] == 1.0
     assert all(row["status"] == "ok" for row in rows)
 
 
