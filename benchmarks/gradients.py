@@ -27,6 +27,7 @@ EXACT: dict[str, Engine] = {
     "checkpointed": mp.metagrad.checkpointed,
     "mixed": mp.metagrad.mixed,
     "twice_reverse": mp.metagrad.twice_reverse,
+    "on_disk": mp.metagrad.on_disk(),
     "keeping_all": mp.metagrad.keeping(STEPS),
 }
 APPROXIMATE: dict[str, Engine] = {
@@ -218,6 +219,13 @@ def autocast_difference(case: Case) -> float:
     return relative_difference(lower, plain)
 
 
+def disk_equals_memory(case: Case, dtype: torch.dtype) -> bool:
+    """Return whether a path on disk gives bitwise the gradient of one in memory."""
+    problem, theta, task = case.build(dtype)
+    disk, memory = (_finite(EXACT[name](problem, theta, task, mp.Noise(7))) for name in ("on_disk", "twice_reverse"))
+    return all(map(torch.equal, disk.tensors(), memory.tensors()))
+
+
 def compare(case: Case) -> Row:
     """Return the row of one problem."""
     return {
@@ -226,6 +234,7 @@ def compare(case: Case) -> Row:
         **{f"{name}_float32": value for name, value in differences(case, EXACT, torch.float32).items()},
         **{f"error_{name}": value for name, value in differences(case, APPROXIMATE, torch.float64).items()},
         AUTOCAST: autocast_difference(case),
+        "disk_equals_memory": all(disk_equals_memory(case, dtype) for dtype in (torch.float64, torch.float32)),
     }
 
 
@@ -241,12 +250,14 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
         "max_difference_float32": max(row[f"{name}_float32"] for row in rows for name in EXACT),
         **{f"error_{name}": statistics.median(row[f"error_{name}"] for row in rows) for name in APPROXIMATE},
         AUTOCAST: statistics.median(row[AUTOCAST] for row in rows),
+        "disk_equals_memory": statistics.mean(row["disk_equals_memory"] for row in rows),
     }
     settings = {"inner_steps": STEPS, "k_shot": K_SHOT, "k_query": K_QUERY, "peers": peers}
     notes = [
         "every number: relative difference from full unrolling (`unrolled`) in the same precision and with the same "
         "noise; the largest of three, for means, rhos and plain parameters",
-        "checkpointed, mixed, twice_reverse, keeping_all: exact engines, float64, then float32; "
+        "checkpointed, mixed, twice_reverse, on_disk, keeping_all: exact engines, float64, then float32; "
+        "disk_equals_memory: whether on_disk is bitwise twice_reverse, in both; "
         "higher: another library's unrolling, float64, learned step sizes by its override of lr",
         f"error_...: approximate engines, float64, {STEPS} inner steps; headline: the median over the problems. "
         "implicit assumes that the adapted weights are a minimum, which they are not after so few steps",

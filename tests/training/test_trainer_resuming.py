@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor
 
 from metaprior.errors import TrainingDiverged
-from metaprior.metagrad import AmortizedELBO
+from metaprior.metagrad import AmortizedELBO, on_disk, twice_reverse
+from metaprior.metagrad.problem import Engine
 from metaprior.tasks.task import Task
 from metaprior.training.trainer import Progress, Trainer
 from tests.training.lines import (
@@ -110,6 +112,24 @@ def whole_state(trainer: Trainer) -> dict[str, Tensor]:
 
 
 FINITE, ENDLESS = lines(7), EndlessLines()
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_training_with_its_paths_on_disk_is_bitwise_that_in_memory_and_goes_on(stacked: bool, tmp_path: Path) -> None:
+    def fresh(engine: Engine) -> Trainer:
+        problem = make_problem(replace(LEARNED, momentum=0.5, samples=2), AmortizedELBO(7))
+        return make_trainer(lines(7), problem, engine=engine, stacked=stacked, tasks_per_epoch=8, meta_batch=2)
+
+    memory, disk, resumed = fresh(twice_reverse), fresh(on_disk(tmp_path)), fresh(on_disk(tmp_path))
+    for _ in range(2):
+        assert memory.step().loss == disk.step().loss
+    resumed.restore(whole_state(disk), replace(disk.progress))
+    for _ in range(2):
+        assert memory.step().loss == disk.step().loss == resumed.step().loss
+    for name, value in memory.tensors().items():
+        assert torch.equal(disk.tensors()[name], value), name
+        assert torch.equal(resumed.tensors()[name], value), name
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
