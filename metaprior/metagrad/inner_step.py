@@ -144,8 +144,12 @@ class _Elements:
     def __init__(self, state: Moving, theta: WeightDistribution, part: slice, w: float) -> None:
         rho, theta_rho = state.rho[..., part], theta.rho[part]
         self.mu, self.s, self.slope = state.mu[..., part], F.softplus(rho), torch.sigmoid(rho)
-        self.theta_mu, self.theta_s, self.theta_slope = theta.mu[part], F.softplus(theta_rho), torch.sigmoid(theta_rho)
-        self.w = w
+        self.theta_mu, self.theta_rho, self.theta_s, self.w = theta.mu[part], theta_rho, F.softplus(theta_rho), w
+
+    @property
+    def theta_slope(self) -> Tensor:
+        """The derivative of theta's scales by its rho."""
+        return torch.sigmoid(self.theta_rho)
 
     def gradient(self, g: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """Return (G_mu, G_rho)."""
@@ -197,17 +201,18 @@ class Direction:
 
 
 def into_weight_space(
-    state: Moving, direction: Direction, noise: Vector, factor: float, phi: Tensor | None = None
-) -> Tensor:
-    """Return u = factor * (a_mu + noise * s' * a_rho); ``phi`` is overwritten by the sample of this noise."""
+    state: Moving, direction: Direction, noise: Vector, factor: float, *, sampled: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return u = factor * (a_mu + noise * s' * a_rho) and, if ``sampled``, phi of the same noise."""
     u = torch.empty(state.mu.shape, dtype=state.mu.dtype, device=state.mu.device)
+    phi = torch.empty_like(u) if sampled else None
     for part in parts(u):
         if phi is not None:
             _sample_part(state, noise, part, phi)
         a_mu, a_rho = direction.at(part)
         slope = torch.sigmoid(state.rho[..., part]).mul_(noise[..., part])
         torch.addcmul(a_mu, slope, a_rho, out=u[..., part]).mul_(factor)
-    return u
+    return u, phi
 
 
 def add_kl_gradient(

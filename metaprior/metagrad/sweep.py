@@ -308,8 +308,7 @@ def pull_back(
     for number in range(samples):
         graphs = record.graphs[number] if record.graphs else None
         noise = run.noise(record, step, number) if gradient.noise is None else gradient.noise
-        phi = None if graphs else run.no_weights()
-        u = into_weight_space(state, direction, noise, factor, phi)
+        u, phi = into_weight_space(state, direction, noise, factor, sampled=not graphs)
         along = run.data.point(u, {name: factor * direction.of_plain(name) for name in state.plain})
         point = [] if phi is None else run.data.point(phi, state.plain)
         with run.sample_gradient(total, noise) as own:
