@@ -1,4 +1,4 @@
-"""The largest network that is promised to train in 4 GiB: three meta-steps in a fresh process, its peak measured."""
+"""The largest network that is promised to train in 3.75 GiB: three meta-steps in a fresh process, its peak measured."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ meta_batch = 1
 search_step_size = false
 
 [run]
-memory = "4GiB"
+memory = "3750MiB"
 threads = 2
 """
 PROGRAM = """
@@ -75,7 +75,7 @@ sys.stdout.write(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_three_meta_steps_of_the_seeds_network_stay_under_four_gib(tmp_path: Path) -> None:
+def test_three_meta_steps_of_the_largest_network_stay_inside_their_budget(tmp_path: Path) -> None:
     """Width 64, 256 x 256 frames, every weight random, 5 + 10 windows, 5 inner steps. Some twenty minutes of a core."""
     (tmp_path / "seeds.toml").write_text(TEXT)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "seeds.toml")]
@@ -86,4 +86,5 @@ def test_three_meta_steps_of_the_seeds_network_stay_under_four_gib(tmp_path: Pat
     assert found["weights"] > 17e6
     assert found["tasks"] == [1, 1, 1]
     assert all(0 < loss < float("inf") for loss in found["losses"])
-    assert found["peak_gib"] < 4
+    assert "path on disk" in found["gradients"][0]
+    assert found["peak_gib"] < 3750 / 1024
