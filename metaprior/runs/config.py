@@ -97,6 +97,7 @@ class Run:
     def __post_init__(self) -> None:
         check_integer("threads", self.threads, 1)
         check_integer("checkpoint_every", self.checkpoint_every, 1)
+        object.__setattr__(self, "scratch", self.scratch or None)
         bytes_of(self.memory)
 
 
