@@ -38,6 +38,8 @@ from metaprior.weights import WeightDistribution
 
 ALLOCATOR = 1.25
 """Factor for what the allocator cannot use again of blocks that the network's operations have freed."""
+GRAPHS = 1.18
+"""The same for graphs of whole steps, of which large vectors are the most; they are given back at once."""
 LAYER = 2
 """Copies of the largest weight that an operation makes (in the order that a convolution needs, and its gradient)."""
 FIRST_USE = 80 * 2**20
@@ -259,9 +261,11 @@ class _SweepNeeds(NamedTuple):
         needs, vector, inner = self.needs, self._vector(), self.problem.inner
         steps, keep = inner.steps, min(keep, inner.steps)
         velocity = 2 if inner.momentum else 0
-        pulled = 2 if self._theta_is_pulled() else 0
+        factors = self.problem.objective.weights(max(1, self.task.support.size), self.task.query.size)
+        pulled = 2 if factors.kl or factors.hyperprior else 0
         # Lambda, its cotangent, velocity, theta's cotangent; phi and g.
         outer = (4 + velocity + pulled + 2) * vector
+        pulled = 2 if inner.kl_weight and steps > 1 else pulled  # from the second step back on
         # Lambda, cotangents, velocities; phi, u and h; with several samples the sums over them.
         inside = (4 + 2 * velocity + pulled + 3 + (2 if inner.samples > 1 else 0)) * vector
         phases = [self._path(steps, keep) + outer + self._network(needs.gradient), 4 * vector + self._trunk()]
@@ -280,11 +284,6 @@ class _SweepNeeds(NamedTuple):
         outer, inside = 2 * vector + self._network(needs.gradient), 3 * vector + self._network(product)
         result = 2 * vector + self._trunk()
         return self._features() + max(max(outer, inside, result) - module, 2 * vector)
-
-    def _theta_is_pulled(self) -> bool:
-        """Return whether there is a derivative by theta as a prior."""
-        factors = self.problem.objective.weights(max(1, self.task.support.size), self.task.query.size)
-        return bool(self.problem.inner.kl_weight or factors.kl or factors.hyperprior)
 
     def _network(self, needs: LinearBytes) -> float:
         """Return the bytes of an operation of the network on a micro-batch."""
@@ -336,8 +335,8 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
     passes = steps * problem.inner.samples * UNFUSED
     single = (2 * steps + 6) * vector + max(2 * step.peak - step.kept, none)
     return [
-        Choice(unrolled, None, ALLOCATOR * (one + (steps - 1) * (two - one)), 9 * passes),
-        Choice(checkpointed, None, ALLOCATOR * single, 12 * passes),
+        Choice(unrolled, None, GRAPHS * (one + (steps - 1) * (two - one)), 9 * passes),
+        Choice(checkpointed, None, GRAPHS * single, 12 * passes),
     ]
 
 

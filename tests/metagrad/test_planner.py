@@ -191,17 +191,25 @@ import json, sys, torch
 from benchmarks.common.worker import peak_gib
 from benchmarks.memory.one_step import Step
 from metaprior.metagrad import plan
+from metaprior.metagrad.planner import predict
 from metaprior.noise import Noise
 step = Step("twice_reverse", 4, width=24, frame=48, k_shot=4, k_query=2)
 problem, task = step.problem(), step.task(0)
 theta = problem.initial(task.support.y)
-chosen = plan(problem, theta, task, sys.argv[1])
+least = min(choice.peak for choice in predict(problem, theta, task))
+chosen = plan(problem, theta, task, least + 2**21 if sys.argv[1] == "0" else sys.argv[1])
 chosen.engine(chosen.problem, theta, task, Noise())
 print(json.dumps({"predicted": chosen.choice.peak / 2**30, "peak": peak_gib(), "budget": chosen.budget / 2**30}))
 """
 
 
-@pytest.mark.parametrize("memory", ["900MiB"])
+SMALLEST = "0"
+"""Stands for the smallest budget that fits."""
+SLOW = pytest.mark.slow
+BUDGETS = [SMALLEST, "450MiB", "500MiB", "600MiB", "700MiB", "1GiB", "1.5GiB", "2GiB", "4GiB", "8GiB"]
+
+
+@pytest.mark.parametrize("memory", ["900MiB", *(pytest.param(budget, marks=SLOW) for budget in BUDGETS)])
 def test_a_run_stays_inside_its_budget(memory: str) -> None:
     done = subprocess.run([sys.executable, "-c", MEASURE, memory], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
