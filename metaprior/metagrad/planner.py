@@ -38,6 +38,8 @@ from metaprior.weights import WeightDistribution
 
 ALLOCATOR = 1.25
 """Factor for what the allocator cannot use again of blocks that the network's operations have freed."""
+MARGIN = 1.04
+"""Factor by which measured peaks of sweeps were above the sum of their parts at most (a prediction must not be low)."""
 GRAPHS = 1.18
 """The same for graphs of whole steps, of which large vectors are the most; they are given back at once."""
 LAYER = 2
@@ -275,7 +277,7 @@ class _SweepNeeds(NamedTuple):
         if keep < steps:
             phases.append(self._path(steps - keep, 0) + inside + self._network(product))
         kept_trunk = ALLOCATOR * needs.trunk.slope * self._examples() if keep else 0.0
-        return self._features() + kept_trunk + max(phases)
+        return MARGIN * (self._features() + kept_trunk + max(phases))
 
     def peak_on_disk(self, product: LinearBytes) -> float:
         """Return the largest need where path and cotangents are in a file, and so are the module's own weights."""
@@ -283,7 +285,7 @@ class _SweepNeeds(NamedTuple):
         module = sum(parameter.nbytes for parameter in self.problem.network.module.parameters())
         outer, inside = 2 * vector + self._network(needs.gradient), 3 * vector + self._network(product)
         result = 2 * vector + self._trunk()
-        return self._features() + max(max(outer, inside, result) - module, 2 * vector)
+        return MARGIN * (self._features() + max(max(outer, inside, result) - module, 2 * vector))
 
     def _network(self, needs: LinearBytes) -> float:
         """Return the bytes of an operation of the network on a micro-batch."""
@@ -297,7 +299,8 @@ class _SweepNeeds(NamedTuple):
         return self.task.support.size + self.task.query.size
 
     def _features(self) -> float:
-        return ALLOCATOR * self.needs.features.slope * self._examples()
+        """Return the bytes of the trunk's outputs, and of the derivatives by what does not move."""
+        return ALLOCATOR * self.needs.features.slope * self._examples() + self.needs.features.constant
 
     def _vector(self) -> float:
         """Return the bytes of D numbers and of the adapted plain ones."""
