@@ -27,6 +27,7 @@ def trainer_of(**changes: Any) -> Trainer:
 
 def test_lines_are_learned_and_forecasts_are_calibrated_at_every_number_of_shots() -> None:
     """Lines are linear in the weights of one layer, so that only their prior has to be learned."""
+    torch.manual_seed(0)
     tasks = mp.VariedSupport(EndlessLines(support=10), range(11))
     learner = mp.MetaLearner(torch.nn.Linear(1, 1).double(), mp.Gaussian(), adaptation=mp.ClosedForm(components=1))
     learner.fit(tasks, epochs=1, tasks_per_epoch=1200, meta_batch=8, lr=3e-2, scale_lr=0.1, progress=False)
