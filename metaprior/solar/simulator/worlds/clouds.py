@@ -17,7 +17,7 @@ from torch import Tensor
 from metaprior.solar.simulator.worlds.parameters import Day, Layer, Weather
 from metaprior.solar.simulator.worlds.texture import textures
 from metaprior.solar.simulator.worlds.view import Sight
-from metaprior.solar.simulator.worlds.wind import at_places, displacements, disturbance, sampled
+from metaprior.solar.simulator.worlds.wind import at_places, displacements, disturbance, sampled, swirled
 
 MOST_PIXELS = 6.0
 """Largest mean displacement in pixels a frame; faster wind is slowed down to it."""
@@ -78,6 +78,9 @@ def _moved(weather: Weather, layer: Layer, means: Tensor, rest: Tensor, sight: S
     maps = displacements(rest, means, torus).flatten(0, 1)
     moved = at_places(maps, sight.y, sight.x, torus)
     y, x = sight.y - moved[:, 0] + torus // 2, sight.x - moved[:, 1] + torus // 2
+    if layer.swirl:
+        swirls = swirled(layer, weather.view.pixel_km, y.unflatten(0, (days, frames)), x.unflatten(0, (days, frames)), along, torus, noise)
+        y, x = y + swirls[:, 0], x + swirls[:, 1]
 
     def seen(fields: Tensor) -> Tensor:
         return sampled(fields.flatten(0, 1), y, x).unflatten(0, (days, frames))

@@ -47,6 +47,7 @@ class Layer:
     outer_km: float
     stretch: float
     direction: float
+    swirl: float
     cover: float
     sharpness: float
     plateau: float

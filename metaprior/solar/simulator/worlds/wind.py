@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from metaprior.solar.simulator.worlds.parameters import Day
+from metaprior.solar.simulator.worlds.parameters import Day, Layer
+from metaprior.solar.simulator.worlds.texture import amplitude, white
 
 NODES = 40
 
@@ -76,3 +77,27 @@ def at_places(maps: Tensor, y: Tensor, x: Tensor, torus: int) -> Tensor:
     """Return maps (N, 2, NODES, NODES) of the torus at these pixels (Y, X), measured from its middle: (N, 2, Y, X)."""
     grid = torch.stack([x, y], -1) * (2 / torus)
     return F.grid_sample(maps, grid.expand(len(maps), *grid.shape), padding_mode="border", align_corners=True)
+
+
+def swirled(layer: Layer, pixel_km: float, y: Tensor, x: Tensor, along: Tensor, torus: int, noise: torch.Generator) -> Tensor:  # fmt: skip
+    """Return how far the air was displaced before the first frame, in pixels, (D * T, 2, Y, X): it curls the texture.
+
+    Args:
+        layer: Its outer scale, and its swirl as a share of this scale.
+        pixel_km: Kilometres of a pixel.
+        y: Rows from which air came, (D, T, Y, X).
+        x: Columns from which air came.
+        along: Displacement by the mean wind, (D, T, 2): swirls move with the air.
+        torus: Pixels of the torus.
+        noise: Generator of the swirls.
+    """
+    days = len(y)
+    outer = min(max(layer.outer_km / pixel_km, 8.0), torus / 4)
+    shape = amplitude(torus, 5.0, outer)[:, : torus // 2 + 1]
+    fields = torch.fft.irfft2(white(2 * days, torus, noise) * shape, s=(torus, torus), norm="ortho")
+    fields = (layer.swirl * outer) * fields.unflatten(0, (days, 2))
+    padded = F.pad(fields, (0, 1, 0, 1), mode="circular")  # (D, 2, M + 1, M + 1)
+    place = torch.stack([x - along[..., 1, None, None], y - along[..., 0, None, None]], -1) % torus
+    grid = (place * (2 / torus) - 1).flatten(1, 2)  # (D, T * Y, X, 2)
+    moved = F.grid_sample(padded, grid, align_corners=True)
+    return moved.unflatten(2, y.shape[1:3]).transpose(1, 2).flatten(0, 1)
