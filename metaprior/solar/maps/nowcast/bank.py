@@ -1,6 +1,6 @@
 """A bank of simulated worlds on disk, from which windows are drawn for training without waiting for the simulator."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +33,15 @@ class Batch(NamedTuple):
     targets: Tensor
     known: Known
     minutes: Tensor
+
+    def each(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return windows all of whose maps were changed by a function."""
+        known = Known(*map(function, self.known))
+        return Batch(function(self.frames), function(self.targets), known, self.minutes)
+
+    def part(self, block: Sequence[slice]) -> "Batch":
+        """Return the part in these rows and columns."""
+        return self.each(lambda maps: maps[..., block[0], block[1]])
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ and the moved frame in the light of the target time,
 $$\ell_l = f + (w_l - f)\,\frac{s_l}{s_0(x - d_l)},$$
 
 where $w_l$ is the moved frame, $d_l$ its displacement, $f$ the value of darkness (0, or the least value if it is
-negative) and $s$ the light: the sine of the sun's elevation where it is known, or else the mean of the archive's
-earlier days at the same time of day. The network adds the fourth, $w_l + l\,T$ with the trend T of the brightness.
+negative) and $s$ the light. Where the sun's elevation is known, light is its sine to the power with which the window's
+brightness has followed it (irradiance feels a low sun more, thermal radiation not at all); or else it is the mean of
+the archive's earlier days at the same time of day. The network adds the fourth, $w_l + l\,T$ with the trend T of the brightness.
 
 Missing values of input frames are filled with the pixel's latest earlier value, or else its earliest later one, or else
 the mean; a channel marks them. What is not known (sun, earlier days) is zero in its channels, beside a channel that
@@ -33,6 +34,9 @@ LEAST_ERROR = 0.03
 """Least unit of errors, in standard deviations of the values."""
 LEAST_LIGHT = 0.03
 """Light that is added to the sine of the sun's elevation: a ratio of two low suns would be one of errors."""
+CLOUDS_CHANGE, LARGEST_RESPONSE = 0.01, 2.0
+"""Squared change of a frame's mean brightness by clouds, as far as the sun's effect is judged, and the largest power of
+the sun's light that is believed."""
 LARGEST_RATIO = 3.0
 """Largest factor by which light changes a candidate."""
 LARGEST_INPUT = 8.0
@@ -144,7 +148,8 @@ class Light(NamedTuple):
     def of(known: Known, values: Tensor) -> "Light":
         """Return the light by the sun where it is known, or else by the archive's earlier days."""
         floor = values.amin((1, 2, 3), keepdim=True).clamp_max(0.0)
-        by_sun = known.sine.clamp_min(0.0) + LEAST_LIGHT
+        sun = known.sine.clamp_min(0.0) + LEAST_LIGHT
+        by_sun = sun ** _response(sun[:, :INPUTS], values - floor)
         present = known.typical.isfinite()
         typical = torch.where(present, known.typical, floor)
         share = gaussian_blur(present.to(values.dtype), WIDE / 2).clamp_min(0.05)
@@ -159,6 +164,19 @@ class Light(NamedTuple):
         then = moved(self.level[:, before : before + 1], displacement)
         tiny = torch.finfo(then.dtype).tiny
         return (self.level[:, after : after + 1] / then.clamp_min(tiny)).clamp(0.0, LARGEST_RATIO)
+
+
+def _response(sun: Tensor, above: Tensor) -> Tensor:
+    """Return the power (N, 1, 1, 1) of the sun's light with which the brightness of the window has changed.
+
+    It is 1 where the sun hardly changes: the slope of a line through the logarithms of the frames' means, held to 1 by
+    a prior that corresponds to clouds that change the mean by some per cent.
+    """
+    seen = above.mean((2, 3))
+    x, y = sun.mean((2, 3)).log(), seen.clamp_min(0.01 * seen.amax(1, keepdim=True).clamp_min(1e-30)).log()
+    x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    slope = ((x * y).sum(1) + CLOUDS_CHANGE) / ((x * x).sum(1) + CLOUDS_CHANGE)
+    return slope.clamp(0.0, LARGEST_RESPONSE).reshape(-1, 1, 1, 1)
 
 
 class Errors(NamedTuple):

@@ -23,11 +23,11 @@ COARSEST = 16
 """Pixels along the shorter side of the coarsest level of the pyramid, at least."""
 SMOOTH, FINE = 6.0, 1.5
 """Standard deviations of the two neighbourhoods, in pixels of a level."""
-DAMPING = 0.02
+DAMPING = 0.005
 """Variance of gradients, in shares of the frames' variance, below which the flow found so far is kept."""
 ROUNDS = 2
 """Increments of the smooth flow on each level."""
-BACKGROUND = 12.0
+BACKGROUND = 64.0
 """Standard deviation, in pixels, of the large-scale brightness that is subtracted before motion is estimated: the sun
 changes it."""
 BAND = 192

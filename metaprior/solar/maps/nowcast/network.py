@@ -115,24 +115,26 @@ class Output(nn.Module):
         self.norm = PixelNorm()
         self.weights = nn.Conv2d(width, KINDS_OF_CANDIDATES * LEADS, 1)
         self.residual = nn.Conv2d(width, LEADS, 1)
-        self.scale = nn.Conv2d(width, LEADS, 1)
+        self.apart = nn.Conv2d(width, LEADS, 1)
+        self.scale = nn.Conv2d(width, 2 * LEADS, 1)
         with torch.no_grad():
-            for layer in (self.weights, self.residual, self.scale):
+            for layer in (self.weights, self.residual, self.apart, self.scale):
                 layer.weight *= 0.1
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
             self.weights.bias.copy_(torch.tensor(FIRST_WEIGHTS).repeat(LEADS))  # type: ignore[union-attr]
-            self.scale.bias.copy_(torch.tensor([math.log(lead + 1.0) for lead in range(LEADS)]))  # type: ignore[union-attr]
+            first = [math.log(lead + 1.0) + wider for wider in (-1.0, 0.5) for lead in range(LEADS)]
+            self.scale.bias.copy_(torch.tensor(first))  # type: ignore[union-attr]
 
     def forward(self, features: Features) -> Tensor:
-        """(features, candidates) -> means and raw scales, (N, 2 L, H, W)."""
+        """(features, candidates) -> means, distances from them and raw scales, (N, 4 L, H, W)."""
         x = F.silu(self.norm(features.features))
         logits = self.weights(x).unflatten(1, (LEADS, KINDS_OF_CANDIDATES))
         mean = (logits.softmax(2) * features.candidates).sum(2) + self.residual(x)
-        return torch.cat([mean, self.scale(x)], 1)
+        return torch.cat([mean, self.apart(x), self.scale(x)], 1)
 
 
 class NowcastNetwork(nn.Sequential):
-    """Forecast the next frames of any product: (N, CHANNELS, H, W) -> means and raw scales (N, 2 L, H, W).
+    """Forecast the next frames of any product: (N, CHANNELS, H, W) -> (N, 4 L, H, W), see ``distribution.py``.
 
     Args:
         width: Channels at full resolution; they double with each halving, up to four times the width.

@@ -6,16 +6,18 @@
 import argparse
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from metaprior.likelihoods.gaussian import CRPSGaussian
+from metaprior import mixture
 from metaprior.progress import progress_bar
 from metaprior.solar.maps.nowcast.bank import Bank, Batch
+from metaprior.solar.maps.nowcast.distribution import components
 from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
 
@@ -24,7 +26,6 @@ WORLDS, STEPS, MEMBERS = 3000, 4000, 2
 BATCH, CROP = 16, 80
 LEARNING_RATE, WARM_UP, AVERAGED = 2e-3, 100, 0.002
 """Largest learning rate, steps until it is reached, and the weight of a step in the average of the weights."""
-LIKELIHOOD = CRPSGaussian(weight=1.0)
 LEAST_CHANGE = 0.5
 """Windows count by the inverse of what the moved frame is wrong in, plus this, in units of y."""
 
@@ -32,19 +33,38 @@ LEAST_CHANGE = 0.5
 def loss_of(network: torch.nn.Module, batch: Batch) -> Tensor:
     """Return the mean CRPS over windows, each relative to the error of the last frame moved along the flow."""
     prepared = prepare(batch.frames, batch.known, batch.minutes)
-    targets = (batch.targets - prepared.loc) / prepared.scale
+    return relative_loss(network(prepared.x), prepared.x, (batch.targets - prepared.loc) / prepared.scale)
+
+
+def relative_loss(outputs: Tensor, x: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean CRPS over windows, each relative to the error of the last frame moved along the flow.
+
+    Args:
+        outputs: Of the network, (N, 4 L, H, W).
+        x: Its inputs, among them the moved frames.
+        targets: In its units, (N, L, H, W); NaN where they are missing.
+    """
     present = targets.isfinite()
-    targets = torch.where(present, targets, torch.zeros_like(targets))
-    scores = torch.where(present, LIKELIHOOD.elementwise_nll(network(prepared.x), targets, {}), torch.zeros_like(targets))
+    zeros = torch.zeros_like(targets)
+    targets = torch.where(present, targets, zeros)
+    scores = torch.where(present, mixture.crps(*components(outputs), targets), zeros)
     count = present.sum((1, 2, 3)).clamp_min(1)
-    wrong = torch.where(present, (targets - prepared.x[:, 1 : 1 + LEADS]).abs(), torch.zeros_like(targets))
+    wrong = torch.where(present, (targets - x[:, 1 : 1 + LEADS]).abs(), zeros)
     return (scores.sum((1, 2, 3)) / (wrong.sum((1, 2, 3)) + LEAST_CHANGE * count)).mean()
 
 
-def train(bank: Bank, *, steps: int = STEPS, seed: int = 0, width: int = 16, progress: bool = True) -> NowcastNetwork:
+def train(
+    bank: Bank,
+    *,
+    steps: int = STEPS,
+    seed: int = 0,
+    width: int = 16,
+    progress: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> NowcastNetwork:
     """Return a network trained on windows of the bank: the average of its weights over the last steps."""
     torch.manual_seed(seed)
-    network = NowcastNetwork(width)
+    network = NowcastNetwork(width).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = torch.optim.swa_utils.AveragedModel(network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(1 - AVERAGED))
     optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-3)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
@@ -62,8 +82,8 @@ def train(bank: Bank, *, steps: int = STEPS, seed: int = 0, width: int = 16, pro
             if not math.isfinite(float(loss.detach())):
                 raise RuntimeError(f"the loss of step {step} of network {seed} is {float(loss.detach())}")
             total += float(loss.detach())
-            if (step + 1) % 100 == 0:
-                bar.set_postfix(loss=f"{total / 100:.4f}")
+            if (step + 1) % 500 == 0:
+                say(f"network {seed}, step {step + 1}: mean loss {total / 500:.4f}")
                 total = 0.0
             bar.update()
     network.load_state_dict(average.module.state_dict())
@@ -74,3 +94,32 @@ def _rate(step: int, steps: int) -> float:
     """Return the learning rate as a share of the largest: it rises, and then falls along a cosine to 1 %."""
     rise = min(1.0, (step + 1) / WARM_UP)
     return rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def train_member(folder: Path, number: int, worlds: int, steps: int) -> dict[str, Tensor]:
+    """Return the weights of network ``number`` after training on the bank in ``folder``, with one thread."""
+    torch.set_num_threads(1)
+    return train(Bank(folder, worlds), steps=steps, seed=number).state_dict()
+
+
+def main() -> None:
+    """Draw worlds, train networks on them in processes of their own, and write them to the folder that is named."""
+    parser = argparse.ArgumentParser(description="Train the prior of nowcasts on simulated worlds.")
+    parser.add_argument("folder", help="where the prior is written")
+    parser.add_argument("--worlds", type=int, default=WORLDS, help=f"simulated worlds ({WORLDS}; 1 MB each on disk)")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"training steps of each network ({STEPS})")
+    parser.add_argument("--members", type=int, default=MEMBERS, help=f"networks, one core each ({MEMBERS})")
+    parser.add_argument("--bank", help="folder in which the worlds are kept (a temporary one)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(given.bank or temporary)
+        Bank(folder, given.worlds).draw(seed=0)
+        with ProcessPoolExecutor(given.members, get_context("spawn")) as pool:
+            trained = [
+                pool.submit(train_member, folder, number, given.worlds, given.steps) for number in range(given.members)
+            ]
+            save_networks(given.folder, [one.result() for one in trained])
+
+
+if __name__ == "__main__":
+    main()
