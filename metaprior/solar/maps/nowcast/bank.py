@@ -108,7 +108,9 @@ class Bank:
             return np.ascontiguousarray(values[..., ::-1] if mirrored else values, np.float32)
 
         def read(days: int | list[int]) -> NDArray[np.float32]:
-            return turned(self.values[world, days][..., times, place[0], place[1]]) * np.float32(scale) + np.float32(mean)
+            return turned(self.values[world, days][..., times, place[0], place[1]]) * np.float32(scale) + np.float32(
+                mean
+            )
 
         values = torch.from_numpy(read(day))
         sine = torch.full_like(values, torch.nan)
@@ -120,7 +122,9 @@ class Bank:
         count = 0 if rng.random() < WITHOUT_DAYS else int(rng.integers(1, DAYS))
         typical, darkest = torch.full_like(values, torch.nan), torch.full_like(values[0], torch.nan)
         if count:
-            typical, darkest = typical_of(torch.from_numpy(read(sorted(rng.choice(others, count, replace=False).tolist()))))
+            typical, darkest = typical_of(
+                torch.from_numpy(read(sorted(rng.choice(others, count, replace=False).tolist())))
+            )
         known = Known(sine, typical, darkest)
         return Batch(values[:INPUTS], values[INPUTS:], known, torch.tensor(minutes))
 
@@ -134,7 +138,9 @@ def typical_of(days: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _stacked(windows: list[Batch]) -> Batch:
-    frames, targets, minutes = (torch.stack([getattr(one, name) for one in windows]) for name in ("frames", "targets", "minutes"))
+    frames, targets, minutes = (
+        torch.stack([getattr(one, name) for one in windows]) for name in ("frames", "targets", "minutes")
+    )
     known = Known(*(torch.stack(parts) for parts in zip(*(one.known for one in windows), strict=True)))
     return Batch(frames, targets, known, minutes)
 

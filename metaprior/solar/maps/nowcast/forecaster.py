@@ -112,7 +112,5 @@ def _continued(window: Batch) -> Batch:
 def _network(config: Mapping[str, Any], number: int, tensors: Mapping[str, Tensor]) -> NowcastNetwork:
     network = NowcastNetwork(**config)
     own = f"{number}."
-    network.load_state_dict(
-        {name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}
-    )
+    network.load_state_dict({name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)})
     return network.eval()

@@ -222,7 +222,10 @@ def _archive_maps(known: Known, loc: Tensor, spread: Tensor) -> Tensor:
     change = usual[:, INPUTS:] - usual[:, INPUTS - 1 : INPUTS]
     darkest = (known.darkest.unsqueeze(1) - loc) / spread
     there = darkest.isfinite()
-    parts = [torch.where(there, darkest, torch.zeros_like(darkest)), torch.where(there, change, torch.zeros_like(change))]
+    parts = [
+        torch.where(there, darkest, torch.zeros_like(darkest)),
+        torch.where(there, change, torch.zeros_like(change)),
+    ]
     return torch.cat([*parts, there.to(loc.dtype)], 1)
 
 

@@ -24,8 +24,8 @@ LEAST_FRAMES = 3
 """Input frames that must be there, the last one among them; others count as missing."""
 LEAST_PRESENT = 0.05
 """Least share of the pixels of the last frame that must have a value."""
-LEAST_CHANGE = 1e-6
-"""Least standard deviation of the last frame, in shares of the archive's range: a frame of one value is night."""
+LEAST_CONTRAST = 0.005
+"""Least standard deviation of a frame, in shares of the archive's range: a frame of almost one value is night."""
 ONE_DAY = np.timedelta64(1, "D")
 STEPS = np.arange(1 - INPUTS, LEADS + 1)
 """Steps of inputs and targets from the moment of issue."""
@@ -65,6 +65,16 @@ class Moments:
         """Minutes between frames."""
         return float(self.step / np.timedelta64(1, "m"))
 
+    @property
+    def step_text(self) -> str:
+        """The time between frames, for messages."""
+        return f"{self.minutes:g} minutes"
+
+    @property
+    def source(self) -> str:
+        """Where the frames come from."""
+        return str(self.frames.attrs.get("source", "the archive"))
+
     @cached_property
     def place(self) -> Place | None:
         """Coordinates of rows and columns, if they are known."""
@@ -88,6 +98,16 @@ class Moments:
         """Return the positions at which a forecast can be issued: enough input frames are in the archive."""
         there = [self._positions(self.times + step * self.step) >= 0 for step in range(1 - INPUTS, 1)]
         return np.flatnonzero(there[-2] & (np.sum(there, 0) >= LEAST_FRAMES))
+
+    def has_structure(self, position: int) -> bool:
+        """Return whether the frame at a position shows something: it is neither night nor almost empty."""
+        height, width = self.shape
+        frame = self._read(np.array([position]))[0, :: max(1, height // 64), :: max(1, width // 64)]
+        present = frame[np.isfinite(frame)]
+        if len(present) < LEAST_PRESENT * frame.size:
+            return False
+        span = float(self.frames.attrs.get("data_max", 1.0)) - float(self.frames.attrs.get("data_min", 0.0))
+        return float(present.std()) > LEAST_CONTRAST * abs(span)
 
     def batch(self, position: int) -> Batch:
         """Return what is known at a position of issue, and the targets (NaN where the archive has none)."""

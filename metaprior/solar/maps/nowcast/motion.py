@@ -64,9 +64,7 @@ def _averaged(images: Tensor, sigma: float) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
-def _band(
-    start: int, stop: int, first: int, last: int, length: int, sigma: float, radius: int, like: Tensor
-) -> Tensor:
+def _band(start: int, stop: int, first: int, last: int, length: int, sigma: float, radius: int, like: Tensor) -> Tensor:
     """Return the weights (last - first, stop - start) of pixels in the averages from ``start`` to ``stop``."""
     offsets = torch.arange(-radius, radius + 1, device=like.device)
     kernel = torch.exp(-0.5 * (offsets.to(like.dtype) / sigma) ** 2)

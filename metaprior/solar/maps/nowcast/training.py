@@ -65,7 +65,9 @@ def train(
     """Return a network trained on windows of the bank: the average of its weights over the last steps."""
     torch.manual_seed(seed)
     network = NowcastNetwork(width).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    average = torch.optim.swa_utils.AveragedModel(network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(1 - AVERAGED))
+    average = torch.optim.swa_utils.AveragedModel(
+        network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(1 - AVERAGED)
+    )
     optimizer = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=1e-3)
     rates = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     batches = bank.batches(size=BATCH, crop=CROP, seed=seed)

@@ -1,0 +1,201 @@
+"""From an archive of frames to its next frames: check on earlier moments, adapt if asked, forecast, and say how sure.
+
+found = nowcast(open_frames("archive.nc", cadence="auto", missing="keep"))
+found.forecast.mean[0]  # (4, H, W), in the units of the frames
+print(summary(found))
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from metaprior.solar.maps.nowcast.adapting import adapted
+from metaprior.solar.maps.nowcast.backtest import Backtest, backtest
+from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.distribution import NowcastForecast
+from metaprior.solar.maps.nowcast.earlier import earlier_moments, spread_moments
+from metaprior.solar.maps.nowcast.forecaster import Nowcaster
+from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS
+from metaprior.solar.maps.nowcast.moments import Moments
+from metaprior.solar.maps.windows import utc
+from metaprior.text_table import counted
+
+CHECKED, LEARNED = 8, 10
+"""Earlier moments on which a forecast is checked, and from which it learns if asked."""
+LEAST_LEARNED = 3
+"""Earlier moments without which nothing is learned."""
+FEW_DAYS = 3
+"""With moments of fewer days, a forecast is half that of the unadapted networks."""
+FEW_SHARE = 0.5
+LATEST = 300
+"""Frames from the end of an archive among which the last with anything to see is looked for."""
+LOW_SUN, LOW_SHARE = 10.0, 0.05
+"""Degrees below which the sun is called low, and the share of the forecast in which this is said."""
+TRAINED_MINUTES = (5.0, 60.0)
+"""Cadences of the simulated worlds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Nowcast:
+    """A forecast of an archive, and what is known about it.
+
+    Args:
+        forecast: Distribution of the next frames, (1, L, H, W).
+        forecaster: The networks that made it, with the factors of their spread.
+        window: What was seen.
+        issued: Time of the last frame seen.
+        moments: The archive.
+        checked: Scores of earlier moments, or None without any.
+        assumed: What was assumed, in sentences.
+        trusted: How far to trust it, in sentences.
+    """
+
+    forecast: NowcastForecast
+    forecaster: Nowcaster
+    window: Batch
+    issued: np.datetime64
+    moments: Moments
+    checked: Backtest | None
+    assumed: Sequence[str]
+    trusted: Sequence[str]
+
+    @property
+    def valid(self) -> list[np.datetime64]:
+        """Times that the maps are for."""
+        return [self.issued + (lead + 1) * self.moments.step for lead in range(LEADS)]
+
+
+def nowcast(
+    frames: xr.DataArray,
+    *,
+    at: np.datetime64 | str | None = None,
+    adapt: bool = False,
+    forecaster: Nowcaster | None = None,
+    checked: int = CHECKED,
+    progress: bool = False,
+) -> Nowcast:
+    """Return the forecast that follows a frame of an archive.
+
+    Args:
+        frames: Frames of ``open_frames``.
+        at: Time of the last frame seen (UTC); the default is the archive's last at which a forecast can be issued.
+        adapt: Whether the networks learn from earlier moments first, which takes about a minute.
+        forecaster: The default is the prior of the package.
+        checked: Most earlier moments on which the forecast is checked and its spread is fitted.
+        progress: Whether to show progress bars.
+    """
+    prior = forecaster or Nowcaster.pretrained()
+    moments = Moments(frames)
+    position = _position(moments, at)
+    issued, window = moments.times[position], moments.batch(position)
+    learned = _adapted(prior, moments, issued, progress) if adapt else None
+    own, result, how = learned or _checked(prior, moments, issued, checked)
+    if result is not None:
+        own = own.with_factors(tuple(a * b for a, b in zip(own.factors, result.factors, strict=True)))
+    assumed = [how, *_assumed(moments, window)]
+    return Nowcast(
+        own.predict(window), own, window, issued, moments, result, assumed, _trusted(window, result, learned)
+    )
+
+
+Made = tuple[Nowcaster, Backtest | None, str]
+"""A forecaster, its scores at earlier moments, and how it was made."""
+
+
+def _checked(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: int) -> Made:
+    """Return the prior as it is, with its scores at moments like the present one."""
+    earlier = earlier_moments(moments, issued, most)
+    told = "the networks know simulated worlds alone, nothing was learned from this archive"
+    if not len(earlier):
+        return prior, None, told
+    past = [moments.batch(int(one)) for one in earlier]
+    return prior, backtest([prior.predict(one) for one in past], past, moments.times[earlier]), told
+
+
+def _adapted(prior: Nowcaster, moments: Moments, issued: np.datetime64, progress: bool) -> Made | None:
+    """Return networks that have learned from earlier moments, or None if there are too few."""
+    earlier = spread_moments(moments, issued, LEARNED)
+    if len(earlier) < LEAST_LEARNED:
+        return None
+    past = [moments.batch(int(one)) for one in earlier]
+    days = len(np.unique(moments.times[earlier].astype("datetime64[D]")))
+    share = 1.0 if days >= FEW_DAYS else FEW_SHARE
+    found = adapted(prior, past, share=share, progress=progress)
+    first, last = utc(moments.times[earlier[0]]), utc(moments.times[earlier[-1]])
+    told = f"the networks have learned from {counted(len(past), 'window')} of {first} to {last}"
+    if share < 1:
+        told += f"; of {counted(days, 'day')} alone, so half of the forecast is that of the networks as they were"
+    return found.forecaster, backtest(found.held_out, past, moments.times[earlier]), told
+
+
+def _position(moments: Moments, at: np.datetime64 | str | None) -> int:
+    """Return the position of issue; raise ValueError if none is possible there."""
+    possible = moments.possible()
+    if not len(possible):
+        raise ValueError(
+            f"{moments.source}: there must be {INPUTS} frames in a row, {moments.step_text} apart, got none; a "
+            "forecast sees the last frames. Try another cadence=, or look at the archive with: metaprior inspect"
+        )
+    if at is None:
+        lit = (int(one) for one in possible[::-1][:LATEST] if moments.has_structure(int(one)))
+        return next(lit, int(possible[-1]))
+    wanted = np.datetime64(at, "ns")
+    found = possible[moments.times[possible] == wanted]
+    if not len(found):
+        nearest = possible[np.abs(moments.times[possible] - wanted).argmin()]
+        raise ValueError(
+            f"at must be the time of a frame with {INPUTS - 1} frames directly before it, got {at}. The nearest is "
+            f"{utc(moments.times[nearest])}"
+        )
+    return int(found[0])
+
+
+def _assumed(moments: Moments, window: Batch) -> list[str]:
+    """Return what was assumed about the archive."""
+    told = [f"frames are {moments.step_text} apart"]
+    if not TRAINED_MINUTES[0] <= moments.minutes <= TRAINED_MINUTES[1]:
+        told.append("the simulated worlds had frames 5 to 60 minutes apart, so this is outside of what was learned")
+    sun, days = bool(window.known.sine.isfinite().any()), bool(window.known.typical.isfinite().any())
+    told.append("the sun's elevation follows from coordinates" if sun else "coordinates are not known, nor is the sun")
+    told.append(
+        "frames at this time of earlier days show the ground" if days else "there are no earlier days to compare"
+    )
+    absent = float((~window.frames.isfinite()).float().mean())
+    if absent:
+        told.append(f"{100 * absent:.2g} % of the values seen are missing; they count as the last known ones")
+    return told
+
+
+def _trusted(window: Batch, result: Backtest | None, adapted: Made | None) -> list[str]:
+    """Return how far the forecast can be trusted."""
+    told = []
+    if result is None:
+        told.append(
+            "nothing in the archive is early enough to check the forecast on, so its bands are those of simulated "
+            "worlds: on products not seen, 90 % bands held 80 to 97 %"
+        )
+    else:
+        days = len(np.unique(np.array(result.times).astype("datetime64[D]")))
+        inside = result.coverage()
+        told.append(
+            f"at {counted(len(result.times), 'earlier moment')} of {counted(days, 'day')}, 90 % bands held "
+            f"{100 * inside.min():.0f} to {100 * inside.max():.0f} % of the values, depending on the lead time"
+        )
+        if days < FEW_DAYS:
+            told.append("that is little to go by: expect bands to hold 80 to 97 %, less if the weather changes")
+    low = window.known.sine[:, INPUTS:]
+    if bool(low.isfinite().any()):
+        share = float((low < math.sin(math.radians(LOW_SUN))).float().mean())
+        if share > LOW_SHARE:
+            told.append(
+                f"the sun is lower than {LOW_SUN:g} degrees in {100 * share:.0f} % of the forecast: trust it less there"
+            )
+    return told
+
+
+def summary(found: Nowcast) -> str:
+    """Return what was assumed, and how far to trust a forecast, as text."""
+    return "\n".join([*(f"- {one}" for one in found.assumed), *(f"- {one}" for one in found.trusted)])
