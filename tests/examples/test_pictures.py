@@ -6,8 +6,8 @@ from matplotlib.image import imread
 
 from benchmarks.adaptation import picture
 from benchmarks.adaptation.ways import CLOSED_FORM
-from examples.demo import PlantSettings
 from examples import worlds
+from examples.demo import PlantSettings
 from examples.pictures import fitted_band, futures_of_simulator, new_plant, simulated_futures
 
 
