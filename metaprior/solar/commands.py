@@ -1,6 +1,7 @@
-"""``metaprior simulate`` and ``report``: for irradiance maps of a region, and for the power of single plants."""
+"""``metaprior simulate`` and ``report``: for maps of a region, for worlds, and for the power of single plants."""
 
 import shlex
+import warnings
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,36 +15,56 @@ from metaprior.text_table import counted
 
 def simulate(
     out: Annotated[Path, typer.Option(help="Maps: .nc, .zarr or a folder of npy files. Sites: .csv or .parquet.")],
-    what: Annotated[Literal["maps", "sites"], typer.Argument(help="Maps of a region, or plants anywhere.")] = "maps",
-    days: Annotated[int, typer.Option(min=1, help="Length of the record.")] = 60,
-    size: Annotated[int, typer.Option(min=4, help="Maps: pixels along each side, of 5.6 km.")] = 96,
+    what: Annotated[
+        Literal["maps", "worlds", "sites"],
+        typer.Argument(help="Maps of a region, one world seen by one sensor, or plants anywhere."),
+    ] = "maps",
+    days: Annotated[int | None, typer.Option(min=1, help="Length of the record (60; worlds: 3).")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=4, help="Pixels along each side (maps: 96 of 5.6 km; worlds: 128, at least 16).")
+    ] = None,
+    frames: Annotated[int, typer.Option(min=2, help="Worlds: frames of each day.")] = 10,
+    kind: Annotated[
+        Literal["reflectance", "irradiance", "index", "thermal"] | None,
+        typer.Option(help="Worlds: what is measured (default: drawn)."),
+    ] = None,
+    cadence: Annotated[
+        int | None, typer.Option(help="Worlds: minutes between frames, 5, 10, 15, 20, 30 or 60 (default: drawn).")
+    ] = None,
     plants: Annotated[int, typer.Option(min=1, help="Sites: number of plants.")] = 20,
     minutes: Annotated[int, typer.Option(min=1, max=60, help="Sites: length of an interval; divides 60.")] = 60,
     defects: Annotated[bool, typer.Option("--defects", help="Sites: outages, gaps, spikes and others.")] = False,
     base: Annotated[
         bool, typer.Option("--base", help="Sites: a base forecast, two days longer than the power.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of weather, region and plants.")] = 0,
-    start: Annotated[str, typer.Option(help="First day, in UTC.")] = "2025-03-01",
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
+    start: Annotated[str, typer.Option(help="Maps and sites: first day, in UTC.")] = "2025-03-01",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
-    """Simulate irradiance maps of an invented region, or the power of plants.
+    """Simulate irradiance maps of an invented region, clouds as any satellite may show them, or the power of plants.
 
     Maps have drifting clouds, mountain clouds, morning fog and seasons. NetCDF and Zarr files have coordinates; a
     folder of npy files has none.
+
+    Worlds differ in everything that satellite products differ in: what is measured, units, cadence, pixels, clouds,
+    wind, and the flaws of the sensor. One world is drawn from the seed and told in words.
 
     Sites are plants of all kinds under the weather of many climates: a table of power in kW, and beside it a table of
     their places and nameplates, and their true parameters.
 
     Example: metaprior simulate --out data/sim.nc --days 60 --size 96 --seed 0
 
+    Example: metaprior simulate worlds --out world.nc --seed 7 --kind reflectance --cadence 15
+
     Example: metaprior simulate sites --out power.csv --plants 20 --days 60
     """
     with messages_name_options({"overwrite": "--overwrite"}):
         if what == "maps":
-            _simulate_maps(out, days, size, seed, start, overwrite)
+            _simulate_maps(out, days or 60, size or 96, seed, start, overwrite)
+        elif what == "worlds":
+            _simulate_world(out, days or 3, size or 128, frames, cadence, kind, seed, overwrite)
         else:
-            _simulate_sites(out, days, plants, 60 * minutes, defects, base, seed, start, overwrite)
+            _simulate_sites(out, days or 60, plants, 60 * minutes, defects, base, seed, start, overwrite)
 
 
 def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overwrite: bool) -> None:
@@ -66,6 +87,47 @@ def _simulate_maps(out: Path, days: int, size: int, seed: int, start: str, overw
     typer.echo(
         f"next: {train_command(out, found) if found.changes else shlex.join(['metaprior', 'inspect', str(out)])}"
     )
+
+
+def _simulate_world(
+    out: Path, days: int, size: int, count: int, cadence: int | None, kind: str | None, seed: int, overwrite: bool
+) -> None:
+    from metaprior.solar import simulator
+    from metaprior.solar.simulator.worlds import draw_world
+    from metaprior.solar.simulator.worlds.wording import in_words
+
+    simulator.check_path(out, overwrite=overwrite)
+    announce(f"drawing world {seed}, to be written to {out}")
+    world = draw_world(seed, size=size, days=days, frames=count, cadence=cadence, kind=kind)
+    simulator.write_frames(world.to_frames(), out, overwrite=overwrite)
+    typer.echo(f"written: {out}, {counted(days * count, 'frame')} of {size} x {size} pixels")
+    for line in in_words(world):
+        typer.echo(line)
+    _say_how_to_open(out, f"{world.cadence}min")
+    typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
+
+
+def _say_how_to_open(path: Path, cadence: str) -> None:
+    """Print the call that opens an archive; frames with missing values by day have to be left out."""
+    from metaprior.solar.maps.archives.archive import BadFramesSkipped, GapsInTime, OnBad
+    from metaprior.solar.maps.archives.frames import open_frames
+
+    choices: dict[OnBad, str] = {"raise": "", "skip": ', on_bad="skip"'}
+    for on_bad, told in choices.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", GapsInTime)
+                warnings.simplefilter("ignore", BadFramesSkipped)
+                found = open_frames(path, cadence=cadence, on_bad=on_bad, progress=False)
+        except ValueError as error:
+            problem = error
+        else:
+            if skipped := len(found.attrs["skipped"]):
+                typer.echo(f"note: {counted(skipped, 'frame')} with missing values by day must be left out")
+            typer.echo(f'opens with: open_frames("{path}", cadence="{cadence}"{told})')
+            found.close()
+            return
+    typer.echo(f"note: open_frames refuses this world: {problem}")
 
 
 def _simulate_sites(

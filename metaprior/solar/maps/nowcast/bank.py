@@ -62,7 +62,7 @@ class Bank:
         return self._array("sine", (self.worlds, DAYS, FRAMES, SIZE // COARSE, SIZE // COARSE), np.float16)
 
     @cached_property
-    def facts(self) -> NDArray[np.float64]:
+    def facts(self) -> NDArray[np.floating]:
         """Mean, scale, minutes between frames, and whether coordinates are known (worlds, 4); 0 if not drawn yet."""
         return self._array("facts", (self.worlds, 4), np.float64)
 
@@ -108,9 +108,8 @@ class Bank:
             return np.ascontiguousarray(values[..., ::-1] if mirrored else values, np.float32)
 
         def read(days: int | list[int]) -> NDArray[np.float32]:
-            return turned(self.values[world, days][..., times, place[0], place[1]]) * np.float32(scale) + np.float32(
-                mean
-            )
+            stored = turned(self.values[world, days][..., times, place[0], place[1]])
+            return stored * np.float32(scale) + np.float32(mean)
 
         values = torch.from_numpy(read(day))
         sine = torch.full_like(values, torch.nan)
@@ -122,9 +121,8 @@ class Bank:
         count = 0 if rng.random() < WITHOUT_DAYS else int(rng.integers(1, DAYS))
         typical, darkest = torch.full_like(values, torch.nan), torch.full_like(values[0], torch.nan)
         if count:
-            typical, darkest = typical_of(
-                torch.from_numpy(read(sorted(rng.choice(others, count, replace=False).tolist())))
-            )
+            chosen = sorted(rng.choice(others, count, replace=False).tolist())
+            typical, darkest = typical_of(torch.from_numpy(read(chosen)))
         known = Known(sine, typical, darkest)
         return Batch(values[:INPUTS], values[INPUTS:], known, torch.tensor(minutes))
 
@@ -138,9 +136,9 @@ def typical_of(days: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _stacked(windows: list[Batch]) -> Batch:
-    frames, targets, minutes = (
-        torch.stack([getattr(one, name) for one in windows]) for name in ("frames", "targets", "minutes")
-    )
+    frames = torch.stack([one.frames for one in windows])
+    targets = torch.stack([one.targets for one in windows])
+    minutes = torch.stack([one.minutes for one in windows])
     known = Known(*(torch.stack(parts) for parts in zip(*(one.known for one in windows), strict=True)))
     return Batch(frames, targets, known, minutes)
 

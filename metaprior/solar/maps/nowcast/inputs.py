@@ -2,9 +2,9 @@ r"""What the network sees of a window, and the units of its forecasts.
 
 Everything is measured by the window itself: values $v$ are centred by the mean $c$ of the input frames and divided by
 their standard deviation $S$, and errors are measured by $e$, the root mean squared error with which the flow leads from
-each input frame to the next (at least ``LEAST_ERROR`` S). The network forecasts $y = (v - c) / e$: a target of 1 differs
-from the mean by what the flow is usually wrong in one time step. So a network trained on other products, cadences and
-units knows how predictable this one is.
+each input frame to the next (at least ``LEAST_ERROR`` S). The network forecasts $y = (v - c) / e$: a target of 1
+differs from the mean by what the flow is usually wrong in one time step. So a network trained on other products,
+cadences and units knows how predictable this one is.
 
 Candidates for each lead time are among the inputs, in units of y: the last frame, the last frame moved along the flow,
 and the moved frame in the light of the target time,

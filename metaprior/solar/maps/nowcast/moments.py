@@ -38,6 +38,9 @@ class Rows(NamedTuple):
     columns: slice = slice(None)
 
 
+ALL = Rows()
+
+
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Reads what is known when a forecast is issued at the frame with a given position.
@@ -48,7 +51,7 @@ class Moments:
     """
 
     frames: xr.DataArray
-    part: Rows = Rows()
+    part: Rows = ALL
 
     @cached_property
     def times(self) -> Times:

@@ -6,11 +6,11 @@ squared difference of both sides over a Gaussian neighbourhood (Lucas & Kanade 1
 $$\Big(\sum_k G * \nabla z_k \nabla z_k^T + \epsilon I\Big)\,\delta
   = -\sum_k G * \nabla z_k\,(z_k - \tilde z_{k-1}),$$
 
-where $\tilde z_{k-1}$ is the earlier frame moved by the flow found so far. Two flows are estimated. The *smooth* one has
-wide neighbourhoods and all pairs of frames; the increments $\delta$ are found from coarse to fine (Bouguet 2000). The
-*fine* one adds an increment of small neighbourhoods and the last pair alone. Which of them is better differs between
-products and places, so both are also estimated without the last frame, and the flow that moves the frame before closer
-to it has more weight.
+where $\tilde z_{k-1}$ is the earlier frame moved by the flow found so far. Two flows are estimated. The *smooth* one
+has wide neighbourhoods and all pairs of frames; the increments $\delta$ are found from coarse to fine (Bouguet 2000).
+The *fine* one adds an increment of small neighbourhoods and the last pair alone. Which of them is better differs
+between products and places, so both are also estimated without the last frame, and the flow that moves the frame before
+closer to it has more weight.
 """
 
 import math
@@ -35,8 +35,8 @@ BAND = 192
 LARGEST_STEP = 1.5
 """Longest increment in pixels of a level: a longer one is a coincidence of a flat neighbourhood."""
 SHARPNESS, TRIED_OVER = 20.0, 12.0
-"""How much better a flow must be to be taken: weights are the inverse of the squared error, over a neighbourhood of this
-standard deviation, to half this power."""
+"""How much better a flow must be to be taken: weights are the inverse of the squared error, over a neighbourhood of
+this standard deviation, to half this power."""
 
 
 def gaussian_blur(images: Tensor, sigma: float) -> Tensor:

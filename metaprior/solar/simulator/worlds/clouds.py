@@ -46,8 +46,6 @@ def mean_displacements(weather: Weather, layer: Layer, frames: int) -> Tensor:
 
 def optical_depths(weather: Weather, sight: Sight, frames: int, noise: torch.Generator) -> list[Tensor]:
     """Return the optical depth of each layer, from the lowest, each (D, T, Y, X)."""
-    size = sight.y.shape[0]
-    torus = torus_of(size)
     rest = torch.stack([disturbance(day, noise) for day in weather.days])
     cloudiness = torch.stack([_cloudiness(weather, day, sight, frames, noise) for day in weather.days])
     depths = []
@@ -64,11 +62,21 @@ def optical_depths(weather: Weather, sight: Sight, frames: int, noise: torch.Gen
     return depths
 
 
-def _moved(weather: Weather, layer: Layer, means: Tensor, rest: Tensor, sight: Sight, noise: torch.Generator) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """Return texture and patches of a layer as they are seen, each (D, T, Y, X), or None."""
+def _moved(
+    weather: Weather, layer: Layer, means: Tensor, rest: Tensor, sight: Sight, noise: torch.Generator
+) -> tuple[Tensor, Tensor | None]:
+    """Return the texture of a layer as it is seen, and its patches (None without), each (D, T, Y, X).
+
+    Args:
+        weather: View of the clouds.
+        layer: The layer.
+        means: Mean displacement in the step into each frame, in pixels along y and x, (D, T, 2).
+        rest: Displacement beside it on the nodes, in pixels a frame, (D, NODES, NODES, 2).
+        sight: Places of the pixels in the clouds.
+        noise: Generator of the fields.
+    """
     days, frames = means.shape[:2]
-    size = sight.y.shape[0]
-    torus = torus_of(size)
+    torus = torus_of(sight.y.shape[0])
     hours = weather.view.cadence / 60
     along = means.cumsum(1)
     along = along - along[:, frames // 2, None]
@@ -79,11 +87,13 @@ def _moved(weather: Weather, layer: Layer, means: Tensor, rest: Tensor, sight: S
     moved = at_places(maps, sight.y, sight.x, torus)
     y, x = sight.y - moved[:, 0] + torus // 2, sight.x - moved[:, 1] + torus // 2
     if layer.swirl:
-        swirls = swirled(layer, weather.view.pixel_km, y.unflatten(0, (days, frames)), x.unflatten(0, (days, frames)), along, torus, noise)
+        rows, columns = (axis.unflatten(0, (days, frames)) for axis in (y, x))
+        swirls = swirled(layer, weather.view.pixel_km, rows, columns, along, torus, noise)
         y, x = y + swirls[:, 0], x + swirls[:, 1]
 
     def seen(fields: Tensor) -> Tensor:
-        return sampled(fields.flatten(0, 1), y, x).unflatten(0, (days, frames))
+        result: Tensor = sampled(fields.flatten(0, 1), y, x).unflatten(0, (days, frames))
+        return result
 
     return seen(z), None if patches is None else seen(patches)
 
@@ -96,7 +106,8 @@ def _cells(weather: Weather, layer: Layer, along: Tensor, torus: int, noise: tor
     length = frames * hours
     born = draws[..., 0] * (length + layer.cell_hours) - layer.cell_hours
     age = (torch.arange(frames)[:, None] * hours - born[:, None]) / (layer.cell_hours * (0.5 + draws[:, None, :, 3]))
-    strength = 3.0 * (draws[:, None, :, 4] + 0.3) * torch.where((age > 0) & (age < 1), 3 * age * (1 - age).square(), 0.0) * 2
+    grown = torch.where((age > 0) & (age < 1), 3 * age * (1 - age).square(), 0.0)
+    strength = 3.0 * (draws[:, None, :, 4] + 0.3) * grown * 2
     radius = layer.cell_km / weather.view.pixel_km * (0.3 + age.clamp(0, 1))
     pixels = torch.arange(torus)
 

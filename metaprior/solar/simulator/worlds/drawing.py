@@ -5,11 +5,24 @@ import math
 import numpy as np
 from numpy.random import Generator
 
-from metaprior.solar.simulator.worlds.parameters import CADENCES, KINDS, TEXTURES, Day, Ground, Layer, Sensor, View, Weather
+from metaprior.solar.simulator.worlds.parameters import (
+    CADENCES,
+    KINDS,
+    TEXTURES,
+    Day,
+    Ground,
+    Layer,
+    Sensor,
+    View,
+    Weather,
+)
 
 KIND_SHARES = (0.5, 0.25, 0.1, 0.15)
+"""Shares of the worlds by what is measured, in the order of KINDS."""
 DISK_SHARE = 0.15
+"""Share of the worlds that are whole disks; 1.2 times as many of reflectance and thermal, 0.6 of others."""
 LOW_SUN_SHARE = 0.25
+"""Share of the windows with a low sun in them."""
 
 
 def log_uniform(rng: Generator, low: float, high: float) -> float:
@@ -48,7 +61,8 @@ def draw_weather(rng: Generator, kind: str, cadence: int | None, size: int, days
     layers = tuple(_layer(rng, number, count, pixel_km, wind, disk, size) for number in range(count))
     speed = math.hypot(*wind)
     scale = minutes * 60 / (pixel_km * 1000) / size  # of the map crossed in a frame at 1 m/s
-    return Weather(view, _ground(rng, pixel_km, size), layers, tuple(_day(rng, speed, scale, minutes) for _ in range(days)))
+    ground = _ground(rng, pixel_km, size)
+    return Weather(view, ground, layers, tuple(_day(rng, speed, scale, minutes) for _ in range(days)))
 
 
 def _pixel_and_wind(rng: Generator, minutes: int, disk: bool, size: int) -> tuple[float, tuple[float, float]]:
@@ -115,7 +129,9 @@ def _ground(rng: Generator, pixel_km: float, size: int) -> Ground:
     )
 
 
-def _layer(rng: Generator, number: int, count: int, pixel_km: float, wind: tuple[float, float], disk: bool, size: int) -> Layer:  # fmt: skip
+def _layer(
+    rng: Generator, number: int, count: int, pixel_km: float, wind: tuple[float, float], disk: bool, size: int
+) -> Layer:
     """Return a layer; the first is the lowest, and the wind of those above it is stronger and turned."""
     high = number / 2
     turn, factor = (0.0, 1.0) if number == 0 else (rng.normal(0, 0.6), rng.uniform(0.6, 1.9))
@@ -186,7 +202,7 @@ def draw_sensor(rng: Generator, kind: str, disk: bool) -> Sensor:
         limb=sometimes(rng, 0.6, 0.05, 0.4) if disk and kind == "reflectance" else 0.0,
         shading=sometimes(rng, 0.4, 0.2, 1.0) if kind == "reflectance" else 0.0,
         blur=float(rng.uniform(0.35, 0.6)) if rng.random() < 0.7 else float(rng.uniform(0.6, 1.2)),
-        jitter=log_uniform(rng, 0.05, 0.5) if rng.random() < 0.4 else log_uniform(rng, 0.5, 1.0) if rng.random() < 0.04 else 0.0,
+        jitter=_jitter(rng),
         flicker=sometimes(rng, 0.06, 0.005, 0.04),
         gamma=1.0 if raw or rng.random() < 0.25 else log_uniform(rng, 0.4, 2.2),
         black=black,
@@ -205,6 +221,13 @@ def draw_sensor(rng: Generator, kind: str, disk: bool) -> Sensor:
     )
 
 
+def _jitter(rng: Generator) -> float:
+    """Return the shift of frames in pixels: small in most products that have one, rarely large."""
+    if rng.random() < 0.4:
+        return log_uniform(rng, 0.05, 0.5)
+    return log_uniform(rng, 0.5, 1.0) if rng.random() < 0.04 else 0.0
+
+
 def _units(rng: Generator, kind: str, picture: bool) -> tuple[str, float, float]:
     """Return units, and the values of signal 0 and of the range up to signal 1."""
     if picture:
@@ -215,4 +238,5 @@ def _units(rng: Generator, kind: str, picture: bool) -> tuple[str, float, float]
         return ("1", 1.1, 0.0) if rng.random() < 0.7 else ("percent", 110.0, 0.0)
     if kind == "thermal":
         return "K", 1.1 * 130.0, 190.0
-    return [("1", 1.3, 0.0), ("percent", 130.0, 0.0), ("count", 1023.0, 0.0), ("count", log_uniform(rng, 100, 30000), rng.uniform(-100, 100))][int(rng.integers(4))]
+    counts = log_uniform(rng, 100, 30000), rng.uniform(-100, 100)
+    return [("1", 1.3, 0.0), ("percent", 130.0, 0.0), ("count", 1023.0, 0.0), ("count", *counts)][int(rng.integers(4))]

@@ -1,7 +1,7 @@
 r"""Cloud textures that live and drift: Gaussian fields on a torus of pixels, evolved in Fourier space.
 
-A wavenumber $k$ (cycles per pixel) of a field of unit variance has the power $(k_s^2 + k_o^2)^{-s/2}$, with $k_o$ one over
-the outer scale and $k_s$ the wavenumber stretched along one direction. From a frame to the next, $\Delta t$ hours
+A wavenumber $k$ (cycles per pixel) of a field of unit variance has the power $(k_s^2 + k_o^2)^{-s/2}$, with $k_o$ one
+over the outer scale and $k_s$ the wavenumber stretched along one direction. From a frame to the next, $\Delta t$ hours
 later, in the frame that moves with the mean wind,
 
 $$F \leftarrow a F + \sqrt{1 - a^2}\;W, \qquad a = e^{-\Delta t / \tau}, \qquad
@@ -50,7 +50,9 @@ def white(days: int, torus: int, generator: torch.Generator) -> Tensor:
     return torch.randn(days, torus, torus // 2 + 1, dtype=torch.complex64, generator=generator)
 
 
-def evolution(layer: Layer, hours: float, pixel_km: float, shape: tuple[int, int], noise: torch.Generator) -> Iterator[Tensor]:
+def evolution(
+    layer: Layer, hours: float, pixel_km: float, shape: tuple[int, int], noise: torch.Generator
+) -> Iterator[Tensor]:
     """Iterate over white noise (D, M, M // 2 + 1) that changes from frame to frame as the waves of the layer do.
 
     Args:
@@ -98,7 +100,7 @@ def textures(
         torus: Pixels of the torus.
         noise: Generator of the fields.
     """
-    days, frames = shifts.shape[:2]
+    days = len(shifts)
     ky, kx = wavenumbers(torus)
     angle = -2 * math.pi * (shifts[..., 0, None, None] * ky + shifts[..., 1, None, None] * kx)
     phase = torch.polar(torch.ones(()), angle)  # (D, T, M, M // 2 + 1)
@@ -118,5 +120,5 @@ def textures(
 
 def _fields(noise: Iterator[Tensor], shape: Tensor, phase: Tensor) -> Tensor:
     torus = shape.shape[0]
-    frames = [torch.fft.irfft2(next(noise) * (phase[:, t] * shape), s=(torus, torus), norm="ortho") for t in range(phase.shape[1])]
-    return torch.stack(frames, 1)
+    spectra = (next(noise) * (phase[:, frame] * shape) for frame in range(phase.shape[1]))
+    return torch.stack([torch.fft.irfft2(spectrum, s=(torus, torus), norm="ortho") for spectrum in spectra], 1)

@@ -15,7 +15,7 @@ EARTH_KM = 6371.0
 ORBIT_KM = 42164.0
 DEGREE_KM = 111.195
 YEAR = np.datetime64("2023-01-01T00:00", "ns")
-"""All worlds are in one year, at whole multiples of 5 minutes: the sun's directions are computed once and remembered."""
+"""All worlds are in one year, at multiples of 5 minutes."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Sight:
     place in the clouds in pixels from the middle, cosine of the viewing angle (0 in space) and latitude, (size, size).
     """
 
-    latitude: NDArray[np.float64]
-    longitude: NDArray[np.float64]
+    latitude: NDArray[np.floating]
+    longitude: NDArray[np.floating]
     sine: Tensor
     y: Tensor
     x: Tensor
@@ -35,7 +35,8 @@ class Sight:
 
 def times_of(view: View, days: int, frames: int) -> NDArray[np.datetime64]:
     """Return the times of the frames (days, frames), in UTC."""
-    minutes = view.start_minute + view.cadence * np.arange(frames) + 1440 * (view.day_of_year - 1 + np.arange(days)[:, None])
+    midnights = 1440 * (view.day_of_year - 1 + np.arange(days)[:, None])
+    minutes = view.start_minute + view.cadence * np.arange(frames) + midnights
     return YEAR + minutes.astype("timedelta64[m]").astype("timedelta64[ns]")
 
 
@@ -52,7 +53,7 @@ def sight(view: View, times: NDArray[np.datetime64], size: int) -> Sight:
     return Sight(latitude, longitude, torch.from_numpy(sine).reshape(shape), y, x, torch.ones(size, size), parallel)
 
 
-def coordinates(view: View, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def coordinates(view: View, size: int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return latitudes of rows and longitudes of columns; pixels are square in the middle."""
     offset = np.arange(size) - (size - 1) / 2
     step = view.pixel_km / DEGREE_KM

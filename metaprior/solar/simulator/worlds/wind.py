@@ -79,7 +79,9 @@ def at_places(maps: Tensor, y: Tensor, x: Tensor, torus: int) -> Tensor:
     return F.grid_sample(maps, grid.expand(len(maps), *grid.shape), padding_mode="border", align_corners=True)
 
 
-def swirled(layer: Layer, pixel_km: float, y: Tensor, x: Tensor, along: Tensor, torus: int, noise: torch.Generator) -> Tensor:  # fmt: skip
+def swirled(
+    layer: Layer, pixel_km: float, y: Tensor, x: Tensor, along: Tensor, torus: int, noise: torch.Generator
+) -> Tensor:
     """Return how far the air was displaced before the first frame, in pixels, (D * T, 2, Y, X): it curls the texture.
 
     Args:
@@ -100,4 +102,5 @@ def swirled(layer: Layer, pixel_km: float, y: Tensor, x: Tensor, along: Tensor, 
     place = torch.stack([x - along[..., 1, None, None], y - along[..., 0, None, None]], -1) % torus
     grid = (place * (2 / torus) - 1).flatten(1, 2)  # (D, T * Y, X, 2)
     moved = F.grid_sample(padded, grid, align_corners=True)
-    return moved.unflatten(2, y.shape[1:3]).transpose(1, 2).flatten(0, 1)
+    by_frame: Tensor = moved.unflatten(2, y.shape[1:3])
+    return by_frame.transpose(1, 2).flatten(0, 1)

@@ -17,9 +17,12 @@ from metaprior.solar.simulator.worlds.sensor import product, signal
 from metaprior.solar.simulator.worlds.view import sight, times_of
 
 ATTEMPTS = 20
+"""Draws until a world shows clouds that change."""
 LEAST_CONTRAST = 0.02
 """Spread over space, and change from the first frame to the last, as shares of the range of the product."""
 LOCATED = {"reflectance": 0.6, "irradiance": 0.9, "index": 0.8, "thermal": 0.6}
+"""Shares of the worlds that are not disks whose user knows coordinates, by what is measured."""
+DAY_MINUTES = 24 * 60
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class World:
     values: NDArray[np.float32]
     sine: NDArray[np.float32]
     times: NDArray[np.datetime64]
-    latitude: NDArray[np.float64]
-    longitude: NDArray[np.float64]
+    latitude: NDArray[np.floating]
+    longitude: NDArray[np.floating]
     located: bool
     weather: Weather
     sensor: Sensor
@@ -52,7 +55,7 @@ class World:
 
     def to_frames(self) -> xr.DataArray:
         """Return all days one after the other as ``open_frames`` returns frames: (time, y, x)."""
-        coordinates = {"time": ("time", self.times.ravel(), {"standard_name": "time", "axis": "T"})}
+        coordinates: dict[str, object] = {"time": ("time", self.times.ravel(), {"standard_name": "time", "axis": "T"})}
         if self.located:
             north = {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"}
             east = {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}
@@ -65,7 +68,8 @@ class World:
             "data_min": float(np.nanmin(self.values)),
             "data_max": float(np.nanmax(self.values)),
         }
-        return xr.DataArray(self.values.reshape(-1, *self.values.shape[2:]), coordinates, ("time", "y", "x"), self.kind, about)
+        values = self.values.reshape(-1, *self.values.shape[2:])
+        return xr.DataArray(values, coordinates, ("time", "y", "x"), self.kind, about)
 
 
 def draw_world(
@@ -82,9 +86,16 @@ def draw_world(
         seed: Everything is a function of it and of the other arguments.
         size: Pixels along each side.
         days: Consecutive days with the same ground, view, sensor and climate, and weather of their own.
-        frames: Frames of each day.
+        frames: Frames of each day; several days do not overlap.
         cadence: Minutes between frames (5, 10, 15, 20, 30 or 60), or None to draw it.
         kind: "reflectance", "irradiance", "index" or "thermal", or None to draw it.
+
+    Returns:
+        A world in which every day shows clouds that change; others are drawn again.
+
+    Raises:
+        ValueError: An argument is out of range.
+        RuntimeError: No such world was found in 20 draws.
     """
     check_integer("size", size, 16)
     check_integer("days", days, 1)
@@ -93,6 +104,12 @@ def draw_world(
         raise ValueError(f"cadence must be {', '.join(map(str, CADENCES))} (minutes) or None, got {cadence}")
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be {', '.join(KINDS)} or None, got {kind!r}")
+    longest = max(CADENCES) if cadence is None else cadence
+    if days > 1 and frames * longest > DAY_MINUTES:
+        raise ValueError(
+            f"frames must be at most {DAY_MINUTES // longest} with {longest} minutes between them, or days overlap, "
+            f"got {frames}. Try a shorter cadence, or one day"
+        )
     noise = Noise(seed).fork("simulated world")
     for attempt in range(ATTEMPTS):
         generator = noise.at(task=attempt).generator()
@@ -133,8 +150,8 @@ def observe(
     ground = surface(weather, seen, generator)
     depths = optical_depths(weather, seen, frames, generator)
     warm = warmth(weather, seen, ground) if sensor.kind == "thermal" else None
-    values = product(sensor, signal(sensor, weather, seen, depths, ground, warm), generator)
-    return World(values.numpy(), seen.sine.numpy(), times, seen.latitude, seen.longitude, located, weather, sensor, seed)
+    values = product(sensor, signal(sensor, weather, seen, depths, ground, warm), generator).numpy()
+    return World(values, seen.sine.numpy(), times, seen.latitude, seen.longitude, located, weather, sensor, seed)
 
 
 def is_varied(world: World) -> bool:
