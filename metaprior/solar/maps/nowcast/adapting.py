@@ -13,9 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.forecasts import GaussianForecast
 from metaprior.progress import progress_bar
 from metaprior.solar.maps.nowcast.bank import Batch
-from metaprior.solar.maps.nowcast.distribution import NowcastForecast
 from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import prepare
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
@@ -31,10 +31,12 @@ class Adapted(NamedTuple):
     """A forecaster that has learned from windows, and forecasts of each window by networks that did not see it."""
 
     forecaster: Nowcaster
-    held_out: list[NowcastForecast]
+    held_out: list[GaussianForecast]
 
 
-def adapted(prior: Nowcaster, windows: Sequence[Batch], *, share: float = 1.0, seed: int = 0, progress: bool = False) -> Adapted:  # fmt: skip
+def adapted(
+    prior: Nowcaster, windows: Sequence[Batch], *, share: float = 1.0, seed: int = 0, progress: bool = False
+) -> Adapted:
     """Return the prior after learning from windows; its factors are not fitted.
 
     Args:
@@ -47,7 +49,8 @@ def adapted(prior: Nowcaster, windows: Sequence[Batch], *, share: float = 1.0, s
     seen = learned_from(windows)
     folds = min(FOLDS, len(windows))
     parts = [range(first, len(windows), folds) for first in range(folds)]
-    tuned, held_out = [], {}
+    tuned: list[NowcastNetwork] = []
+    held_out: dict[int, GaussianForecast] = {}
     with progress_bar("learning from earlier windows", folds * STEPS, unit="steps", show=progress) as bar:
         for number, part in enumerate(parts):
             start = prior.networks[number % len(prior.networks)]

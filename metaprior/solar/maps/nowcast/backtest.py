@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaprior import mixture
+from metaprior.forecasts import GaussianForecast
+from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.calibrating import LEVEL, fitted_factors
-from metaprior.solar.maps.nowcast.distribution import NowcastForecast
 from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
 from metaprior.text_table import Row
 
@@ -39,7 +40,7 @@ class Backtest(NamedTuple):
     coverage of the nowcast is that with factors fitted to the other moments.
     """
 
-    times: list[np.datetime64]
+    times: Times
     factors: tuple[float, ...]
     scores: dict[str, list[Sums]]
     minutes: float
@@ -71,9 +72,7 @@ class Backtest(NamedTuple):
         return np.asarray(np.nanmean([one.covered for one in self.scores[OURS]], 0))
 
 
-def backtest(
-    forecasts: Sequence[NowcastForecast], windows: Sequence[Batch], times: Sequence[np.datetime64]
-) -> Backtest:
+def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], times: Times) -> Backtest:
     """Return the scores of forecasts with their trained spread, and the factors that correct it.
 
     Args:
@@ -92,7 +91,7 @@ def backtest(
     for name in points[0] if points else ():
         scores[name] = _of_points([one[name] for one in points], targets)
     minutes = float(windows[0].minutes[0]) if windows else math.nan
-    return Backtest(list(times), factors, scores, minutes)
+    return Backtest(times, factors, scores, minutes)
 
 
 def baselines(window: Batch) -> dict[str, Tensor]:
@@ -104,7 +103,7 @@ def baselines(window: Batch) -> dict[str, Tensor]:
     return points | {SUN: lit} if bool(window.known.sine.isfinite().any()) else points
 
 
-def _of_forecast(forecast: NowcastForecast, target: Tensor) -> Sums:
+def _of_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:
     error = target - forecast.mean
     happened = torch.nan_to_num(target)
     crps = mixture.crps(forecast.means, forecast.scales, happened, forecast.weights)

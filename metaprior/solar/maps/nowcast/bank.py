@@ -23,6 +23,8 @@ COARSE = 4
 """The sun's elevation is smooth: every so many pixels are kept."""
 WITHOUT_SUN, WITHOUT_DAYS = 0.25, 0.4
 """Shares of the windows of located worlds without the sun, and of all windows without earlier days."""
+LEAST_PRESENT, LEAST_CONTRAST = 0.05, 0.02
+"""Least share of the last frame that is there, and its least standard deviation in shares of the world's."""
 LENGTH = INPUTS + LEADS
 
 
@@ -91,10 +93,20 @@ class Bank:
         number = first
         while True:
             rng = np.random.default_rng((seed, number))
-            yield _stacked([self._window(int(rng.integers(self.worlds)), crop, rng) for _ in range(size)])
+            yield _stacked([self._window(crop, rng) for _ in range(size)])
             number += 1
 
-    def _window(self, world: int, crop: int, rng: np.random.Generator) -> Batch:
+    def _window(self, crop: int, rng: np.random.Generator) -> Batch:
+        """Return a random window of a random world whose last frame shows something."""
+        while True:
+            world = int(rng.integers(self.worlds))
+            window = self._any_window(world, crop, rng)
+            last = window.frames[-1][window.frames[-1].isfinite()]
+            contrast = LEAST_CONTRAST * float(self.facts[world, 1])
+            if len(last) >= LEAST_PRESENT * crop**2 and float(last.std()) > contrast:
+                return window
+
+    def _any_window(self, world: int, crop: int, rng: np.random.Generator) -> Batch:
         """Return a random window of a world, turned and mirrored at random."""
         day, start = int(rng.integers(DAYS)), int(rng.integers(FRAMES - LENGTH + 1))
         y, x = (COARSE * int(rng.integers((SIZE - crop) // COARSE + 1)) for _ in range(2))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metaprior import mixture
-from metaprior.solar.maps.nowcast.distribution import NowcastForecast
+from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.nowcast.inputs import LEADS
 
 LEVEL = 0.9
@@ -21,7 +21,7 @@ PIXELS = 4000
 """Pixels of a window, evenly spread, by which its coverage is judged."""
 
 
-def fitted_factors(forecasts: Sequence[NowcastForecast], targets: Sequence[Tensor]) -> tuple[float, ...]:
+def fitted_factors(forecasts: Sequence[GaussianForecast], targets: Sequence[Tensor]) -> tuple[float, ...]:
     """Return factors that make the mean coverage of windows ``LEVEL``, held towards 1 where windows are few.
 
     Args:
@@ -36,7 +36,7 @@ def fitted_factors(forecasts: Sequence[NowcastForecast], targets: Sequence[Tenso
     )
 
 
-def _thinned(forecast: NowcastForecast, target: Tensor, lead: int) -> tuple[Tensor, Tensor, Tensor]:
+def _thinned(forecast: GaussianForecast, target: Tensor, lead: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return means and scales (S, M) around the forecast's mean, and what happened, of some of the pixels."""
     happened = (target[:, lead] - forecast.mean[:, lead]).flatten()
     kept = happened.isfinite().nonzero()[:, 0]

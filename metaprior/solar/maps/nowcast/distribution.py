@@ -34,9 +34,10 @@ class NowcastForecast(GaussianForecast):
     """
 
     @cached_property
-    def samples(self) -> Tensor:  # type: ignore[override]
+    def samples(self) -> Tensor:
         """The mean of each network, (K, N, L, H, W)."""
-        return self.means.unflatten(0, (-1, 2)).mean(1)
+        pairs: Tensor = self.means.unflatten(0, (-1, 2))
+        return pairs.mean(1)
 
     @cached_property
     def mean(self) -> Tensor:

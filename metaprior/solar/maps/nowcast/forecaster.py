@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metaprior import checkpoint
 from metaprior.errors import CheckpointError
+from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.blocks import blend, blocks_of
 from metaprior.solar.maps.nowcast.distribution import NowcastForecast, components
@@ -66,7 +67,7 @@ class Nowcaster:
         }
         checkpoint.write(folder, KIND, tensors, about, beside=("card.md",))
 
-    def predict(self, window: Batch) -> NowcastForecast:
+    def predict(self, window: Batch) -> GaussianForecast:
         """Return the distribution of the next frames in the units of the frames; means (2 K, N, L, H, W).
 
         Frames larger than a block are forecast block by block; see ``blocks.py``.

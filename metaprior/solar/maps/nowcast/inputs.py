@@ -14,7 +14,8 @@ $$\ell_l = f + (w_l - f)\,\frac{s_l}{s_0(x - d_l)},$$
 where $w_l$ is the moved frame, $d_l$ its displacement, $f$ the value of darkness (0, or the least value if it is
 negative) and $s$ the light. Where the sun's elevation is known, light is its sine to the power with which the window's
 brightness has followed it (irradiance feels a low sun more, thermal radiation not at all); or else it is the mean of
-the archive's earlier days at the same time of day. The network adds the fourth, $w_l + l\,T$ with the trend T of the brightness.
+the archive's earlier days at the same time of day. The network adds the fourth, $w_l + l\,T$ with the trend T of the
+brightness.
 
 Missing values of input frames are filled with the pixel's latest earlier value, or else its earliest later one, or else
 the mean; a channel marks them. What is not known (sun, earlier days) is zero in its channels, beside a channel that
@@ -39,6 +40,8 @@ CLOUDS_CHANGE, LARGEST_RESPONSE = 0.01, 2.0
 the sun's light that is believed."""
 LARGEST_RATIO = 3.0
 """Largest factor by which light changes a candidate."""
+LARGEST_LIGHT = 100.0
+"""Largest change of a candidate by light, in units of y: a window of one value has no unit to speak of."""
 LARGEST_INPUT = 8.0
 """Largest absolute value of an input channel, except candidates."""
 NEAR, WIDE = 3.0, 12.0
@@ -100,12 +103,11 @@ def prepare(frames: Tensor, known: Known, minutes: Tensor) -> Prepared:
     unit = changes.square().mean((1, 2, 3), keepdim=True).sqrt().clamp_min(LEAST_ERROR)
     light = Light.of(known, values)
     dark = (light.floor - loc) / spread
-    lit = [
-        light.ratio(paths[:, lead], INPUTS - 1, INPUTS + lead) * (warped[:, lead : lead + 1] - dark) + dark
-        for lead in range(LEADS)
-    ]
+    ratio = torch.cat([light.ratio(paths[:, lead], INPUTS - 1, INPUTS + lead) for lead in range(LEADS)], 1)
+    most = LARGEST_LIGHT * unit
+    lit = warped + torch.clamp((ratio - 1) * (warped - dark), -most, most)
     errors = _hindcast_errors(z, paths, light, dark)
-    candidates = torch.cat([last, warped, *lit], 1) / unit
+    candidates = torch.cat([last, warped, lit], 1) / unit
     maps = [
         z[:, :-1],
         _trends(changes) / unit,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.nowcast.adapting import adapted
 from metaprior.solar.maps.nowcast.backtest import Backtest, backtest
 from metaprior.solar.maps.nowcast.bank import Batch
-from metaprior.solar.maps.nowcast.distribution import NowcastForecast
 from metaprior.solar.maps.nowcast.earlier import earlier_moments, spread_moments
 from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS
@@ -53,7 +53,7 @@ class Nowcast:
         trusted: How far to trust it, in sentences.
     """
 
-    forecast: NowcastForecast
+    forecast: GaussianForecast
     forecaster: Nowcaster
     window: Batch
     issued: np.datetime64
@@ -142,7 +142,7 @@ def _position(moments: Moments, at: np.datetime64 | str | None) -> int:
     if at is None:
         lit = (int(one) for one in possible[::-1][:LATEST] if moments.has_structure(int(one)))
         return next(lit, int(possible[-1]))
-    wanted = np.datetime64(at, "ns")
+    wanted = np.asarray(at, "datetime64[ns]")
     found = possible[moments.times[possible] == wanted]
     if not len(found):
         nearest = possible[np.abs(moments.times[possible] - wanted).argmin()]
@@ -178,7 +178,7 @@ def _trusted(window: Batch, result: Backtest | None, adapted: Made | None) -> li
             "worlds: on products not seen, 90 % bands held 80 to 97 %"
         )
     else:
-        days = len(np.unique(np.array(result.times).astype("datetime64[D]")))
+        days = len(np.unique(result.times.astype("datetime64[D]")))
         inside = result.coverage()
         told.append(
             f"at {counted(len(result.times), 'earlier moment')} of {counted(days, 'day')}, 90 % bands held "

@@ -18,10 +18,11 @@ from metaprior import mixture
 from metaprior.progress import progress_bar
 from metaprior.solar.maps.nowcast.bank import Bank, Batch
 from metaprior.solar.maps.nowcast.distribution import components
+from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
 
-WORLDS, STEPS, MEMBERS = 3000, 4000, 2
+WORLDS, STEPS, MEMBERS = 4000, 6000, 2
 """Worlds in the bank, steps of the training of each network, and number of networks."""
 BATCH, CROP = 16, 80
 LEARNING_RATE, WARM_UP, AVERAGED = 2e-3, 100, 0.002
@@ -64,7 +65,8 @@ def train(
 ) -> NowcastNetwork:
     """Return a network trained on windows of the bank: the average of its weights over the last steps."""
     torch.manual_seed(seed)
-    network = NowcastNetwork(width).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = NowcastNetwork(width)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = torch.optim.swa_utils.AveragedModel(
         network, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(1 - AVERAGED)
     )
@@ -101,6 +103,7 @@ def _rate(step: int, steps: int) -> float:
 def train_member(folder: Path, number: int, worlds: int, steps: int) -> dict[str, Tensor]:
     """Return the weights of network ``number`` after training on the bank in ``folder``, with one thread."""
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
     return train(Bank(folder, worlds), steps=steps, seed=number).state_dict()
 
 
@@ -120,7 +123,13 @@ def main() -> None:
             trained = [
                 pool.submit(train_member, folder, number, given.worlds, given.steps) for number in range(given.members)
             ]
-            save_networks(given.folder, [one.result() for one in trained])
+            networks = [NowcastNetwork() for _ in trained]
+            for network, one in zip(networks, trained, strict=True):
+                network.load_state_dict(one.result())
+    told = (
+        f"{given.worlds} simulated worlds, {given.steps} steps of {BATCH} windows for each of {given.members} networks",
+    )
+    Nowcaster(tuple(networks), (1 / given.members,) * given.members, told=told).save(given.folder)
 
 
 if __name__ == "__main__":
