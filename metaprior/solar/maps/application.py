@@ -15,11 +15,11 @@ for kind, settings in KINDS.items():
 
 
 def add_commands(app: "typer.Typer") -> None:
-    """Add ``simulate``, ``predict`` and ``report``."""
+    """Add ``simulate``, ``nowcast``, ``predict`` and ``report``."""
     from metaprior.solar.commands import report, simulate
-    from metaprior.solar.maps.commands import predict
+    from metaprior.solar.maps.commands import nowcast, predict
 
-    for command in (simulate, predict, report):
+    for command in (simulate, nowcast, predict, report):
         app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""``metaprior predict``: frames in, forecast maps out."""
+"""``metaprior nowcast`` and ``metaprior predict``: frames in, forecast maps out."""
 
 import shlex
 from pathlib import Path
@@ -7,11 +7,20 @@ from typing import Annotated, Literal
 import typer
 
 from metaprior.cli.application import announce, integers
-from metaprior.cli.options import messages_name_options
+from metaprior.cli.options import as_options, messages_name_options
 from metaprior.cli.training import Device, say_unfinished
 
 ARGUMENTS = {"variable": "--variable ", "on_bad": "--on-bad ", "overwrite": "--overwrite"}
 """Options by the arguments of Python that messages name."""
+
+NOWCAST_ARGUMENTS = {
+    "variable": "--variable ",
+    "cadence": "--cadence ",
+    "time_pattern": "--time-pattern ",
+    "value_units": "--value-units ",
+    "overwrite": "--overwrite",
+    "at": "--at ",
+}
 
 
 def predict(
@@ -67,3 +76,77 @@ def predict(
         team.on_first(lambda: announce(f"adapting to {support}, then drawing {samples} samples of weights"))
         run_forecast(request, typer.echo if team.first else lambda _: None)
         team.on_first(lambda: typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}"))
+
+
+def nowcast(
+    archive: Annotated[
+        str, typer.Argument(help="Frames up to now: .nc, .zarr, .npz, a folder, or a pattern of files.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="File of the forecast: .nc, .zarr or .tif.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last with light).")
+    ] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Learn from the archive's earlier frames first: about a minute.")
+    ] = False,
+    page: Annotated[Path | None, typer.Option(help="A page to write, with maps and scores: .html.")] = None,
+    variable: Annotated[str | None, typer.Option(help="Name of the variable, for files with several.")] = None,
+    cadence: Annotated[str, typer.Option(help="Time between frames, such as 15min; auto finds it.")] = "auto",
+    time_pattern: Annotated[
+        str | None, typer.Option(help="How times are written in file names, as for strptime: %Y%m%d_%H%M.")
+    ] = None,
+    value_units: Annotated[str | None, typer.Option(help="Units of the values, for files that state none.")] = None,
+    prior: Annotated[Path | None, typer.Option(help="Another prior than that of the package.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Forecast the next four frames of any archive, with bands, without any training.
+
+    The prior of the package knows simulated worlds seen through simulated sensors. It forecasts a product that it has
+    never seen, of any unit, from the last four frames. Moments earlier in the archive tell how far to trust it: there
+    it is compared with persistence and optical flow, and its bands are corrected until they hold. With --adapt it also
+    learns from them.
+
+    Example: metaprior nowcast archive.nc --out forecast.nc --page forecast.html
+    """
+    from metaprior.solar.maps.archives.frames import open_frames
+    from metaprior.solar.maps.nowcast.file import check_nowcast_path, write_nowcast
+    from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
+    from metaprior.solar.maps.nowcast.nowcasting import nowcast as run_nowcast
+    from metaprior.solar.maps.windows import utc
+    from metaprior.text_table import text_table
+
+    check_nowcast_path(out, page, overwrite=overwrite)
+    forecaster = Nowcaster.pretrained(prior or PRIOR)
+    with messages_name_options(NOWCAST_ARGUMENTS):
+        frames = open_frames(
+            archive,
+            variable=variable,
+            cadence=cadence,
+            time_pattern=time_pattern,
+            value_units=value_units,
+            on_bad="skip",
+            missing="keep",
+        )
+        for line in frames.attrs["findings"]:
+            typer.echo(f"- {as_options(line, NOWCAST_ARGUMENTS)}")
+        announce("learning from earlier frames, then forecasting" if adapt else "forecasting, first earlier frames")
+        found = run_nowcast(frames, at=at, adapt=adapt, forecaster=forecaster, progress=True)
+    if found.checked is not None:
+        typer.echo(f"\nforecasts of {len(found.checked.times)} earlier moments, in the units of the frames")
+        typer.echo(text_table(found.checked.rows()))
+    for line in (*found.assumed, *found.trusted):
+        typer.echo(f"- {line}")
+    typer.echo(f"issued:  {utc(found.issued)}")
+    typer.echo(f"valid:   {', '.join(utc(time) for time in found.valid)}")
+    if out is not None:
+        write_nowcast(out, found, overwrite=overwrite)
+        typer.echo(f"written: {out}")
+    if page is not None:
+        from metaprior.solar.maps.report.nowcast_page import write_nowcast_page
+
+        write_nowcast_page(page, found)
+        typer.echo(f"written: {page}, to be opened in a browser")
+    if out is not None:
+        typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
+    elif page is None:
+        typer.echo(f"next: {shlex.join(['metaprior', 'nowcast', archive, '--out', 'forecast.nc'])}")

@@ -87,9 +87,9 @@ def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], ti
     for number, (forecast, target) in enumerate(zip(forecasts, targets, strict=True)):
         others = [k for k in range(len(windows)) if k != number]
         own = fitted_factors([forecasts[k] for k in others], [targets[k] for k in others])
-        scores[OURS].append(_of_forecast(forecast.widened(torch.tensor(own)[:, None, None]), target))
+        scores[OURS].append(score_forecast(forecast.widened(torch.tensor(own)[:, None, None]), target))
     for name in points[0] if points else ():
-        scores[name] = _of_points([one[name] for one in points], targets)
+        scores[name] = score_points([one[name] for one in points], targets)
     minutes = float(windows[0].minutes[0]) if windows else math.nan
     return Backtest(times, factors, scores, minutes)
 
@@ -103,7 +103,8 @@ def baselines(window: Batch) -> dict[str, Tensor]:
     return points | {SUN: lit} if bool(window.known.sine.isfinite().any()) else points
 
 
-def _of_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:
+def score_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:
+    """Return the scores of a forecast of one window; target is (1, L, H, W), NaN where it is missing."""
     error = target - forecast.mean
     happened = torch.nan_to_num(target)
     crps = mixture.crps(forecast.means, forecast.scales, happened, forecast.weights)
@@ -112,7 +113,7 @@ def _of_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:
     return Sums(*(_mean(values, target) for values in (error.square(), error.abs(), crps, inside)))
 
 
-def _of_points(points: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Sums]:
+def score_points(points: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Sums]:
     """Return the scores of point forecasts; their CRPS is that of the best normal distribution around them."""
     errors = [target - point for point, target in zip(points, targets, strict=True)]
     squared = np.array([_mean(error.square(), target) for error, target in zip(errors, targets, strict=True)])

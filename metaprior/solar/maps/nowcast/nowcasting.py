@@ -8,6 +8,7 @@ print(summary(found))
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -91,33 +92,55 @@ def nowcast(
     moments = Moments(frames)
     position = _position(moments, at)
     issued, window = moments.times[position], moments.batch(position)
-    learned = _adapted(prior, moments, issued, progress) if adapt else None
-    own, result, how = learned or _checked(prior, moments, issued, checked)
-    if result is not None:
-        own = own.with_factors(tuple(a * b for a, b in zip(own.factors, result.factors, strict=True)))
-    assumed = [how, *_assumed(moments, window)]
-    return Nowcast(
-        own.predict(window), own, window, issued, moments, result, assumed, _trusted(window, result, learned)
-    )
+    made = adapted_to(prior, moments, issued, progress=progress) if adapt else None
+    told = [] if made or not adapt else [f"fewer than {LEAST_LEARNED} earlier moments to learn from: nothing was"]
+    made = made or checked_on(prior, moments, issued, checked)
+    own, assumed = calibrated(made), [made.told, *told, *_assumed(moments, window)]
+    trusted = _trusted(window, made.checked)
+    return Nowcast(own.predict(window), own, window, issued, moments, made.checked, assumed, trusted)
 
 
-Made = tuple[Nowcaster, Backtest | None, str]
-"""A forecaster, its scores at earlier moments, and how it was made."""
+class Made(NamedTuple):
+    """A forecaster with its trained spread, its scores at earlier moments, and how it was made."""
+
+    forecaster: Nowcaster
+    checked: Backtest | None
+    told: str
 
 
-def _checked(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: int) -> Made:
+def calibrated(made: Made) -> Nowcaster:
+    """Return the forecaster with the spread that holds at the earlier moments.
+
+    Moments of few days cannot make it narrower: the weather of an afternoon need not go on.
+    """
+    if made.checked is None:
+        return made.forecaster
+    least = 0.0 if days_of(made.checked) >= FEW_DAYS else 1.0
+    factors = zip(made.forecaster.factors, made.checked.factors, strict=True)
+    return made.forecaster.with_factors([trained * max(found, least) for trained, found in factors])
+
+
+def days_of(checked: Backtest) -> int:
+    """Return the number of days of the earlier moments."""
+    return len(np.unique(checked.times.astype("datetime64[D]")))
+
+
+def checked_on(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: int = CHECKED) -> Made:
     """Return the prior as it is, with its scores at moments like the present one."""
     earlier = earlier_moments(moments, issued, most)
     told = "the networks know simulated worlds alone, nothing was learned from this archive"
     if not len(earlier):
-        return prior, None, told
+        return Made(prior, None, told)
     past = [moments.batch(int(one)) for one in earlier]
-    return prior, backtest([prior.predict(one) for one in past], past, moments.times[earlier]), told
+    result = backtest([prior.predict(one) for one in past], past, moments.times[earlier])
+    return Made(prior, result, told)
 
 
-def _adapted(prior: Nowcaster, moments: Moments, issued: np.datetime64, progress: bool) -> Made | None:
+def adapted_to(
+    prior: Nowcaster, moments: Moments, issued: np.datetime64, *, most: int = LEARNED, progress: bool = False
+) -> Made | None:
     """Return networks that have learned from earlier moments, or None if there are too few."""
-    earlier = spread_moments(moments, issued, LEARNED)
+    earlier = spread_moments(moments, issued, most)
     if len(earlier) < LEAST_LEARNED:
         return None
     past = [moments.batch(int(one)) for one in earlier]
@@ -128,7 +151,7 @@ def _adapted(prior: Nowcaster, moments: Moments, issued: np.datetime64, progress
     told = f"the networks have learned from {counted(len(past), 'window')} of {first} to {last}"
     if share < 1:
         told += f"; of {counted(days, 'day')} alone, so half of the forecast is that of the networks as they were"
-    return found.forecaster, backtest(found.held_out, past, moments.times[earlier]), told
+    return Made(found.forecaster, backtest(found.held_out, past, moments.times[earlier]), told)
 
 
 def _position(moments: Moments, at: np.datetime64 | str | None) -> int:
@@ -169,7 +192,7 @@ def _assumed(moments: Moments, window: Batch) -> list[str]:
     return told
 
 
-def _trusted(window: Batch, result: Backtest | None, adapted: Made | None) -> list[str]:
+def _trusted(window: Batch, result: Backtest | None) -> list[str]:
     """Return how far the forecast can be trusted."""
     told = []
     if result is None:
@@ -178,8 +201,7 @@ def _trusted(window: Batch, result: Backtest | None, adapted: Made | None) -> li
             "worlds: on products not seen, 90 % bands held 80 to 97 %"
         )
     else:
-        days = len(np.unique(result.times.astype("datetime64[D]")))
-        inside = result.coverage()
+        days, inside = days_of(result), result.coverage()
         told.append(
             f"at {counted(len(result.times), 'earlier moment')} of {counted(days, 'day')}, 90 % bands held "
             f"{100 * inside.min():.0f} to {100 * inside.max():.0f} % of the values, depending on the lead time"

@@ -1,0 +1,32 @@
+"""Settings of the benchmark of nowcasts."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes of the comparison.
+
+    Args:
+        origins: Moments of each archive of several days at which forecasts are issued.
+        cadences: Minutes between frames of the simulated worlds.
+        worlds: Simulated worlds of each cadence; a forecast is issued in each.
+        size: Pixels of a world along each side.
+        first_seed: Seed of the first world; the prior was trained on the worlds from 0 to 3,999.
+        adapted_origins: Moments at which adapted forecasts are issued in an archive of days.
+        learned: Earlier windows from which they learn.
+        afternoons: Simulated afternoons of each of two cadences, at which adapted forecasts are issued.
+        afternoon_frames: Frames of an afternoon.
+        prior: Folder of another prior than that of the package.
+    """
+
+    origins: int = 24
+    cadences: tuple[int, ...] = (5, 10, 15, 30)
+    worlds: int = 24
+    size: int = 128
+    first_seed: int = 30_000_000
+    adapted_origins: int = 12
+    learned: int = 5
+    afternoons: int = 5
+    afternoon_frames: int = 40
+    prior: str = ""
