@@ -82,7 +82,12 @@ def prepare(frames: Tensor, known: Known, minutes: Tensor) -> Prepared:
         frames: Values in any units.
         known: What is known beside the frames.
         minutes: Time between frames, (N,).
+
+    Raises:
+        ValueError: Frames have another number of inputs.
     """
+    if frames.ndim != 4 or frames.shape[1] != INPUTS:
+        raise ValueError(f"frames must have the shape (N, {INPUTS}, H, W), got {tuple(frames.shape)}")
     values, present = filled(frames)
     loc = values.mean((1, 2, 3), keepdim=True)
     spread = (values - loc).square().mean((1, 2, 3), keepdim=True).sqrt()

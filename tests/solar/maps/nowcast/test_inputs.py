@@ -222,6 +222,23 @@ def test_windows_of_a_batch_do_not_see_each_other(window: tuple[Tensor, Known]) 
         torch.testing.assert_close(found.scale[number], alone.scale[0])
 
 
+@pytest.mark.parametrize("shape", [(1, INPUTS - 1, 8, 8), (INPUTS, 8, 8)])
+def test_another_number_of_frames_raises(shape: tuple[int, ...]) -> None:
+    unknown = Known.nothing(torch.zeros(1, INPUTS, 8, 8))
+    with pytest.raises(ValueError, match=r"frames must have the shape \(N, 4, H, W\), got"):
+        prepare(torch.zeros(shape), unknown, MINUTES)
+
+
+@pytest.mark.xfail(strict=True, reason="a frame that all earlier days lack is taken for darkness")
+def test_a_gap_in_earlier_days_is_not_darkness() -> None:
+    frames = 1 + torch.rand(1, INPUTS, 24, 24, generator=torch.Generator().manual_seed(0))
+    typical = torch.full((1, INPUTS + LEADS, 24, 24), 1.5)
+    typical[:, INPUTS + 1] = math.nan
+    found = prepared(frames, Known.nothing(frames)._replace(typical=typical, darkest=typical[:, 0]))
+    lit = found.loc + found.scale * found.x[:, LIT]
+    assert float(lit[:, 1].mean()) == pytest.approx(1.5, rel=0.2)
+
+
 def test_inputs_draw_no_random_numbers_and_leave_frames_as_they_are(window: tuple[Tensor, Known]) -> None:
     frames, known = window[0].clone(), window[1]
     holed = frames.clone()
