@@ -90,11 +90,19 @@ class Bank:
 
     def batches(self, *, size: int, crop: int, seed: int, first: int = 0) -> Iterator[Batch]:
         """Yield random windows, without end; batch i is a function of the seed and i."""
+        self._check(crop)
         number = first
         while True:
             rng = np.random.default_rng((seed, number))
             yield _stacked([self._window(crop, rng) for _ in range(size)])
             number += 1
+
+    def _check(self, crop: int) -> None:
+        """Raise ValueError unless windows of this size can be read from worlds that have been drawn."""
+        if crop % COARSE or not COARSE <= crop <= SIZE:
+            raise ValueError(f"crop must be a multiple of {COARSE} from {COARSE} to {SIZE}, got {crop}")
+        if missing := int((self.facts[:, 1] == 0).sum()):
+            raise ValueError(f"{missing} of {self.worlds} worlds of {self.folder} are not drawn yet. Try draw")
 
     def _window(self, crop: int, rng: np.random.Generator) -> Batch:
         """Return a random window of a random world whose last frame shows something."""

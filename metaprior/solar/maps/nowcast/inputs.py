@@ -89,8 +89,14 @@ def prepare(frames: Tensor, known: Known, minutes: Tensor) -> Prepared:
         frames: Values in any units.
         known: What is known beside the frames.
         minutes: Time between frames, (N,).
+
+    Raises:
+        ValueError: Frames have another number of inputs.
     """
+    if frames.ndim != 4 or frames.shape[1] != INPUTS:
+        raise ValueError(f"frames must have the shape (N, {INPUTS}, H, W), got {tuple(frames.shape)}")
     values, present = filled(frames)
+    known = known._replace(typical=_every_time(known.typical))
     loc = values.mean((1, 2, 3), keepdim=True)
     spread = (values - loc).square().mean((1, 2, 3), keepdim=True).sqrt()
     spread = spread.clamp_min(1e-6 * loc.abs().clamp_min(1e-30))
@@ -138,6 +144,17 @@ def filled(frames: Tensor) -> tuple[Tensor, Tensor]:
             values[k] = torch.where(values[k].isfinite(), values[k], neighbour)
     stacked = torch.stack(values, 1)
     return torch.where(stacked.isfinite(), stacked, mean[:, None, None, None]), present.to(frames.dtype)
+
+
+def _every_time(typical: Tensor) -> Tensor:
+    """Return typical frames (N, T, H, W) in which times that no earlier day has are those of the nearest that one has."""
+    there = typical.isfinite().flatten(2).any(2)
+    if bool((there.all(1) | ~there.any(1)).all()):
+        return typical
+    times = torch.arange(typical.shape[1], device=typical.device)
+    apart = (times[:, None] - times).abs().to(typical.dtype)
+    nearest = torch.where(there[:, None], apart, torch.full_like(apart, torch.inf)).argmin(2)
+    return typical.gather(1, nearest[:, :, None, None].expand_as(typical))
 
 
 class Light(NamedTuple):
@@ -233,6 +250,6 @@ def _archive_maps(known: Known, loc: Tensor, spread: Tensor) -> Tensor:
 
 def _sun_maps(sine: Tensor) -> Tensor:
     """Return the sine of the sun's elevation now, in the middle and at the end, and whether it is known."""
-    there = sine[:, :1].isfinite()
     some = sine[:, [INPUTS - 1, INPUTS - 1 + LEADS // 2, INPUTS - 1 + LEADS]]
+    there = some.isfinite().all(1, keepdim=True)
     return torch.cat([torch.where(there, some, torch.zeros_like(some)), there.to(sine.dtype)], 1)

@@ -30,6 +30,8 @@ ROUNDS = 2
 BACKGROUND = 64.0
 """Standard deviation, in pixels, of the large-scale brightness that is subtracted before motion is estimated: the sun
 changes it."""
+ROUNDING = 1e-5
+"""Detail of frames, in shares of their largest value, that is only rounding."""
 BAND = 192
 """Averages along an axis that are computed together."""
 LARGEST_STEP = 1.5
@@ -101,7 +103,8 @@ def estimate_flow(frames: Tensor) -> Tensor:
     """
     detail = frames - gaussian_blur(frames, BACKGROUND)
     scale = detail.square().mean((1, 2, 3), keepdim=True).sqrt()
-    detail = torch.where(scale > 0, detail / scale.clamp_min(torch.finfo(frames.dtype).tiny), torch.zeros_like(detail))
+    least = ROUNDING * frames.abs().amax((1, 2, 3), keepdim=True)
+    detail = torch.where(scale > least, detail / scale.clamp_min(torch.finfo(frames.dtype).tiny), 0.0)
     smooth = _smooth_flow(detail)
     if frames.shape[1] < 3:
         return smooth

@@ -81,7 +81,19 @@ class Trunk(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Features:
-        """(N, CHANNELS, H, W) -> features; H and W are at least 2**levels."""
+        """(N, CHANNELS, H, W) -> features of the same height and width.
+
+        Maps are continued to a multiple of 2**levels: each halving then has whole pixels, so enlarging does not shift.
+        """
+        (height, width), whole = x.shape[-2:], 2 ** len(self.up)
+        below, right = -height % whole, -width % whole
+        if not below and not right:
+            return self.features(x)
+        found = self.features(F.pad(x, (0, right, 0, below), mode="replicate"))
+        return Features(*(maps[..., :height, :width] for maps in found))
+
+    def features(self, x: Tensor) -> Features:
+        """(N, CHANNELS, H, W) -> features; H and W are multiples of 2**levels."""
         candidates, maps, scalars = x.split((CANDIDATES, MAPS, SCALARS), 1)
         given = scalars[:, :, 0, 0]
         unit = given[:, 0].exp()[:, None, None, None]
