@@ -111,7 +111,7 @@ def test_the_moved_frame_follows_the_light_as_brightness_has_followed_the_sun(po
     frames = brightness[:, :INPUTS].contiguous()
     found = prepared(frames, Known(sine, *Known.nothing(frames)[1:]))
     lit = found.loc + found.scale * found.x[:, LIT]
-    within = 0.12 if power == 0 else 0.03  # a prior of 1 holds the power a little
+    within = 0.12 if power == 0 else 0.06  # a prior of 1 holds the power a little
     torch.testing.assert_close(lit.mean((2, 3)), brightness[:, INPUTS:].mean((2, 3)), rtol=within, atol=0.0)
 
 
