@@ -49,8 +49,8 @@ class Backtest(NamedTuple):
         """Return the scores by method and lead time, as a page and a table take them; "all" is the mean over leads."""
         found = []
         for method, windows in self.scores.items():
-            mean = Sums(*(np.nanmean([getattr(one, name) for one in windows], 0) for name in Sums._fields))
-            reference = np.nanmean([one.squared for one in self.scores[PERSISTENCE]], 0)
+            mean = _over(windows)
+            reference = _over(self.scores[PERSISTENCE]).squared
             for lead in (*range(LEADS), slice(None)):
                 minutes = "all" if isinstance(lead, slice) else round(self.minutes * (lead + 1), 2)
                 squared = float(np.mean(mean.squared[lead]))
@@ -69,7 +69,7 @@ class Backtest(NamedTuple):
 
     def coverage(self) -> Floats:
         """Return the coverage of the 90 % interval by lead time."""
-        return np.asarray(np.nanmean([one.covered for one in self.scores[OURS]], 0))
+        return _over(self.scores[OURS]).covered
 
 
 def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], times: Times) -> Backtest:

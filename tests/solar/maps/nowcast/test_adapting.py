@@ -1,0 +1,51 @@
+"""Learning from windows makes forecasts of their product better; held-out forecasts are by networks that did not see."""
+
+import pytest
+import torch
+
+from metaprior.solar.maps.nowcast import adapting
+from metaprior.solar.maps.nowcast.adapting import adapted, fine_tuned, learned_from
+from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.training import relative_loss
+from tests.solar.maps.nowcast.small import moments, nowcaster
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapting, "STEPS", 6)
+    monkeypatch.setattr(adapting, "CROP", 16)
+
+
+def windows(count: int = 4) -> list[Batch]:
+    archive = moments()
+    return [archive.batch(int(one)) for one in archive.whole()[:count]]
+
+
+def test_training_goes_on_and_the_start_is_kept() -> None:
+    own, seen = nowcaster().networks[0], learned_from(windows())
+    before = {name: value.clone() for name, value in own.state_dict().items()}
+    tuned = fine_tuned(own, seen, steps=20)
+    with torch.no_grad():
+        losses = [sum(float(relative_loss(net(one.x), one.x, one.targets)) for one in seen) for net in (own, tuned)]
+    assert losses[1] < losses[0]
+    assert all(torch.equal(value, before[name]) for name, value in own.state_dict().items())
+
+
+def test_every_window_has_a_forecast_by_networks_that_did_not_see_it() -> None:
+    given = windows(4)
+    found = adapted(nowcaster(), given)
+    assert len(found.held_out) == 4
+    assert len(found.forecaster.networks) == 4
+    changed = list(given)
+    changed[2] = given[2]._replace(targets=given[2].targets + 100)
+    again = adapted(nowcaster(), changed)
+    assert torch.equal(found.held_out[2].mean, again.held_out[2].mean)
+    assert not torch.equal(found.held_out[1].mean, again.held_out[1].mean)
+
+
+def test_the_prior_keeps_its_share() -> None:
+    prior = nowcaster()
+    found = adapted(prior, windows(3), share=0.5).forecaster
+    assert found.networks[-2:] == prior.networks
+    assert sum(found.shares) == pytest.approx(1)
+    assert sum(found.shares[-2:]) == pytest.approx(0.5)

@@ -1,0 +1,63 @@
+"""From an archive to a forecast: the time of issue, what is assumed, and how far it can be trusted."""
+
+import numpy as np
+import pytest
+import torch
+
+from metaprior.solar.maps.nowcast import adapting
+from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast, summary
+from tests.solar.maps.nowcast.small import moments, nowcaster
+
+
+def test_the_forecast_follows_the_last_frame() -> None:
+    archive = moments()
+    found = nowcast(archive.frames, forecaster=nowcaster())
+    assert found.issued == archive.times[-1]
+    assert found.valid[0] == archive.times[-1] + np.timedelta64(15, "m")
+    assert found.forecast.mean.shape == (1, 4, 32, 32)
+    assert bool(found.window.targets.isnan().all())
+    assert "15 minutes apart" in summary(found)
+
+
+def test_later_frames_change_nothing() -> None:
+    archive = moments()
+    found = nowcast(archive.frames, at=str(archive.times[25]), forecaster=nowcaster())
+    cut = archive.frames.isel(time=slice(0, 26))
+    again = nowcast(cut, forecaster=nowcaster())
+    assert torch.equal(found.forecast.mean, again.forecast.mean)
+    assert found.forecaster.factors == again.forecaster.factors
+
+
+def test_adapting_later_frames_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapting, "STEPS", 2)
+    archive = moments()
+    found = nowcast(archive.frames, at=archive.times[25], adapt=True, forecaster=nowcaster())
+    again = nowcast(archive.frames.isel(time=slice(0, 26)), adapt=True, forecaster=nowcaster())
+    assert torch.equal(found.forecast.mean, again.forecast.mean)
+    assert "have learned from" in summary(found)
+
+
+def test_a_time_that_is_not_possible_names_the_nearest() -> None:
+    archive = moments()
+    with pytest.raises(ValueError, match=r"at must be the time of a frame .* nearest is 2023"):
+        nowcast(archive.frames, at="2023-01-01T00:01", forecaster=nowcaster())
+
+
+def test_an_archive_without_frames_in_a_row_is_refused() -> None:
+    archive = moments()
+    with pytest.raises(ValueError, match="4 frames in a row, 15 minutes apart"):
+        nowcast(archive.frames[::3], forecaster=nowcaster())
+
+
+def test_one_sequence_alone_is_forecast_and_said() -> None:
+    found = nowcast(moments().frames[:4], forecaster=nowcaster())
+    assert found.checked is None
+    assert "nothing in the archive is early enough" in summary(found)
+
+
+def test_moments_of_one_day_do_not_make_bands_narrower() -> None:
+    archive, prior = moments(days=1, frames=20), nowcaster()
+    made = checked_on(prior, archive, archive.times[-1])
+    assert made.checked is not None
+    narrow = made.checked._replace(factors=(0.5, 0.9, 1.5, 2.0))
+    assert calibrated(Made(prior, narrow, "")).factors == (1.0, 1.0, 1.5, 2.0)
