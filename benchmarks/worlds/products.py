@@ -82,7 +82,7 @@ def _world(seed: int, cadence: int, size: int, *, days: int, frames: int, issues
 def _some(positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return so many of the positions, spread evenly."""
     chosen = np.linspace(0, len(positions) - 1, min(count, len(positions)) + (count == 1) * 2).round().astype(int)
-    return positions[np.unique(chosen[1:-1] if count == 1 else chosen)]
+    return np.asarray(positions[np.unique(chosen[1:-1] if count == 1 else chosen)])
 
 
 def _lit(moments: Moments, share: float) -> NDArray[np.int64]:
@@ -90,4 +90,4 @@ def _lit(moments: Moments, share: float) -> NDArray[np.int64]:
     few = np.nan_to_num(np.asarray(moments.frames.variable[:, ::8, ::8].values, np.float32))
     light = (few > few.min() + 0.04 * (few.max() - few.min())).mean((1, 2))
     positions = moments.whole()
-    return positions[(light[positions] >= share) & (light[positions + 4] >= share)]
+    return np.asarray(positions[(light[positions] >= share) & (light[positions + 4] >= share)])

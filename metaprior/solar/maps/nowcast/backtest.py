@@ -1,6 +1,7 @@
 """Forecasts of an archive's own earlier moments, beside what needs no network: how far a forecast can be trusted."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -70,6 +71,13 @@ class Backtest(NamedTuple):
     def coverage(self) -> Floats:
         """Return the coverage of the 90 % interval by lead time."""
         return _over(self.scores[OURS]).covered
+
+
+def _over(windows: Sequence[Sums]) -> Sums:
+    """Return the means over windows by lead time; NaN where no window has a value."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Mean of empty slice")
+        return Sums(*(np.nanmean([getattr(one, name) for one in windows], 0) for name in Sums._fields))
 
 
 def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], times: Times) -> Backtest:

@@ -147,7 +147,7 @@ def filled(frames: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _every_time(typical: Tensor) -> Tensor:
-    """Return typical frames (N, T, H, W) in which times that no earlier day has are those of the nearest that one has."""
+    """Return typical frames (N, T, H, W); a time that no earlier day has is that of the nearest time that one has."""
     there = typical.isfinite().flatten(2).any(2)
     if bool((there.all(1) | ~there.any(1)).all()):
         return typical

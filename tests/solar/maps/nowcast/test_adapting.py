@@ -1,4 +1,4 @@
-"""Learning from windows makes forecasts of their product better; held-out forecasts are by networks that did not see."""
+"""Learning from windows lowers the loss on them; held-out forecasts are by networks that did not see the window."""
 
 import pytest
 import torch
