@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
-from metaprior.solar.maps.archives.archive import OnBad
+from metaprior.solar.maps.archives.notes import OnBad
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.task_settings import least_pixels
 from metaprior.solar.maps.units import ClearSkyIndex, check_clear_sky, units_from_json
@@ -137,18 +137,22 @@ def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
     one, other = _coordinates(support), _coordinates(inputs)
     same = support.shape == inputs.shape and one.keys() == other.keys()
-    if not same or not all(np.allclose(one[name], other[name], atol=1e-3) for name in one):
+    if not same or not all(_alike(one[name], other[name]) for name in one):
         raise ValueError(
             f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
             f"same place, got {described_place(support)}, and {described_place(inputs)}"
         )
 
 
+def _alike(one: NDArray[np.floating], other: NDArray[np.floating]) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, atol=1e-3, equal_nan=True)
+
+
 def described_place(reader: WindowReader) -> str:
     """Return size and coordinates of the frames, for messages."""
     text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
     for name, values in _coordinates(reader).items():
-        text += f", {name} {values.min():g} to {values.max():g}"
+        text += f", {name} {np.nanmin(values):g} to {np.nanmax(values):g}"
     return text
 
 

@@ -213,9 +213,10 @@ class WindowReader:
 
 def lowest_sun(times: Times, place: Place) -> float:
     """Return the sun's lowest elevation in degrees over these times and this place."""
-    # Along a column the sun is lowest at an end; along a row that holds for patches, but not around the Earth.
-    sine = sun.sine_of_elevation(times, place.part([0, -1]))
-    return float(sun.degrees_of(sine.min()))
+    # Along a meridian the sun is lowest at an end; along a parallel that holds for patches, not around the Earth.
+    sine = sun.sine_of_elevation(times, place if place.of_pixels else place.part([0, -1]))
+    lowest = np.where(np.isnan(sine), 1.0, sine).min() if place.of_pixels else sine.min()  # NaN sees no place
+    return float(sun.degrees_of(lowest))
 
 
 def _part(sine: Floats | None, frames: slice) -> Floats | None:
