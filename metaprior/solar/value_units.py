@@ -1,4 +1,4 @@
-"""Units of the values of frames: one spelling for each, what converts them to irradiance, and words for unknown ones."""
+"""Units of the values of frames: one spelling for each, conversion to irradiance, and words for unknown ones."""
 
 import re
 import unicodedata

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
-from metaprior.solar.maps.archives.notes import OnBad
+from metaprior.solar.maps.archives.file_list import is_npy_folder
 from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.archives.notes import OnBad
 from metaprior.solar.maps.task_settings import least_pixels
 from metaprior.solar.maps.units import ClearSkyIndex, check_clear_sky, units_from_json
 from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader, utc
@@ -42,6 +43,7 @@ class ForecastRequest:
     place: tuple[int, int] | None = None
     at: str | None = None
     variable: str | None = None
+    time_pattern: str | None = None
     on_bad: OnBad | None = None
     overwrite: bool = False
     seed: int = 0
@@ -92,13 +94,14 @@ def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool
 def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, progress: bool) -> WindowReader:
     """Open an archive, cut out the requested place, and return the reader of its windows."""
     tasks, units = run.tasks, units_from_json(run.trained_on["units"])
-    npy_folder = path.is_dir() and path.suffix != ".zarr"
     try:
         frames = open_frames(
             path,
-            variable=request.variable or (None if npy_folder else tasks.get("variable")),
+            variable=request.variable or (None if is_npy_folder(path) else tasks.get("variable")),
             cadence=run.trained_on["cadence"],
+            time_pattern=request.time_pattern or tasks.get("time_pattern"),
             on_bad=request.on_bad or tasks.get("on_bad", "raise"),
+            missing=tasks.get("missing", "bad"),
             value_units=tasks.get("value_units"),
             long_name=tasks.get("long_name"),
             progress=progress,

@@ -203,12 +203,29 @@ class WindowReader:
 
     def _is_dark(self, values: Values) -> bool:
         """Return whether the mean brightness of a frame is too low; a frame with missing values has none."""
-        low, high = self.frames.attrs["data_min"], self.frames.attrs["data_max"]
-        return bool((values.mean((1, 2)) < low + MIN_BRIGHTNESS * (high - low)).any())
+        return bool((values.mean((1, 2)) < least_brightness(self.frames)).any())
 
     def _slices(self, window: Window) -> tuple[slice, slice]:
         height, width = self.shape
         return slice(window.y, window.y + height), slice(window.x, window.x + width)
+
+
+def least_brightness(frames: xr.DataArray) -> float:
+    """Return the mean brightness from which frames without coordinates count as daylight."""
+    low, high = frames.attrs["data_min"], frames.attrs["data_max"]
+    return float(low + MIN_BRIGHTNESS * (high - low))
+
+
+def times_in_daylight(frames: xr.DataArray, min_elevation: float) -> Times:
+    """Return the times at which the mean frame is in daylight: by the sun in the middle, or by brightness."""
+    times: Times = frames["time"].values
+    if has_coordinates(frames):
+        place = Place.of(frames["latitude"].values, frames["longitude"].values)
+        rows, columns = (np.unique(np.linspace(0, size - 1, 16).astype(int)).tolist() for size in place.shape)
+        sine = sun.sine_of_elevation(times, place.part(rows, columns))
+        return times[np.nanmedian(sun.degrees_of(sine), axis=(1, 2)) >= min_elevation]
+    lit = [bool(np.nanmean(frames.variable[number].values) >= least_brightness(frames)) for number in range(len(times))]
+    return times[np.array(lit, bool)]
 
 
 def lowest_sun(times: Times, place: Place) -> float:

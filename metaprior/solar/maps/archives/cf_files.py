@@ -147,7 +147,7 @@ def _first_readable(source: Path, files: Files, notes: Notes) -> tuple[Path, xr.
             problem = problem or error
     if len(files) == 1 and problem is not None:
         raise problem
-    notes.stop(str(source), f"{source}: none of the {len(files)} files can be read; the first: {problem}")
+    return notes.stop(str(source), f"{source}: none of the {len(files)} files can be read; the first: {problem}")
 
 
 def _is_used(name: Hashable, dataset: xr.Dataset, layout: Layout) -> bool:

@@ -33,7 +33,7 @@ TIME_ATTRIBUTES = (
 
 
 class Layout(NamedTuple):
-    """The variable of the frames and its dimensions; ``time`` is None if a file holds one frame without such an axis."""
+    """The variable of the frames and its dimensions; ``time`` is None in files of one frame without such an axis."""
 
     name: str
     time: Hashable | None
@@ -100,7 +100,10 @@ def choose_layout(source: str, dataset: xr.Dataset, variable: str | None, notes:
     required = "one variable" if variable is None else f"a variable {variable!r}"
     names = ", ".join(layout.name for layout in suitable)
     advice = f". Name one with variable= ({names})" if suitable else ""
-    problem = f"{source}: there must be {required} with the dimensions time, y and x and decodable times, got {shapes}{advice}"
+    problem = (
+        f"{source}: there must be {required} with the dimensions time, y and x and decodable times, got {shapes}"
+        f"{advice}"
+    )
     if not chosen:
         notes.stop(source, problem)
     notes.problem(problem)

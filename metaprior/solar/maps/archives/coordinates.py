@@ -1,4 +1,4 @@
-"""Where the pixels of a file are: its latitudes and longitudes, along the axes or for every pixel, and its orientation."""
+"""Where the pixels of a file are: latitudes and longitudes, along the axes or for every pixel, and orientation."""
 
 from collections.abc import Hashable
 from typing import NamedTuple

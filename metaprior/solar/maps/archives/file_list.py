@@ -1,8 +1,8 @@
-"""The files of an archive that consists of several: those of a folder, or those that a pattern such as ``*.nc`` names."""
+"""The files of an archive of several files: those of a folder, or those that a pattern such as ``*.nc`` names."""
 
 import glob
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from metaprior.solar.maps.archives.archive import Times
@@ -21,10 +21,25 @@ def is_pattern(path: Path) -> bool:
     return glob.has_magic(str(path)) and not path.exists()
 
 
+def is_npy_folder(path: Path) -> bool:
+    """Return whether a folder, or what a pattern names, is an archive of npy files."""
+    files = [] if path.is_file() or path.suffix == ".zarr" else files_of(path, Notes())
+    return bool(files) and files[0].suffix.lower() in NPY
+
+
 def holds_frames(path: Path) -> bool:
-    """Return whether a folder, or what a pattern names, has files of frames; must be fast, and raises nothing."""
-    entries = map(Path, glob.iglob(str(path), recursive=True)) if is_pattern(path) else _entries(path)
-    return any(entry.suffix.lower() in (*NETCDF, *NPY) for entry in entries)
+    """Return whether a folder, or what a pattern names, has files of frames; fast, and raises nothing.
+
+    Those of subfolders count if there are only subfolders, and the first ones that hold files hold little else.
+    """
+    if is_pattern(path):
+        return any(_kind(one) is not None for one in _matching(path))
+    entries = sorted(entry for entry in _entries(path) if not entry.name.startswith("."))
+    if any(_kind(entry) is not None for entry in entries):
+        return True
+    while entries and all(entry.is_dir() for entry in entries):
+        entries = sorted(entry for entry in _entries(entries[0]) if not entry.name.startswith("."))
+    return 2 * sum(_kind(entry) is not None for entry in entries) > len(entries)
 
 
 def root_of(path: Path) -> Path:
@@ -40,10 +55,7 @@ def files_of(path: Path, notes: Notes) -> Files:
 
     Those directly in a folder are taken; if there are none, those of its subfolders. Hidden files are ignored.
     """
-    if is_pattern(path):
-        entries = sorted(Path(name) for name in glob.glob(str(path), recursive=True))
-    else:
-        entries = sorted(_entries(path))
+    entries = sorted(_matching(path) if is_pattern(path) else _entries(path))
     entries = [entry for entry in entries if not entry.name.startswith(".")]
     files = [entry for entry in entries if entry.is_file()]
     if not any(entry.suffix.lower() in (*NETCDF, *NPY) for entry in files) and not is_pattern(path):
@@ -73,6 +85,11 @@ def named(paths: Iterable[Path]) -> str:
     """Return the first few names of files."""
     names = [path.name for path in paths]
     return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+
+
+def _matching(pattern: Path) -> Iterator[Path]:
+    """Iterate over the paths that a pattern names."""
+    return map(Path, glob.iglob(str(pattern), recursive=True))  # noqa: PTH207 (a pattern may begin anywhere)
 
 
 def _kind(path: Path) -> str | None:

@@ -33,9 +33,7 @@ def read_npy_folder(
 ) -> Archive:
     """Return the archive of the complete files whose names are times and that share one shape and type."""
     if variable is not None:
-        notes.problem(
-            f"variable={variable!r} was given, but {source} is a folder of .npy files, which have no names; leave it out"
-        )
+        notes.problem(f"variable={variable!r} was given, but {source} is a folder of .npy files, which have no names")
     files, times = _timed(source, files, time_pattern, notes)
     formats: dict[Path, Format] = {}
     for path in track(files, "opening frames", unit="frames", show=progress):

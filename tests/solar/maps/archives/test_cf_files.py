@@ -21,7 +21,9 @@ def stamp(time: np.datetime64, form: str = "SIS_%Y%m%d_%H%M.nc") -> str:
     return text
 
 
-def write_steps(folder: Path, content: xr.Dataset, form: str = "SIS_%Y%m%d_%H%M.nc", *, keep: str = "axis", **to: Any) -> Path:
+def write_steps(
+    folder: Path, content: xr.Dataset, form: str = "SIS_%Y%m%d_%H%M.nc", *, keep: str = "axis", **to: Any
+) -> Path:
     """Write one file for each time; ``keep`` is how a file states it: "axis", "scalar", "attribute" or "name"."""
     for number, time in enumerate(content["time"].values):
         one = content.isel(time=[number] if keep == "axis" else number)
@@ -128,7 +130,7 @@ def test_a_pattern_of_times_comes_before_what_files_state(tmp_path: Path) -> Non
     whole.mkdir()
     for part in (slice(0, 2), slice(2, 4)):
         dataset(ramp(4)).isel(time=part).to_netcdf(whole / f"2024060{1 + (part.start > 0)}.nc")
-    with pytest.raises(ValueError, match="time_pattern= is for files of one frame, and 20240601.nc has 2"):
+    with pytest.raises(ValueError, match=r"time_pattern= is for files of one frame, and 20240601\.nc has 2"):
         open_frames(whole, time_pattern="%Y%m%d")
 
 
@@ -182,7 +184,7 @@ def test_all_problems_are_said_at_once_with_what_settles_them(tmp_path: Path) ->
         "missing must be",
         "Name one with variable= (ghi, dni)",
         'value_units="!K"',
-        'SIS_20240601_1100.nc: cannot be read as NetCDF',
+        "SIS_20240601_1100.nc: cannot be read as NetCDF",
     ):
         assert said in str(error.value)
 
@@ -191,7 +193,9 @@ def test_many_bad_frames_are_said_at_once(tmp_path: Path) -> None:
     values = ramp(12)
     values[[2, 5, 9], 0, 0] = np.nan
     folder = write_steps(tmp_path / "a", dataset(values))
-    with pytest.raises(ValueError, match=r"3 frames cannot be used:(\n  .*SIS_20240601_\d{4}.*){3}\nRepair or remove them"):
+    with pytest.raises(
+        ValueError, match=r"3 frames cannot be used:(\n  .*SIS_20240601_\d{4}.*){3}\nRepair or remove them"
+    ):
         open_frames(folder)
 
 

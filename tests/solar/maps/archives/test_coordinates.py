@@ -91,7 +91,9 @@ def test_tasks_and_forecasts_of_a_tilted_grid(tmp_path: Path) -> None:
 
     forecast = GaussianForecast(torch.from_numpy(means), torch.ones(2, 1, 1, 4, 4))
     like = reader.block(Window(0, 2, 3))
-    write_forecast(tmp_path / "f.nc", forecast, issued=frames.time.values[1:2], cadence="30min", like=like, progress=False)
+    write_forecast(
+        tmp_path / "f.nc", forecast, issued=frames.time.values[1:2], cadence="30min", like=like, progress=False
+    )
     with read_forecast(tmp_path / "f.nc") as back:
         assert back["mean"].dims[-2:] == ("y", "x")
         np.testing.assert_allclose(back["latitude"].values, like.latitude.values)

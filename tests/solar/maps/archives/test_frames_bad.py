@@ -262,7 +262,11 @@ FAR_NORTH = dataset(ramp(3)).assign_coords(lat=("lat", [100.0, 100.1, 100.2], {"
         (archive("folder", np.zeros((4, 3, 4), "f4")), {}, "all values are 0; it is night in all frames"),
         (archive("folder", ramp(4, dtype="uint8") % 11), {}, "night in all .* brightest value is 10 of 255"),
         (lambda path: path, {}, r"the folder is empty; frames are a NetCDF or HDF5 file"),
-        (lambda path: text_file(path).parent, {"on_bad": "skip"}, r"none of the 1 files is one of frames; one is a\.txt"),
+        (
+            lambda path: text_file(path).parent,
+            {"on_bad": "skip"},
+            r"none of the 1 files is one of frames; one is a\.txt",
+        ),
         (empty_files, {"on_bad": "skip"}, "none of the 6 frames can be read"),
         (text_file, {}, r"the format .txt is not supported; frames are a NetCDF"),
         (saved(frames=ramp(3)), {}, "there is no array 'time', only frames"),

@@ -48,7 +48,12 @@ def test_seconds_since_1970_and_days() -> None:
 
 
 def test_the_time_of_the_picture_and_not_of_its_making_is_taken() -> None:
-    made = [f"C_EUMT_202304101{hour}_OPE_{name}.nc" for hour, name in zip("11233 22911 33407 43105 53811 63407".split(), names("%Y%m%d%H%M00"), strict=True)]
+    made = [
+        f"C_EUMT_202304101{hour}_OPE_{name}.nc"
+        for hour, name in zip(
+            ["11233", "22911", "33407", "43105", "53811", "63407"], names("%Y%m%d%H%M00"), strict=True
+        )
+    ]
     found = times_in_names(made)
     assert found is not None
     np.testing.assert_array_equal(found.times, HOURS.astype("datetime64[ns]"))

@@ -56,9 +56,11 @@ def test_words_stand_for_units_that_nobody_knows() -> None:
 
 @pytest.mark.parametrize(
     "spelling",
-    ["W m-2", "W m**-2", "W m^-2", "W/m2", "W/m^2", "W/(m^2)", "Watt m-2", "W/m²", "W m⁻²", "watts per square metre", "W.m-2",
-     "Watts/m2", "W per square meter", "J m-2 s-1"],
-)  # fmt: skip
+    [
+        *("W m-2", "W m**-2", "W m^-2", "W/m2", "W/m^2", "W/(m^2)", "W/m²", "W m⁻²", "W.m-2", "J m-2 s-1"),
+        *("Watt m-2", "Watts/m2", "watts per square metre", "W per square meter"),
+    ],
+)
 def test_spellings_of_irradiance(spelling: str) -> None:
     assert one_spelling(spelling) == "W m-2"
     assert units_text(spelling) == "W/m²"
@@ -71,7 +73,14 @@ def test_units_that_are_no_irradiance_stay(units: str) -> None:
 
 
 def test_spellings_of_other_units() -> None:
-    spelled = {"percent": "%", "kelvin": "K", "degree_Celsius": "degC", "°C": "degC", "dimensionless": "1", "kJ/m2": "kJ m-2"}
+    spelled = {
+        "percent": "%",
+        "kelvin": "K",
+        "degree_Celsius": "degC",
+        "°C": "degC",
+        "dimensionless": "1",
+        "kJ/m2": "kJ m-2",
+    }
     assert {units: one_spelling(units) for units in spelled} == spelled
 
 
