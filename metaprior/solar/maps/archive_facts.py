@@ -117,8 +117,9 @@ def _best(path: Path, given: Mapping[str, str], steps: TimeSteps) -> Opened | No
 
 
 def _opened(path: Path, asked: Mapping[str, str], cadence: str) -> Opened:
+    variable, time_pattern = asked.get("variable"), asked.get("time_pattern")
     try:
-        frames = open_frames(path, **asked, cadence=cadence, on_bad="skip")
+        frames = open_frames(path, variable=variable, time_pattern=time_pattern, cadence=cadence, on_bad="skip")
     except (ValueError, OSError) as error:
         return Opened(cadence, None, error=str(error))
     given: dict[str, Any] = {"path": str(path), **asked}

@@ -223,9 +223,12 @@ def times_in_daylight(frames: xr.DataArray, min_elevation: float) -> Times:
         place = Place.of(frames["latitude"].values, frames["longitude"].values)
         rows, columns = (np.unique(np.linspace(0, size - 1, 16).astype(int)).tolist() for size in place.shape)
         sine = sun.sine_of_elevation(times, place.part(rows, columns))
-        return times[np.nanmedian(sun.degrees_of(sine), axis=(1, 2)) >= min_elevation]
-    lit = [bool(np.nanmean(frames.variable[number].values) >= least_brightness(frames)) for number in range(len(times))]
-    return times[np.array(lit, bool)]
+        lit = np.nanmedian(sun.degrees_of(sine), axis=(1, 2)) >= min_elevation
+    else:
+        means = [np.nanmean(frames.variable[number].values) for number in range(len(times))]
+        lit = np.array(means) >= least_brightness(frames)
+    chosen: Times = times[lit]
+    return chosen
 
 
 def lowest_sun(times: Times, place: Place) -> float:

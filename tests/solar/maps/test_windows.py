@@ -139,5 +139,5 @@ def test_few_days_are_divided_by_hours_and_many_by_days() -> None:
     assert parts["val"].stop <= np.datetime64("2024-03-06")
     assert parts["train"].count == 2
     assert str(parts["val"]).startswith("2024-03-05T")
-    with pytest.raises(ValueError, match="need at least 19 frames in daylight, got 18. Use shorter windows"):
+    with pytest.raises(ValueError, match=r"need at least 19 frames in daylight, got 18\. Use shorter windows"):
         split_times(at(*range(18)))

@@ -137,7 +137,8 @@ def _rounded(times: Times, step: np.timedelta64) -> Times:
         usual = 0.0 if 0.0 in best else float(best[off.sum(0)[near == near.max()].argmin()])
     away = _around(phase - usual, length)
     move = np.round(np.where(np.abs(away) <= _allowed(length), away, 0.0) * 1e9).astype(np.int64)
-    return times - move.astype("timedelta64[ns]")
+    rounded: Times = times - move.astype("timedelta64[ns]")
+    return rounded
 
 
 def phases(times: Times, step: np.timedelta64) -> NDArray[np.timedelta64]:

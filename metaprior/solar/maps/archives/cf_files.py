@@ -184,23 +184,22 @@ def _header(path: Path, layout: Layout, unused: Sequence[str], notes: Notes) -> 
 def _of_one_kind(headers: dict[Path, Header], notes: Notes) -> dict[Path, Header]:
     """Return the files that agree with most about size, units and coordinates; the others are bad."""
     kept = headers
-    for what, describe in (
-        ("frames of {} pixels", lambda header: " x ".join(map(str, header.shape))),
-        ("values in {!r}", lambda header: header.units or "no units"),
-    ):
-        counts = Counter(map(describe, kept.values()))
-        if len(counts) > 1:
-            usual, count = counts.most_common(1)[0]
-            for path, header in kept.items():
-                if (found := describe(header)) != usual:
-                    others = f"{count} of {len(kept)} files have {usual}"
-                    notes.bad_frame(str(path), f"{what.format(found)}, but {others}")
-            kept = {path: header for path, header in kept.items() if describe(header) == usual}
+    for what in ("frames of {} pixels", "values in {}"):
+        told = {path: _sizes(header) if "pixels" in what else repr(header.units) for path, header in kept.items()}
+        usual, count = Counter(told.values()).most_common(1)[0] if told else ("", 0)
+        for path, found in told.items():
+            if found != usual:
+                notes.bad_frame(str(path), f"{what.format(found)}, but {count} of {len(kept)} files have {usual}")
+        kept = {path: header for path, header in kept.items() if told[path] == usual}
     first = next(iter(kept.values()), None)
     moved = [path for path, header in kept.items() if first is not None and not _same_place(header, first)]
     for path in moved:
         notes.bad_frame(str(path), f"its coordinates differ from those of {next(iter(kept)).name}")
     return {path: header for path, header in kept.items() if path not in set(moved)}
+
+
+def _sizes(header: Header) -> str:
+    return " x ".join(map(str, header.shape))
 
 
 def _same_place(one: Header, other: Header) -> bool:

@@ -21,8 +21,8 @@ def described(
     """
     stated = one_spelling(archive.attrs.get("units", ""))
     units = _settled(source, stated, value_units, notes)
-    attrs = {"long_name": long_name, **archive.attrs, "units": units}
-    attrs = {key: text for key, text in attrs.items() if text is not None}
+    given = {"long_name": long_name, **archive.attrs, "units": units}
+    attrs = {key: text for key, text in given.items() if text is not None}
     flux = flux_of(units) if units else None
     if flux is None or flux.units == IRRADIANCE:
         return replace(archive, attrs=attrs)

@@ -32,13 +32,13 @@ FORMS = {
 """Forms of times by their name; of equally good ones the first is taken."""
 DIRECTIVES = {
     "%Y": r"(?P<Y>\d{4})",
-    "%m": r"(?P<m>\d{2})",
-    "%d": r"(?P<d>\d{2})",
-    "%j": r"(?P<j>\d{3})",
-    "%H": r"(?P<H>\d{2})",
-    "%M": r"(?P<M>\d{2})",
-    "%S": r"(?P<S>\d{2})",
-    "%s": r"(?P<s>\d+)",
+    "%m": MONTH,
+    "%d": DAY,
+    "%j": DAY_OF_YEAR,
+    "%H": HOUR,
+    "%M": MINUTE,
+    "%S": SECOND,
+    "%s": r"(?P<s>\d{9,11})",
     "%y": r"(?P<y>\d{2})",
     "%b": r"(?P<b>[A-Za-z]{3})",
     "%%": "%",
@@ -64,7 +64,7 @@ def times_in_names(names: Sequence[str], time_pattern: str | None = None) -> Nam
     """
     if time_pattern is not None:
         form = pattern_of(time_pattern)
-        times = _as_array([_time(found) if (found := form.search(name)) else None for name in names])
+        times = _as_array([None if match is None else _time(match) for match in map(form.search, names)])
         return None if np.isnat(times).all() else NameTimes(times, time_pattern)
     best, most = None, (0, 0)
     for label, form in FORMS.items():
@@ -95,9 +95,8 @@ def _time(match: re.Match[str]) -> np.datetime64 | None:
     if "s" in part or "ms" in part:
         return np.datetime64(int(part["s"]) * 1000 if "s" in part else int(part["ms"]), "ms")
     year = part["Y"] if "Y" in part else f"20{part['y']}"
-    clock = np.timedelta64(0, "s")
-    for name, unit in (("H", "h"), ("M", "m"), ("S", "s")):
-        clock += np.timedelta64(int(part.get(name, 0)), unit)
+    hour, minute, second = (int(part.get(name, 0)) for name in "HMS")
+    clock = np.timedelta64(3600 * hour + 60 * minute + second, "s")
     try:
         if "j" in part:
             day = np.datetime64(f"{year}-01-01", "D") + np.timedelta64(int(part["j"]) - 1, "D")

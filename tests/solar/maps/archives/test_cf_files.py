@@ -153,7 +153,7 @@ def spoiled(folder: Path, case: str) -> str:
     changed.to_netcdf(path)
     return {
         "smaller": "frames of 2 x 4 pixels, but 5 of 6 files have 3 x 4",
-        "other units": "values in 'K', but 5 of 6 files have W/m2",
+        "other units": "values in 'K', but 5 of 6 files have 'W/m2'",
         "other variable": "must hold ghi over time, lat, lon, as the other files, got no such variable",
         "other place": "its coordinates differ from those of SIS_20240601_0900.nc",
         "no time": "must hold ghi over time, lat, lon",
