@@ -38,7 +38,7 @@ def read_cf(
     chunks = data.encoding.get("preferred_chunks")
     if chunks:
         _warn_of_large_chunks(path, data, layout.time, engine)
-    grid = grid_of(path, data, layout.y, layout.x, notes)
+    grid = grid_of(path, dataset, layout, notes)
     values = masked(arranged(dataset, layout, grid.turned), valid_range(data))
     frames_per_chunk = int(chunks.get(layout.time, 1)) if chunks else 1
     attrs = stated_attributes(data)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from metaprior.progress import track
 from metaprior.solar.maps.archives.archive import Archive, Index, Positions, Times, lazy_variable
 from metaprior.solar.maps.archives.cf_layout import (
-    Layout,
     arranged,
     choose_layout,
     open_dataset,
@@ -26,7 +25,7 @@ from metaprior.solar.maps.archives.cf_layout import (
     to_seconds,
 )
 from metaprior.solar.maps.archives.cf_values import masked, valid_range
-from metaprior.solar.maps.archives.coordinates import grid_of
+from metaprior.solar.maps.archives.coordinates import Layout, grid_of
 from metaprior.solar.maps.archives.file_list import Files, root_of
 from metaprior.solar.maps.archives.name_times import NameTimes, times_in_names
 from metaprior.solar.maps.archives.notes import Notes
@@ -68,7 +67,7 @@ def read_cf_files(
     frames = [(times[path][number], path, number) for path in headers for number in range(len(times[path]))]
     frames.sort(key=lambda frame: frame[0])
     paths = [path for _, path, _ in frames]
-    grid = grid_of(first, data, layout.y, layout.x, notes)
+    grid = grid_of(first, dataset, layout, notes)
     reader = FileReader(layout, grid.turned, unused, paths, np.array([number for *_, number in frames], np.intp))
     shape, dtype = next((header.shape, header.dtype) for header in headers.values())
     values = masked(lazy_variable((len(frames), *shape), dtype, reader.read), valid_range(data))

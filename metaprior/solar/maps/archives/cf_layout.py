@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import xarray as xr
 
 from metaprior.solar.maps.archives.archive import NUMBERS, Times
-from metaprior.solar.maps.archives.coordinates import GEOGRAPHIC, direction
+from metaprior.solar.maps.archives.coordinates import GEOGRAPHIC, Layout, direction
 from metaprior.solar.maps.archives.name_times import times_in_names
 from metaprior.solar.maps.archives.notes import Notes
 
@@ -30,20 +30,6 @@ TIME_ATTRIBUTES = (
     "time",
 )
 """Attributes of a file, in small letters, that may state the time of its one frame."""
-
-
-class Layout(NamedTuple):
-    """The variable of the frames and its dimensions; ``time`` is None in files of one frame without such an axis."""
-
-    name: str
-    time: Hashable | None
-    y: Hashable
-    x: Hashable
-
-    @property
-    def dims(self) -> tuple[Hashable, ...]:
-        """The dimensions in the order of frames."""
-        return (self.y, self.x) if self.time is None else (self.time, self.y, self.x)
 
 
 def open_dataset(path: Path, engine: Engine, leave_out: Iterable[str] = ()) -> xr.Dataset:

@@ -7,6 +7,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from metaprior.solar.maps.archives.geostationary import degrees_of_angles, is_geostationary
 from metaprior.solar.maps.archives.notes import Notes
 
 
@@ -37,6 +38,20 @@ SHARE_OF_A_STEP = 0.01
 """The same, as a share of the step from row to row."""
 
 
+class Layout(NamedTuple):
+    """The variable of the frames and its dimensions; ``time`` is None in files of one frame without such an axis."""
+
+    name: str
+    time: Hashable | None
+    y: Hashable
+    x: Hashable
+
+    @property
+    def dims(self) -> tuple[Hashable, ...]:
+        """The dimensions in the order of frames."""
+        return (self.y, self.x) if self.time is None else (self.time, self.y, self.x)
+
+
 class Grid(NamedTuple):
     """Coordinates of rows and columns, and which axes of the file are to be turned round."""
 
@@ -44,21 +59,26 @@ class Grid(NamedTuple):
     turned: tuple[Hashable, ...]
 
 
-def grid_of(path: object, data: xr.DataArray, y: Hashable, x: Hashable, notes: Notes) -> Grid:
+def grid_of(path: object, dataset: xr.Dataset, layout: Layout, notes: Notes) -> Grid:
     """Return the coordinates of the frames, with the first row in the south and the first column in the west.
 
     All archives have one orientation, so that a network trained on one does not see another's weather mirrored. Data
     without coordinates, or whose coordinates run neither way, keep the order of the file.
     """
+    data, y, x = dataset[layout.name], layout.y, layout.x
     axes = {
         name: xr.Variable(name, data[dim].values, data[dim].attrs)
         for name, dim in (("y", y), ("x", x))
         if dim in data.coords
     }
     found = _places(data, y, x)
-    if found is None:
+    if found is not None:
+        degrees = {kind: _degrees(path, kind, coordinate) for kind, coordinate in found.items()}
+    elif (seen := _seen_by_satellite(dataset, data, axes)) is not None:
+        notes.finding("latitude and longitude computed from the satellite's scan angles")
+        degrees = seen
+    else:
         return Grid(axes, ())
-    degrees = {kind: _degrees(path, kind, coordinate) for kind, coordinate in found.items()}
     if degrees["latitude"].ndim == 2:
         if (rows_and_columns := _separated(degrees["latitude"], degrees["longitude"])) is None:
             notes.finding("latitude and longitude are given for every pixel")
@@ -108,6 +128,19 @@ def _places(data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.DataAr
                 for kind, coordinate in found.items()
             }
     return None
+
+
+def _seen_by_satellite(
+    dataset: xr.Dataset, data: xr.DataArray, axes: dict[str, xr.Variable]
+) -> dict[str, NDArray[np.floating]] | None:
+    """Return the degrees of a geostationary grid; None if the data are not on one."""
+    stated = data.attrs.get("grid_mapping", data.encoding.get("grid_mapping"))
+    mapping = dataset.variables.get(str(stated).split(":")[0])
+    if mapping is None or len(axes) < 2 or not is_geostationary(mapping.attrs):
+        return None
+    x, y = (np.asarray(axes[name].values, np.float64) for name in ("x", "y"))
+    latitude, longitude = degrees_of_angles(x, y, mapping.attrs)
+    return None if np.isnan(latitude).all() else {"latitude": latitude, "longitude": longitude}
 
 
 def _degrees(path: object, kind: str, coordinate: xr.DataArray) -> NDArray[np.floating]:

@@ -68,7 +68,7 @@ def check_values(
             low, high = min(low, finite.low), max(high, finite.high)
     if with_holes and missing == "keep":
         share = 100 * with_holes / len(positions)
-        notes.finding(f"{counted(with_holes, 'frame')} with missing values kept ({share:.2g} % of all)")
+        notes.finding(f"{counted(with_holes, 'frame')} with missing values kept ({share:.3g} % of all)")
     if empty:
         notes.finding(f"{counted(empty, 'frame')} without any value (night, or empty) left out")
     return Checked(np.array(good, dtype=np.intp), float(low), float(high))

@@ -104,6 +104,8 @@ def open_frames(
     grid = on_grid(archive.times, step)
     archive = replace(archive, times=grid.times)
     notes.findings += grid.findings
+    if not archive.located:
+        notes.finding("latitudes and longitudes are not known: night is told by brightness")
     archive = described(archive, source, value_units, long_name, grid.step, notes)
     usable = np.setdiff1d(np.arange(len(grid.times)), grid.thinned)
     usable = usable[

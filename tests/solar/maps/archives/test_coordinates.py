@@ -10,11 +10,13 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar import sun
 from metaprior.solar.maps import MetaSolarPredictionDataset, WindowReader, read_forecast, write_forecast
 from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.archives.geostationary import degrees_of_angles
 from metaprior.solar.maps.units import ClearSkyIndex, has_coordinates
 from metaprior.solar.maps.windows import Window
 from metaprior.solar.sun import Place
 from tests.solar.maps.archives.test_frames import half_hours, ramp
 
+GEOSTATIONARY = {"grid_mapping_name": "geostationary", "perspective_point_height": 35786023.0}
 LATITUDE, LONGITUDE = 50 - 0.1 * np.arange(3), 8 + 0.1 * np.arange(4)
 
 
@@ -58,6 +60,38 @@ def test_other_grids_keep_the_coordinates_of_every_pixel(tmp_path: Path) -> None
     assert has_coordinates(frames)
     assert sun.is_night(frames[:2])[:, -1, 3].all(), "space is night"
     assert not sun.is_night(frames[:2])[:, :2].any()
+
+
+@pytest.mark.parametrize(
+    ("sweep", "centre", "x", "y", "latitude", "longitude"),
+    [
+        ("x", -75.0, -0.024052, 0.095340, 33.846162, -84.690932),  # the example of the GOES-R users' guide
+        ("y", 0.0, 0.0, 0.0, 0.0, 0.0),
+        ("y", 140.7, 0.151, 0.151, np.nan, np.nan),  # space
+    ],
+)
+def test_scan_angles_are_degrees(
+    sweep: str, centre: float, x: float, y: float, latitude: float, longitude: float
+) -> None:
+    about = {"longitude_of_projection_origin": centre, "sweep_angle_axis": sweep, **GEOSTATIONARY}
+    for scale in (1.0, 35786023.0):  # radians, and metres
+        if scale > 1 and x == 0:
+            continue
+        found = degrees_of_angles(np.array([scale * x]), np.array([scale * y]), about)
+        np.testing.assert_allclose(np.ravel(found), [latitude, longitude], atol=2e-5)
+
+
+def test_files_with_scan_angles_get_degrees(tmp_path: Path) -> None:
+    about = {"longitude_of_projection_origin": 0.0, "sweep_angle_axis": "y", **GEOSTATIONARY}
+    y, x = ("y", np.linspace(0.14, 0.12, 5), {"units": "rad"}), ("x", np.linspace(0.0, 0.01, 6), {"units": "rad"})
+    frames = (("time", "y", "x"), ramp(4, 5, 6), {"units": "W m-2", "grid_mapping": "fixed_grid"})
+    content = xr.Dataset({"dsr": frames, "fixed_grid": ((), 0, about)}, {"time": half_hours(4), "y": y, "x": x})
+    content.to_netcdf(tmp_path / "a.nc")
+    opened = open_frames(tmp_path / "a.nc")
+    assert "latitude and longitude computed from the satellite's scan angles" in opened.attrs["findings"]
+    assert opened.latitude.dims == ("y", "x")
+    assert 40 < float(opened.latitude[0, 0]) < float(opened.latitude[-1, 0]) < 65
+    np.testing.assert_array_equal(opened.values, ramp(4, 5, 6)[:, ::-1])
 
 
 def test_the_sun_over_pixels_is_that_over_rows_and_columns() -> None:
