@@ -16,7 +16,7 @@ from metaprior.files import bare_name, named_after
 from metaprior.solar.maps.archives.archive import Archive, Times, first_lines
 from metaprior.solar.maps.archives.cadence import frequent_steps
 from metaprior.solar.maps.archives.cf_layout import frame_layouts, open_dataset
-from metaprior.solar.maps.archives.file_list import NETCDF, files_of
+from metaprior.solar.maps.archives.file_list import NETCDF, archive_name, files_of
 from metaprior.solar.maps.archives.frame_times import cadence_of, cadence_text, find_gaps
 from metaprior.solar.maps.archives.frames import AUTO, open_frames, read_archive
 from metaprior.solar.maps.archives.notes import Notes
@@ -145,7 +145,7 @@ def python_command(code: str) -> str:
 
 
 def _next(path: Path, given: Mapping[str, str], found: Opened) -> list[str]:
-    train, out = train_command(path, found.settings), f"{bare_name(path)}.toml"
+    train, out = train_command(path, found.settings), f"{bare_name(archive_name(path))}.toml"
     return [train] if given else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
 
 

@@ -18,6 +18,7 @@ import xarray as xr
 
 from metaprior.files import bare_name
 from metaprior.runs.reading import as_change, read_config
+from metaprior.solar.maps.archives.file_list import archive_name
 from metaprior.solar.maps.days import LEAST_DAYS, all_days
 from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.maps.units import has_coordinates
@@ -80,7 +81,7 @@ def trainable(frames: xr.DataArray, opened_with: Mapping[str, Any]) -> Trainable
 def train_command(path: Path, found: Trainable) -> str:
     """Return the command that trains on an archive with the changes that fit it, in a folder named after it."""
     words = [word for change in found.changes for word in ("--set", change)]
-    return shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{bare_name(path)}", *words])
+    return shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{bare_name(archive_name(path))}", *words])
 
 
 def _fixed(frames: xr.DataArray) -> tuple[dict[str, Any], list[str]]:

@@ -151,6 +151,7 @@ def test_a_folder_and_a_pattern_of_files_are_archives(june: Path, tmp_path: Path
         assert re.search("^  times read from the variable time of [0-9]+ files$", text, re.MULTILINE)
         assert ("  1 other file or folder left out: SOURCE.txt" in text) == (path != folder / "*.nc")
         check_trains(text)
+        assert "*" not in text.split("--run")[1].split("--set")[0]
     (folder / "9.nc").write_bytes(b"damaged")
     text = inspected(folder)
     assert "9.nc: cannot be read as NetCDF" in text

@@ -18,7 +18,7 @@ from metaprior.solar.maps.archives.cf_layout import (
     stated_attributes,
     to_seconds,
 )
-from metaprior.solar.maps.archives.cf_values import masked, valid_range
+from metaprior.solar.maps.archives.cf_values import masked, note_other_scaling, valid_range
 from metaprior.solar.maps.archives.coordinates import grid_of
 from metaprior.solar.maps.archives.notes import Notes
 
@@ -42,6 +42,7 @@ def read_cf(
     values = masked(arranged(dataset, layout, grid.turned), valid_range(data))
     frames_per_chunk = int(chunks.get(layout.time, 1)) if chunks else 1
     attrs = stated_attributes(data)
+    note_other_scaling(data, notes)
     times = to_seconds(data[layout.time].values)
     return Archive(path, times, values, layout.name, attrs, grid.coords, frames_per_chunk, close=dataset.close)
 

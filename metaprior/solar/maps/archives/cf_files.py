@@ -15,7 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from metaprior.progress import track
-from metaprior.solar.maps.archives.archive import Archive, Index, Positions, Times, lazy_variable
+from metaprior.solar.maps.archives.archive import Archive, Index, Positions, Times, lazy_variable, to_float32
 from metaprior.solar.maps.archives.cf_layout import (
     arranged,
     choose_layout,
@@ -24,7 +24,7 @@ from metaprior.solar.maps.archives.cf_layout import (
     stated_time,
     to_seconds,
 )
-from metaprior.solar.maps.archives.cf_values import masked, valid_range
+from metaprior.solar.maps.archives.cf_values import note_other_scaling, valid_range
 from metaprior.solar.maps.archives.coordinates import Layout, grid_of
 from metaprior.solar.maps.archives.file_list import Files, root_of
 from metaprior.solar.maps.archives.name_times import NameTimes, times_in_names
@@ -70,10 +70,12 @@ def read_cf_files(
     grid = grid_of(first, dataset, layout, notes)
     reader = FileReader(layout, grid.turned, unused, paths, np.array([number for *_, number in frames], np.intp))
     shape, dtype = next((header.shape, header.dtype) for header in headers.values())
-    values = masked(lazy_variable((len(frames), *shape), dtype, reader.read), valid_range(data))
+    dtype = dtype if valid_range(data) is None else np.dtype(np.float32)
+    values = lazy_variable((len(frames), *shape), dtype, reader.read)
     stamps = np.array([time for time, *_ in frames], "datetime64[ns]")
     chunks = (data.encoding.get("preferred_chunks") or {}).get(layout.time, 1) if layout.time is not None else 1
     attrs = stated_attributes(data)
+    note_other_scaling(data, notes)
     dataset.close()
     one_each = len(set(paths)) == len(paths)
     return Archive(source, stamps, values, layout.name, attrs, grid.coords, int(chunks), paths, one_each, reader.close)
@@ -116,11 +118,15 @@ class FileReader:
                 self._open.popitem()[1].close()
 
     def _block(self, path: Path, numbers: Positions, rows: Index, columns: Index) -> NDArray[Any]:
-        variable = arranged(self._dataset(path), self.layout, self.turned)
+        dataset = self._dataset(path)
+        variable = arranged(dataset, self.layout, self.turned)
         if self.layout.time is None:
-            return np.asarray(variable[rows, columns].values)[None]
-        whole = len(numbers) == variable.shape[0] and bool((np.diff(numbers) == 1).all())
-        return np.asarray(variable[slice(None) if whole else numbers, rows, columns].values)
+            values = np.asarray(variable[rows, columns].values)[None]
+        else:
+            whole = len(numbers) == variable.shape[0] and bool((np.diff(numbers) == 1).all())
+            values = np.asarray(variable[slice(None) if whole else numbers, rows, columns].values)
+        valid = valid_range(dataset[self.layout.name])  # packing may differ from file to file
+        return values if valid is None else valid.masked(to_float32(values))
 
     def _dataset(self, path: Path) -> xr.Dataset:
         if path not in self._open:

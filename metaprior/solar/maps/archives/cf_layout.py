@@ -82,7 +82,8 @@ def choose_layout(source: str, dataset: xr.Dataset, variable: str | None, notes:
     chosen = suitable if variable is None else [layout for layout in suitable if layout.name == variable]
     if len(chosen) == 1:
         return chosen[0]
-    shapes = ", ".join(f"{name} {dict(array.sizes)}" for name, array in dataset.data_vars.items()) or "nothing"
+    shapes = ", ".join(f"{name} {dict(array.sizes)}" for name, array in dataset.data_vars.items())
+    shapes = shapes or "nothing (groups of a file are not read)"
     required = "one variable" if variable is None else f"a variable {variable!r}"
     names = ", ".join(layout.name for layout in suitable)
     advice = f". Name one with variable= ({names})" if suitable else ""

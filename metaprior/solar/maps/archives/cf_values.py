@@ -9,6 +9,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from metaprior.solar.maps.archives.archive import Index, Positions, Values, lazy_variable, read_frames
+from metaprior.solar.maps.archives.notes import Notes
+
+OTHER_SCALING = {"scaling_factor", "scaling", "scale", "slope", "gain", "offset", "intercept"}
+"""Attributes, in small letters, by which other conventions than CF state how values are packed."""
 
 
 class Valid(NamedTuple):
@@ -55,6 +59,13 @@ def masked(variable: xr.Variable, valid: Valid | None) -> xr.Variable:
 
 def _read_valid(variable: xr.Variable, valid: Valid, frames: Positions, rows: Index, columns: Index) -> Values:
     return valid.masked(read_frames(variable, frames, np.arange(len(frames)), rows, columns))
+
+
+def note_other_scaling(data: xr.DataArray, notes: Notes) -> None:
+    """Tell attributes that look like a packing of values, but are not those of CF and so are not applied."""
+    found = [f"{name} = {value}" for name, value in data.attrs.items() if str(name).lower() in OTHER_SCALING]
+    if found:
+        notes.finding(f"not applied, because they are no attributes of CF: {', '.join(found)}")
 
 
 def _number(attrs: Mapping[Hashable, Any], name: str) -> Any | None:

@@ -50,6 +50,11 @@ def root_of(path: Path) -> Path:
     return Path(*path.parts[:fixed]) if fixed else Path()
 
 
+def archive_name(path: Path) -> Path:
+    """Return the path after which things made of an archive are named: of a pattern its folder."""
+    return root_of(path) if is_pattern(path) else path
+
+
 def files_of(path: Path, notes: Notes) -> Files:
     """Return the files of frames, all of one kind, sorted by name; others are left out and told.
 

@@ -242,6 +242,23 @@ def test_values_outside_the_valid_range_are_missing(many: bool, tmp_path: Path) 
     np.testing.assert_array_equal(frames.values, expected)
 
 
+def test_every_file_has_a_packing_of_its_own(tmp_path: Path) -> None:
+    for number, time in enumerate(half_hours(3)):
+        with netCDF4.Dataset(tmp_path / stamp(time), "w") as file:
+            for name, size in (("y", 3), ("x", 4)):
+                file.createDimension(name, size)
+            values = file.createVariable("B", "i2", ("y", "x"))
+            values.scale_factor, values.valid_max, values.SCALING_FACTOR = 2.0**-number, np.int16(1000), 10.0
+            values[:] = ramp(3)[number]
+            values.set_auto_maskandscale(False)
+            values[2, 3] = 1001
+    frames = open_frames(tmp_path, missing="keep")
+    expected = ramp(3)
+    expected[:, 2, 3] = np.nan
+    np.testing.assert_array_equal(frames.values, expected)
+    assert "not applied, because they are no attributes of CF: SCALING_FACTOR = 10.0" in frames.attrs["findings"]
+
+
 def test_a_thousand_files_open_in_seconds(tmp_path: Path) -> None:
     import time
 
