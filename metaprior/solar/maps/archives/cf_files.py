@@ -53,9 +53,39 @@ def read_cf_files(
 ) -> Archive:
     """Return the archive of the frames of all files, in order of time."""
     first, dataset = _first_readable(source, files, notes)
-    layout = choose_layout(str(first), dataset, variable, notes)
-    data = dataset[layout.name]
+    layout = choose_layout(str(source), dataset, variable, notes)
     unused = tuple(str(name) for name in dataset.variables if not _is_used(name, dataset, layout))
+    headers = _headers(source, files, layout, unused, notes, progress)
+    times = _times(source, headers, time_pattern, notes)
+    frames = [(times[path][number], path, number) for path in headers for number in range(len(times[path]))]
+    frames.sort(key=lambda frame: frame[0])
+    paths = [path for _, path, _ in frames]
+    grid = grid_of(first, dataset, layout, notes)
+    reader = FileReader(layout, grid.turned, unused, paths, np.array([number for *_, number in frames], np.intp))
+    with dataset:
+        data = dataset[layout.name]
+        note_other_scaling(data, notes)
+        stored = next(iter(headers.values()))
+        dtype = stored.dtype if valid_range(data) is None else np.dtype(np.float32)
+        chunks = (data.encoding.get("preferred_chunks") or {}).get(layout.time, 1)
+        return Archive(
+            source,
+            np.array([time for time, *_ in frames], "datetime64[ns]"),
+            lazy_variable((len(frames), *stored.shape), dtype, reader.read),
+            layout.name,
+            stated_attributes(data),
+            grid.coords,
+            frames_per_chunk=int(chunks) if layout.time is not None else 1,
+            files=paths,
+            one_each=len(set(paths)) == len(paths),
+            close=reader.close,
+        )
+
+
+def _headers(
+    source: Path, files: Files, layout: Layout, unused: Sequence[str], notes: Notes, progress: bool
+) -> dict[Path, Header]:
+    """Return the headers of the files that hold frames of one kind; there is at least one."""
     headers: dict[Path, Header] = {}
     for path in track(files, "opening files", unit="files", show=progress):
         if (header := _header(path, layout, unused, notes)) is not None:
@@ -63,22 +93,7 @@ def read_cf_files(
     headers = _of_one_kind(headers, notes)
     if not headers:
         notes.stop(str(source), f"{source}: none of the {len(files)} files can be read as frames")
-    times = _times(source, headers, time_pattern, notes)
-    frames = [(times[path][number], path, number) for path in headers for number in range(len(times[path]))]
-    frames.sort(key=lambda frame: frame[0])
-    paths = [path for _, path, _ in frames]
-    grid = grid_of(first, dataset, layout, notes)
-    reader = FileReader(layout, grid.turned, unused, paths, np.array([number for *_, number in frames], np.intp))
-    shape, dtype = next((header.shape, header.dtype) for header in headers.values())
-    dtype = dtype if valid_range(data) is None else np.dtype(np.float32)
-    values = lazy_variable((len(frames), *shape), dtype, reader.read)
-    stamps = np.array([time for time, *_ in frames], "datetime64[ns]")
-    chunks = (data.encoding.get("preferred_chunks") or {}).get(layout.time, 1) if layout.time is not None else 1
-    attrs = stated_attributes(data)
-    note_other_scaling(data, notes)
-    dataset.close()
-    one_each = len(set(paths)) == len(paths)
-    return Archive(source, stamps, values, layout.name, attrs, grid.coords, int(chunks), paths, one_each, reader.close)
+    return headers
 
 
 class FileReader:

@@ -68,10 +68,10 @@ def check_times(times: Times, frame_name: Callable[[int], str], cadence: np.time
     return on_grid
 
 
-def check_cadence(times: Times, source: str, cadence: np.timedelta64, notes: Notes) -> None:
-    """Record a problem unless some consecutive frames are one step apart: otherwise there is no window."""
-    if len(times) > 1 and not (np.diff(times) == cadence).any():
-        notes.problem(f"{source}: no two frames are one step apart; {_steps(times, cadence)}")
+def check_cadence(times: Times, source: str, cadence: np.timedelta64) -> None:
+    """Raise unless some consecutive frames are one step apart: otherwise there is no window."""
+    if not (np.diff(times) == cadence).any():
+        raise ValueError(f"{source}: no two frames are one step apart; {_steps(times, cadence)}")
 
 
 @dataclass(frozen=True)

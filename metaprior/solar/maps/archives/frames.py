@@ -21,6 +21,8 @@ from metaprior.solar.maps.archives.archive import (
     Archive,
     BadFramesSkipped,
     GapsInTime,
+    Positions,
+    Times,
     first_lines,
     lazy_variable,
     read_frames,
@@ -39,7 +41,7 @@ from metaprior.solar.maps.archives.frame_times import (
     check_times,
     find_gaps,
 )
-from metaprior.solar.maps.archives.frame_values import Missing, check_daylight, check_values
+from metaprior.solar.maps.archives.frame_values import Checked, Missing, check_daylight, check_values
 from metaprior.solar.maps.archives.notes import Notes, OnBad
 from metaprior.solar.maps.archives.npy_folder import read_npy_folder
 from metaprior.solar.maps.archives.npz_file import read_npz
@@ -100,37 +102,21 @@ def open_frames(
     notes, source = Notes(on_bad), str(path)
     step = _checked_arguments(cadence, missing, notes)
     archive = read_archive(Path(path), variable, time_pattern, notes, progress)
-    check_order(archive.times, source, notes)
-    grid = on_grid(archive.times, step)
-    archive = replace(archive, times=grid.times)
-    notes.findings += grid.findings
+    archive, step, usable = _on_grid(archive, source, step, notes)
+    archive = described(archive, source, value_units, long_name, step, notes)
     if not archive.located:
         notes.finding("latitudes and longitudes are not known: night is told by brightness")
-    archive = described(archive, source, value_units, long_name, grid.step, notes)
-    usable = np.setdiff1d(np.arange(len(grid.times)), grid.thinned)
-    usable = usable[
-        check_times(grid.times[usable], lambda number: archive.frame_name(int(usable[number])), grid.step, notes)
-    ]
     notes.raise_problems(source)
     checked = check_values(archive, usable, notes, progress, missing)
     notes.raise_bad(source)
     times = archive.times[checked.positions]
-    if len(times) < 2:
-        count = ("no frame", "one frame")[len(times)]
-        skipped = f"; {len(notes.skipped)} were left out:{first_lines(notes.skipped)}" if notes.skipped else ""
-        raise ValueError(f"{source}: {count} is too few; a window has at least one to see and one to forecast{skipped}")
-    check_cadence(times, source, grid.step, notes)
-    notes.raise_problems(source)
+    _check_enough(times, source, notes)
+    check_cadence(times, source, step)
     check_daylight(archive, source, checked)
-    coords = {"time": ("time", times, {"standard_name": "time", "long_name": "time"}), **archive.coords}
-    shape, read = (len(times), *archive.variable.shape[1:]), partial(read_frames, archive.variable, checked.positions)
-    frames = xr.DataArray(lazy_variable(shape, np.dtype(np.float32), read), coords=coords, name=archive.name)
-    frames.attrs = {"units": "1", "long_name": archive.name, **archive.attrs}
-    frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max, "source": source}
-    gaps = find_gaps(times, grid.step)
-    frames.attrs |= {"cadence": cadence_text(grid.step) if cadence == AUTO else cadence, "findings": notes.findings}
-    frames.attrs |= {"skipped": notes.skipped, "gaps": gaps.lines}
-    frames.set_close(archive.close)
+    frames = _as_array(archive, checked)
+    gaps = find_gaps(times, step)
+    frames.attrs |= {"source": source, "cadence": cadence_text(step) if cadence == AUTO else cadence}
+    frames.attrs |= {"findings": notes.findings, "skipped": notes.skipped, "gaps": gaps.lines}
     _warn(source, notes.skipped, gaps)
     return frames
 
@@ -168,6 +154,43 @@ def _checked_arguments(cadence: str, missing: str, notes: Notes) -> np.timedelta
     except ValueError as error:
         notes.problem(str(error))
         return None
+
+
+def _on_grid(
+    archive: Archive, source: str, step: np.timedelta64 | None, notes: Notes
+) -> tuple[Archive, np.timedelta64, Positions]:
+    """Return the archive with its times on the grid of the cadence, the cadence, and the positions that lie on it."""
+    check_order(archive.times, source, notes)
+    grid = on_grid(archive.times, step)
+    notes.findings += grid.findings
+    archive = replace(archive, times=grid.times)
+    kept = np.setdiff1d(np.arange(len(grid.times)), grid.thinned)
+    names = partial(_name_of, archive, kept)
+    return archive, grid.step, kept[check_times(grid.times[kept], names, grid.step, notes)]
+
+
+def _name_of(archive: Archive, positions: Positions, number: int) -> str:
+    return archive.frame_name(int(positions[number]))
+
+
+def _check_enough(times: Times, source: str, notes: Notes) -> None:
+    """Raise ValueError unless there are two frames, with the bad ones that were left out."""
+    if len(times) < 2:
+        count = ("no frame", "one frame")[len(times)]
+        skipped = f"; {len(notes.skipped)} were left out:{first_lines(notes.skipped)}" if notes.skipped else ""
+        raise ValueError(f"{source}: {count} is too few; a window has at least one to see and one to forecast{skipped}")
+
+
+def _as_array(archive: Archive, checked: Checked) -> xr.DataArray:
+    """Return the good frames of an archive as a lazy array with their coordinates and attributes."""
+    times = archive.times[checked.positions]
+    coords = {"time": ("time", times, {"standard_name": "time", "long_name": "time"}), **archive.coords}
+    shape, read = (len(times), *archive.variable.shape[1:]), partial(read_frames, archive.variable, checked.positions)
+    frames = xr.DataArray(lazy_variable(shape, np.dtype(np.float32), read), coords=coords, name=archive.name)
+    frames.attrs = {"units": "1", "long_name": archive.name, **archive.attrs}
+    frames.attrs |= {"data_min": checked.data_min, "data_max": checked.data_max}
+    frames.set_close(archive.close)
+    return frames
 
 
 def _nothing_found(path: Path) -> str:

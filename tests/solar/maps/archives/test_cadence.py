@@ -42,6 +42,13 @@ def test_times_of_scans_are_rounded_to_the_grid(off: int) -> None:
     assert "rounded to steps of 15min" in found.findings[1]
 
 
+def test_times_are_rounded_to_a_cadence_that_is_given_too() -> None:
+    times = START + np.arange(40) * 15 * MINUTE
+    found = on_grid(times + np.timedelta64(21, "s") * (np.arange(40) % 2), 15 * MINUTE)
+    np.testing.assert_array_equal(found.times, times)
+    assert found.findings == ["times of 20 frames rounded to steps of 15min, by at most 21 s"]
+
+
 def test_seconds_behind_a_full_minute_are_no_grid_of_their_own() -> None:
     times = START + np.arange(9) * 5 * MINUTE
     np.testing.assert_array_equal(on_grid(times + np.timedelta64(20, "s"), None).times, times)
