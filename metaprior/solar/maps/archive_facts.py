@@ -73,7 +73,7 @@ def inspect_archive(path: Path, variable: str | None, time_pattern: str | None =
         problems += [] if found is None else [as_options(found.error, ARGUMENTS)]
         return Inspection(KIND, facts, problems, following)
     facts |= {"cadence": found.cadence, **_value_facts(found.frames)}
-    body = "\n".join(["understood:", *(f"  {line}" for line in found.frames.attrs["findings"])])
+    body = "\n".join(["understood:", *(f"  {as_options(line, ARGUMENTS)}" for line in found.frames.attrs["findings"])])
     problems += [*_left_out(found), *found.settings.reasons]
     if not found.settings.changes:
         return Inspection(KIND, facts, problems, body=body)

@@ -23,6 +23,8 @@ def described(
     units = _settled(source, stated, value_units, notes)
     given = {"long_name": long_name, **archive.attrs, "units": units}
     attrs = {key: text for key, text in given.items() if text is not None}
+    if units is None:
+        notes.finding("units of the values are not stated: value_units= gives them")
     flux = flux_of(units) if units else None
     if flux is None or flux.units == IRRADIANCE:
         return replace(archive, attrs=attrs)
