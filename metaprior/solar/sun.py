@@ -81,6 +81,11 @@ class Place(NamedTuple):
             self.of_columns[:, rows][:, :, columns],
         )
 
+    def thinned(self, most: int) -> "Place":
+        """Return the place of at most so many rows and columns, evenly spread, the first and the last among them."""
+        rows, columns = (np.unique(np.linspace(0, size - 1, most).astype(int)).tolist() for size in self.shape)
+        return self.part(rows, columns)
+
 
 def sine_of_elevation(times: ArrayLike, place: Place) -> Floats:
     """Return the sine of the elevation of the sun's centre above the horizon, (T, Y, X), without refraction.

@@ -22,6 +22,8 @@ MIN_ELEVATION = 10.0
 """Default elevation of the sun in degrees above which a window counts as daylight."""
 MIN_BRIGHTNESS = 0.08
 """Mean brightness of a patch in daylight, as a share of the archive's range, where the sun's position is not known."""
+MOST_LOOKED_AT = 128
+"""Rows and columns of a frame at which the sun is looked at, where it is different for every pixel."""
 DIRECTIONS_AT_ONCE = 100
 """Frames for which the direction of the sun is computed by one call: the first costs as much as 300 more."""
 
@@ -221,8 +223,7 @@ def times_in_daylight(frames: xr.DataArray, min_elevation: float) -> Times:
     times: Times = frames["time"].values
     if has_coordinates(frames):
         place = Place.of(frames["latitude"].values, frames["longitude"].values)
-        rows, columns = (np.unique(np.linspace(0, size - 1, 16).astype(int)).tolist() for size in place.shape)
-        sine = sun.sine_of_elevation(times, place.part(rows, columns))
+        sine = sun.sine_of_elevation(times, place.thinned(16))
         lit = np.nanmedian(sun.degrees_of(sine), axis=(1, 2)) >= min_elevation
     else:
         means = [np.nanmean(frames.variable[number].values) for number in range(len(times))]
@@ -232,11 +233,15 @@ def times_in_daylight(frames: xr.DataArray, min_elevation: float) -> Times:
 
 
 def lowest_sun(times: Times, place: Place) -> float:
-    """Return the sun's lowest elevation in degrees over these times and this place."""
-    # Along a meridian the sun is lowest at an end; along a parallel that holds for patches, not around the Earth.
-    sine = sun.sine_of_elevation(times, place if place.of_pixels else place.part([0, -1]))
-    lowest = np.where(np.isnan(sine), 1.0, sine).min() if place.of_pixels else sine.min()  # NaN sees no place
-    return float(sun.degrees_of(lowest))
+    """Return the sun's lowest elevation in degrees over these times and this place.
+
+    Along a meridian the sun is lowest at an end; along a parallel that holds for patches, not around the Earth. Where
+    every pixel has coordinates of its own, at most MOST_LOOKED_AT rows and columns are looked at, ends among them.
+    """
+    if not place.of_pixels:
+        return float(sun.degrees_of(sun.sine_of_elevation(times, place.part([0, -1])).min()))
+    sine = sun.sine_of_elevation(times, place.thinned(MOST_LOOKED_AT))
+    return float(sun.degrees_of(np.where(np.isnan(sine), 1.0, sine).min()))  # NaN sees no place
 
 
 def _part(sine: Floats | None, frames: slice) -> Floats | None:

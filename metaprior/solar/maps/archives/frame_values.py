@@ -170,8 +170,7 @@ def _holes(values: Values, finite: Range, archive: Archive, position: int, missi
 def _highest_sun(archive: Archive, positions: Positions) -> float:
     """Return the highest elevation over frames and at most 16 x 16 pixels, up to the first lit frames."""
     place = Place.of(*(archive.coords[name].values for name in ("latitude", "longitude")))
-    rows, columns = (np.unique(np.linspace(0, length - 1, 16).astype(int)).tolist() for length in place.shape)
-    coarse = place.part(rows, columns)
+    coarse = place.thinned(16)
     highest = -90.0
     for start in range(0, len(positions), 1000):
         if highest <= NIGHT_ELEVATION:

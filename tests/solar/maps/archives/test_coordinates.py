@@ -12,7 +12,7 @@ from metaprior.solar.maps import MetaSolarPredictionDataset, WindowReader, read_
 from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.maps.archives.geostationary import degrees_of_angles
 from metaprior.solar.maps.units import ClearSkyIndex, has_coordinates
-from metaprior.solar.maps.windows import Window
+from metaprior.solar.maps.windows import Window, lowest_sun
 from metaprior.solar.sun import Place
 from tests.solar.maps.archives.test_frames import half_hours, ramp
 
@@ -102,6 +102,10 @@ def test_the_sun_over_pixels_is_that_over_rows_and_columns() -> None:
     np.testing.assert_allclose(sun.sine_of_elevation(half_hours(3), pixels), expected, atol=1e-14)
     part = sun.sine_of_elevation(half_hours(3), pixels.part(slice(1, 3), slice(0, 2)))
     np.testing.assert_allclose(part, expected[:, 1:, :2], atol=1e-14)
+    wide = Place.of(*np.meshgrid(np.linspace(40, 60, 300), np.linspace(0, 40, 400), indexing="ij"))
+    assert wide.thinned(128).shape == (128, 128)
+    corners = wide.part([0, -1], [0, -1])
+    assert lowest_sun(half_hours(5), wide) == lowest_sun(half_hours(5), corners)
     with pytest.raises(ValueError, match="must have the same shape if they are of every pixel"):
         Place.of(latitude, LONGITUDE)
     with pytest.raises(ValueError, match="latitude must be 1-D"):
