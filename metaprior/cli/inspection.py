@@ -4,6 +4,7 @@ Every kind of thing has an ``Inspector``. Those of runs, priors and configuratio
 application adds its own by a function ``inspectors()`` in its module. The first one that recognises a path inspects it.
 """
 
+import glob
 import inspect as signatures
 import json
 import shlex
@@ -77,9 +78,10 @@ class Inspector:
 
 def find_inspector(path: Path, inspectors: Sequence[Inspector]) -> Inspector:
     """Return the inspector of a path; raise if it cannot be inspected, with what was looked for."""
-    if not path.exists():
+    pattern = not path.exists() and glob.has_magic(str(path))
+    if not path.exists() and not (pattern and glob.glob(str(path), recursive=True)):  # noqa: PTH207
         raise FileNotFoundError(f"{path} does not exist. Check the spelling and the folder that you are in")
-    if not (path.is_file() or path.is_dir()):
+    if not (pattern or path.is_file() or path.is_dir()):
         raise ValueError(f"{path} must be a file or a folder, got something else, such as a pipe or a device")
     if path.is_file() and not path.stat().st_size:
         raise ValueError(f"{path} is empty (0 bytes): what should have written it was stopped, or the disk was full")
@@ -144,7 +146,8 @@ def inspect_command(inspectors: Sequence[Inspector]) -> Callable[..., None]:
 
 HELP = """Say what something is, what is wrong with it, what would work, and the next command.
 
-Works for a table of power, an archive of frames (NetCDF, Zarr, npz, a folder of npy files), a forecast, a configuration
+Works for a table of power, an archive of frames (NetCDF, HDF5, Zarr, npz, a
+folder or a pattern of files), a forecast, a configuration
 (TOML), the folder of a run, a saved prior, and the JSON of an evaluation, a backtest or a benchmark.
 
 Example: metaprior inspect power.csv
@@ -153,5 +156,5 @@ Example: metaprior inspect archive.nc
 
 Example: metaprior inspect runs/sinusoid
 """
-PATH = Annotated[Path, typer.Argument(help="A file or a folder.")]
+PATH = Annotated[Path, typer.Argument(help="A file, a folder, or a pattern in quotes such as 'data/*.nc'.")]
 JSON = Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")]

@@ -1,6 +1,7 @@
 """Arguments of Python in messages, written as the options of a command: ``zone='+01:00'`` becomes ``--zone +01:00``."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -19,7 +20,8 @@ def as_options(text: str, options: Mapping[str, str]) -> str:
 
     def option(found: re.Match[str]) -> str:
         prefix, value = options[found[1]], _plain(found[2] or "")
-        return f"{prefix}{value}".rstrip(" ") if prefix.endswith((" ", "=")) else prefix
+        quoted = value if "{" in value else shlex.quote(value) if value else ""
+        return f"{prefix}{quoted}".rstrip(" ") if prefix.endswith((" ", "=")) else prefix
 
     text = re.sub(rf"(?<![\w.-])({names})={VALUE}", option, text) if names else text
     return re.sub(r"(--[\w-]+) \(\1\)", r"\1", text)  # "overwrite=True (--overwrite)" names the option already

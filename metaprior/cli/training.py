@@ -1,5 +1,6 @@
 """``metaprior init``, ``train``, ``evaluate`` and ``plan``: runs on any kind of tasks."""
 
+import glob
 import json
 import shlex
 import sys
@@ -180,7 +181,7 @@ def pointing_to_inspect(data: str | None, run: Path) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if data is not None and Path(data).exists() and not run.exists():
+        if data is not None and (Path(data).exists() or glob.has_magic(data)) and not run.exists():
             told = shlex.join(["metaprior", "inspect", data])
             error.add_note(f"To see all problems at once, and settings that work: {told}")
         raise

@@ -1,7 +1,6 @@
 """``metaprior simulate`` and ``report``: for maps of a region, for worlds, and for the power of single plants."""
 
 import shlex
-import warnings
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -103,31 +102,7 @@ def _simulate_world(
     typer.echo(f"written: {out}, {counted(days * count, 'frame')} of {size} x {size} pixels")
     for line in in_words(world):
         typer.echo(line)
-    _say_how_to_open(out, f"{world.cadence}min")
-    typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
-
-
-def _say_how_to_open(path: Path, cadence: str) -> None:
-    """Print the call that opens an archive; frames with missing values by day have to be left out."""
-    from metaprior.solar.maps.archives.archive import BadFramesSkipped, GapsInTime, OnBad
-    from metaprior.solar.maps.archives.frames import open_frames
-
-    choices: dict[OnBad, str] = {"raise": "", "skip": ', on_bad="skip"'}
-    for on_bad, told in choices.items():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", GapsInTime)
-                warnings.simplefilter("ignore", BadFramesSkipped)
-                found = open_frames(path, cadence=cadence, on_bad=on_bad, progress=False)
-        except ValueError as error:
-            problem = error
-        else:
-            if skipped := len(found.attrs["skipped"]):
-                typer.echo(f"note: {counted(skipped, 'frame')} with missing values by day must be left out")
-            typer.echo(f'opens with: open_frames("{path}", cadence="{cadence}"{told})')
-            found.close()
-            return
-    typer.echo(f"note: open_frames refuses this world: {problem}")
+    typer.echo(f"next: {shlex.join(['metaprior', 'nowcast', str(out), '--out', 'forecast.nc'])}")
 
 
 def _simulate_sites(

@@ -28,10 +28,3 @@ def variable_names(path: Path) -> set[str]:
     """Return the names of all variables; none if the file cannot be read."""
     with _opened(path) as dataset:
         return set() if dataset is None else set(map(str, dataset.variables))
-
-
-def frame_variables(path: Path) -> list[str]:
-    """Return the names of the variables over three dimensions, one of which is called time."""
-    with _opened(path) as dataset:
-        arrays = {} if dataset is None else dict(dataset.data_vars)
-        return [str(name) for name, array in arrays.items() if array.ndim == 3 and "time" in array.dims]

@@ -30,31 +30,61 @@ DARK_SHARE = 0.04
 
 
 class Place(NamedTuple):
-    """Latitudes of rows and longitudes of columns in degrees, with the trigonometry that the sun's elevation needs.
+    """Latitudes and longitudes of pixels in degrees, with the trigonometry that the sun's elevation needs.
 
-    ``Place.of`` computes it, ``part`` cuts it out.
+    They are those of rows and columns, (Y,) and (X,), or both of every pixel, (Y, X), as satellites' own projections
+    have them; NaN is a pixel that sees no place. ``Place.of`` computes a place, ``part`` cuts one out.
     """
 
     latitude: NDArray[np.floating]
-    """Degrees north, (Y,)."""
+    """Degrees north, (Y,) or (Y, X)."""
     longitude: NDArray[np.floating]
-    """Degrees east, of any revolution, (X,)."""
+    """Degrees east, of any revolution, (X,) or (Y, X)."""
     of_rows: Floats
-    """Cosine and sine of the latitude, (2, Y)."""
+    """Cosine and sine of the latitude, (2, Y) or (2, Y, X)."""
     of_columns: Floats
-    """Cosine and sine of the longitude, (2, X)."""
+    """Cosine and sine of the longitude, (2, X) or (2, Y, X)."""
 
     @classmethod
     def of(cls, latitude: ArrayLike, longitude: ArrayLike) -> "Place":
-        """Return the place with these coordinates; raise ValueError unless they are 1-D and within their limits."""
-        phi, lambda_ = _radians(latitude, "latitude", limit=90.0), _radians(longitude, "longitude", limit=360.0)
+        """Return the place with these coordinates; raise ValueError unless they fit each other and their limits."""
+        if np.ndim(latitude) == 2 and np.shape(latitude) != np.shape(longitude):
+            raise ValueError(
+                "latitude and longitude must have the same shape if they are of every pixel, got "
+                f"{np.shape(latitude)} and {np.shape(longitude)}"
+            )
+        pixels = np.ndim(latitude) == 2
+        phi = _radians(latitude, "latitude", limit=90.0, pixels=pixels)
+        lambda_ = _radians(longitude, "longitude", limit=360.0, pixels=pixels)
         of_rows, of_columns = (np.stack([np.cos(angle), np.sin(angle)]) for angle in (phi, lambda_))
         return cls(np.asarray(latitude), np.asarray(longitude), of_rows, of_columns)
 
-    def part(self, rows: slice | list[int], columns: slice = slice(None)) -> "Place":
+    @property
+    def of_pixels(self) -> bool:
+        """Whether every pixel has coordinates of its own."""
+        return self.latitude.ndim == 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.latitude.shape[0], self.longitude.shape[-1]
+
+    def part(self, rows: slice | list[int], columns: slice | list[int] = slice(None)) -> "Place":
         """Return the place of some rows and columns."""
-        of_rows, of_columns = self.of_rows[:, rows], self.of_columns[:, columns]
-        return Place(self.latitude[rows], self.longitude[columns], of_rows, of_columns)
+        if not self.of_pixels:
+            of_rows, of_columns = self.of_rows[:, rows], self.of_columns[:, columns]
+            return Place(self.latitude[rows], self.longitude[columns], of_rows, of_columns)
+        return Place(
+            self.latitude[rows][:, columns],
+            self.longitude[rows][:, columns],
+            self.of_rows[:, rows][:, :, columns],
+            self.of_columns[:, rows][:, :, columns],
+        )
+
+    def thinned(self, most: int) -> "Place":
+        """Return the place of at most so many rows and columns, evenly spread, the first and the last among them."""
+        rows, columns = (np.unique(np.linspace(0, size - 1, most).astype(int)).tolist() for size in self.shape)
+        return self.part(rows, columns)
 
 
 def sine_of_elevation(times: ArrayLike, place: Place) -> Floats:
@@ -62,8 +92,11 @@ def sine_of_elevation(times: ArrayLike, place: Place) -> Floats:
 
     ``times`` are datetime64 in UTC, (T,). Rounding can carry the sine of a sun at the zenith past one.
     """
-    x, y, z = direction(times).T[:, :, None]  # each (T, 1)
     (cos_phi, sin_phi), (cos_lambda, sin_lambda) = place.of_rows, place.of_columns
+    if place.of_pixels:
+        x, y, z = direction(times).T[:, :, None, None]  # each (T, 1, 1)
+        return np.asarray(cos_phi * (x * cos_lambda + y * sin_lambda) + z * sin_phi)
+    x, y, z = direction(times).T[:, :, None]  # each (T, 1)
     meridional = x * cos_lambda + y * sin_lambda  # (T, X)
     sine: Floats = cos_phi[:, None] * meridional[:, None, :]
     sine += (z * sin_phi)[:, :, None]
@@ -80,7 +113,7 @@ def elevation(times: ArrayLike, latitude: ArrayLike, longitude: ArrayLike) -> Fl
 
     The result is within 0.005 degrees of pvlib's SPA. Refraction lifts the sun by 0.5 degrees at the horizon and by
     less than 0.2 above 5 degrees. ``times`` are datetime64 in UTC (T,), ``latitude`` is in degrees north (Y,),
-    ``longitude`` in degrees east (X,), of any revolution.
+    ``longitude`` in degrees east (X,), of any revolution; both may be those of every pixel (Y, X).
     """
     return degrees_of(sine_of_elevation(times, Place.of(latitude, longitude)))
 
@@ -110,7 +143,7 @@ def is_night(frames: xr.DataArray, *, min_elevation: float = NIGHT_ELEVATION) ->
     """
     if "latitude" in frames.coords and "longitude" in frames.coords:
         height = elevation(frames["time"].values, frames["latitude"].values, frames["longitude"].values)
-        return height <= min_elevation
+        return ~(height > min_elevation)  # also where a pixel sees no place
     missing = [name for name in ("data_min", "data_max") if name not in frames.attrs]
     if missing:
         raise ValueError(
@@ -148,10 +181,13 @@ def direction(times: ArrayLike) -> Floats:
     return np.array([_DIRECTIONS[moment] for moment in moments])
 
 
-def _radians(values: ArrayLike, name: str, *, limit: float) -> Floats:
+def _radians(values: ArrayLike, name: str, *, limit: float, pixels: bool) -> Floats:
     degrees = np.asarray(values, dtype=np.float64)
-    if degrees.ndim != 1:
-        raise ValueError(f"{name} must be 1-D, one value for each row or column, got shape {degrees.shape}")
-    if not (np.abs(degrees) <= limit).all():
+    if degrees.ndim != 1 + pixels:
+        raise ValueError(
+            f"{name} must be 1-D, one value for each row or column (or both 2-D, one for each pixel), got shape "
+            f"{degrees.shape}"
+        )
+    if not ((np.abs(degrees) <= limit) | (np.isnan(degrees) if pixels else False)).all():
         raise ValueError(f"{name} must lie within {-limit:g} and {limit:g} degrees, got {degrees}")
     return np.radians(degrees)

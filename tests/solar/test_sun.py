@@ -81,7 +81,9 @@ def test_the_position_of_the_sun_is_computed_once_for_each_time(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("latitude", "longitude", "message"),
     [
-        ([[1.0]], [1.0], r"latitude must be 1-D, .* got shape \(1, 1\)"),
+        ([[1.0]], [1.0], r"must have the same shape if they are of every pixel, got \(1, 1\) and \(1,\)"),
+        ([[[1.0]]], [1.0], r"latitude must be 1-D, .* got shape \(1, 1, 1\)"),
+        ([[91.0]], [[1.0]], "latitude must lie within -90 and 90"),
         ([91.0], [1.0], "latitude must lie within -90 and 90"),
         ([1.0], [np.nan], "longitude must lie within -360 and 360"),
     ],

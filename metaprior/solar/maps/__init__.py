@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         with_shots,
     )
     from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-    from metaprior.solar.maps.days import Days, all_days, split_days
+    from metaprior.solar.maps.days import Days, all_days, split_days, split_times
     from metaprior.solar.maps.forecast_file import read_forecast, write_forecast
     from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
     from metaprior.solar.maps.windows import Window, WindowReader
@@ -33,7 +33,7 @@ MODULES = {
     "baselines": ("error_scale", "persistence", "smart_persistence", "with_noise"),
     "comparison": ("PERSISTENCE", "SMART_PERSISTENCE", "context_of", "of_learner", "reference", "score", "with_shots"),
     "dataset": ("MetaSolarPredictionDataset",),
-    "days": ("Days", "all_days", "split_days"),
+    "days": ("Days", "all_days", "split_days", "split_times"),
     "forecast_file": ("read_forecast", "write_forecast"),
     "units": ("ClearSkyIndex", "ScaledValues"),
     "windows": ("Window", "WindowReader"),
@@ -62,6 +62,7 @@ __all__ = [
     "score",
     "smart_persistence",
     "split_days",
+    "split_times",
     "with_noise",
     "with_shots",
     "write_forecast",

@@ -2,7 +2,7 @@
 
 import shlex
 import warnings
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,13 @@ import xarray as xr
 from metaprior.cli.inspection import Inspection
 from metaprior.cli.options import as_options, messages_name_options
 from metaprior.files import bare_name, named_after
-from metaprior.solar.maps.archives.archive import Archive, BadFrames, Times, first_lines
-from metaprior.solar.maps.archives.frame_times import NIGHT, cadence_of, find_gaps
-from metaprior.solar.maps.archives.frames import open_frames, read_archive
-from metaprior.solar.maps.archives.netcdf_folder import python_command
+from metaprior.solar.maps.archives.archive import Archive, Times, first_lines
+from metaprior.solar.maps.archives.cadence import frequent_steps
+from metaprior.solar.maps.archives.cf_layout import frame_layouts, open_dataset
+from metaprior.solar.maps.archives.file_list import NETCDF, archive_name, files_of
+from metaprior.solar.maps.archives.frame_times import cadence_of, cadence_text, find_gaps
+from metaprior.solar.maps.archives.frames import AUTO, open_frames, read_archive
+from metaprior.solar.maps.archives.notes import Notes
 from metaprior.solar.maps.days import all_days
 from metaprior.solar.maps.task_settings import KEPT_BYTES
 from metaprior.solar.maps.trainable import CONFIG, Trainable, train_command, trainable
@@ -25,10 +28,11 @@ from metaprior.text_table import counted
 KIND = "an archive of frames"
 LOOKED_AT = 100
 """Frames whose missing values are counted, evenly spread."""
-ARGUMENTS = {"variable": "--variable ", "cadence": "--set tasks.cadence=", "on_bad": "--set tasks.on_bad="}
-WARNINGS = ("stored in chunks", "given for every pixel")
+ARGUMENTS = {"variable": "--variable ", "time_pattern": "--time-pattern "} | {
+    name: f"--set tasks.{name}=" for name in ("cadence", "on_bad", "value_units")
+}
+WARNINGS = ("stored in chunks",)
 """Warnings of the reader that are problems of the archive."""
-USUAL_CADENCE = "30min"
 NOTHING = Trainable((), ())
 
 
@@ -41,18 +45,22 @@ class TimeSteps:
     unsorted: bool = False
 
 
-def inspect_archive(path: Path, variable: str | None) -> Inspection:
+def inspect_archive(path: Path, variable: str | None, time_pattern: str | None = None) -> Inspection:
     """Return what an archive holds, its problems, and the command that trains on it.
 
     Args:
         path: The archive.
         variable: Name of the variable, for files with several.
+        time_pattern: The form of times in the names of files.
     """
+    given = {name: text for name, text in (("variable", variable), ("time_pattern", time_pattern)) if text is not None}
     with warnings.catch_warnings(record=True) as caught, messages_name_options(ARGUMENTS):
         warnings.simplefilter("always")
-        archive = read_archive(path, variable, BadFrames("skip"), True)
+        notes = Notes("skip")
+        archive = read_archive(path, variable, time_pattern, notes, True)
+        notes.raise_problems(str(path))
         steps = time_steps(archive.times)
-        found = _best(path, variable, steps)
+        found = _best(path, given, steps)
     told = [str(one.message) for one in caught]
     problems = [*steps.problems, *dict.fromkeys(text for text in told if any(mark in text for mark in WARNINGS))]
     facts = _archive_facts(archive)
@@ -65,10 +73,26 @@ def inspect_archive(path: Path, variable: str | None) -> Inspection:
         problems += [] if found is None else [as_options(found.error, ARGUMENTS)]
         return Inspection(KIND, facts, problems, following)
     facts |= {"cadence": found.cadence, **_value_facts(found.frames)}
+    body = "\n".join(["understood:", *(f"  {as_options(line, ARGUMENTS)}" for line in found.frames.attrs["findings"])])
     problems += [*_left_out(found), *found.settings.reasons]
     if not found.settings.changes:
-        return Inspection(KIND, facts, problems)
-    return Inspection(KIND, facts, problems, _next(path, variable, found), "", CONFIG, found.settings.changes)
+        return Inspection(KIND, facts, problems, body=body)
+    return Inspection(KIND, facts, problems, _next(path, given, found), body, CONFIG, found.settings.changes)
+
+
+def frame_variables(path: Path) -> list[str]:
+    """Return the names of the variables that may hold the frames of a NetCDF or Zarr archive, by its first file."""
+    zarr = path.is_dir() and (
+        path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup"))
+    )
+    files = [path] if zarr or path.is_file() else files_of(path, Notes())
+    if not files or (files[0].suffix.lower() not in NETCDF and not zarr):
+        return []
+    try:
+        with open_dataset(files[0], "zarr" if zarr else "netcdf4") as dataset:
+            return [layout.name for layout in frame_layouts(dataset)]
+    except OSError:  # which opening says
+        return []
 
 
 @dataclass(frozen=True)
@@ -81,27 +105,28 @@ class Opened:
     error: str = ""
 
 
-def _best(path: Path, variable: str | None, steps: TimeSteps) -> Opened | None:
-    """Return the archive at the first cadence that can be trained on, or else at the most frequent one."""
-    tried = []
-    for cadence in steps.cadences:
-        tried.append(_opened(path, variable, cadence))
+def _best(path: Path, given: Mapping[str, str], steps: TimeSteps) -> Opened | None:
+    """Return the archive at its own cadence or, if that cannot be trained on, at another one that can."""
+    tried: list[Opened] = []
+    for cadence in (AUTO, *steps.cadences) if steps.cadences else ():
+        if cadence not in [one.cadence for one in tried]:
+            tried.append(_opened(path, given, cadence))
         if tried[-1].settings.changes:
             return tried[-1]
     return tried[0] if tried else None
 
 
-def _opened(path: Path, variable: str | None, cadence: str) -> Opened:
+def _opened(path: Path, asked: Mapping[str, str], cadence: str) -> Opened:
+    variable, time_pattern = asked.get("variable"), asked.get("time_pattern")
     try:
-        frames = open_frames(path, variable=variable, cadence=cadence, on_bad="skip")
+        frames = open_frames(path, variable=variable, time_pattern=time_pattern, cadence=cadence, on_bad="skip")
     except (ValueError, OSError) as error:
         return Opened(cadence, None, error=str(error))
-    given: dict[str, Any] = {"path": str(path)}
-    given |= {"variable": variable} if variable is not None else {}
-    given |= {"cadence": cadence} if cadence != USUAL_CADENCE else {}
+    given: dict[str, Any] = {"path": str(path), **asked}
+    given |= {"cadence": cadence} if cadence != AUTO else {}
     given |= {"on_bad": "skip"} if frames.attrs["skipped"] else {}
     frames = frames.load() if 4 * frames.size <= KEPT_BYTES else frames
-    return Opened(cadence, frames, trainable(frames, given))
+    return Opened(frames.attrs["cadence"], frames, trainable(frames, given))
 
 
 def _left_out(found: Opened) -> list[str]:
@@ -114,11 +139,14 @@ def _left_out(found: Opened) -> list[str]:
     return [*(told if between else []), *([bad] if others else [])]
 
 
-def _next(path: Path, variable: str | None, found: Opened) -> list[str]:
-    train, out = train_command(path, found.settings), f"{bare_name(path)}.toml"
-    return (
-        [train] if variable else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
-    )
+def python_command(code: str) -> str:
+    """Return a command that runs a line of Python whose strings are in single quotes."""
+    return shlex.join(["python", "-c", code]) if set(code) & set('"$`!\\') else f'python -c "{code}"'
+
+
+def _next(path: Path, given: Mapping[str, str], found: Opened) -> list[str]:
+    train, out = train_command(path, found.settings), f"{bare_name(archive_name(path))}.toml"
+    return [train] if given else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
 
 
 def _archive_facts(archive: Archive) -> dict[str, str]:
@@ -131,8 +159,8 @@ def _archive_facts(archive: Archive) -> dict[str, str]:
     }
     if archive.frames_per_chunk > 1:
         facts["chunks"] = f"{archive.frames_per_chunk:,} frames together"
-    axes = {name: archive.coords[name].values for name in ("latitude", "longitude") if name in archive.coords}
-    places = ", ".join(f"{name} {axis.min():g} to {axis.max():g}" for name, axis in axes.items())
+    axes = {name: archive.coords[name].values for name in ("latitude", "longitude") if archive.located}
+    places = ", ".join(f"{name} {np.nanmin(axis):g} to {np.nanmax(axis):g}" for name, axis in axes.items())
     return {**facts, "places": places or "unknown"}
 
 
@@ -149,31 +177,10 @@ def time_steps(times: Times) -> TimeSteps:
         return found
     if (steps == 0).any():
         found.problems.append(f"{counted(int((steps == 0).sum()), 'time')} more than once; the first frame counts")
-    counts = Counter(steps[steps > 0].tolist()).most_common()
-    if not counts:
+    found.cadences = [cadence_text(np.timedelta64(step, "s")) for step in frequent_steps(known)]
+    if not found.cadences:
         found.problems.append("there must be at least two frames of different times")
-        return found
-    (usual, most), *others = counts
-    mixed = [
-        (step, count)
-        for step, count in others
-        if step < NIGHT / np.timedelta64(1, "s") and count > _rare(step, usual) * most
-    ]
-    if mixed:
-        told = ", ".join(f"{count} steps of {_length(step)}" for step, count in [(usual, most), *mixed])
-        found.problems.append(f"frames come at several cadences ({told}): windows are made of one of them alone")
-    found.cadences = [_length(step) for step, _ in [(usual, most), *mixed]]
     return found
-
-
-def _rare(step: float, usual: float) -> float:
-    """Return the share of steps up to which they are gaps, or odd frames, and not a second cadence."""
-    return 0.05 if step % usual else 0.3
-
-
-def _length(seconds: float) -> str:
-    """Return a time step as ``tasks.cadence`` takes it."""
-    return f"{seconds / 60:g}min" if seconds % 60 == 0 else f"{seconds:g}s"
 
 
 def _value_facts(frames: xr.DataArray) -> dict[str, str]:

@@ -10,7 +10,12 @@ from metaprior.cli.application import announce, integers
 from metaprior.cli.options import as_options, messages_name_options
 from metaprior.cli.training import Device, say_unfinished
 
-ARGUMENTS = {"variable": "--variable ", "on_bad": "--on-bad ", "overwrite": "--overwrite"}
+ARGUMENTS = {
+    "variable": "--variable ",
+    "time_pattern": "--time-pattern ",
+    "on_bad": "--on-bad ",
+    "overwrite": "--overwrite",
+}
 """Options by the arguments of Python that messages name."""
 
 NOWCAST_ARGUMENTS = {
@@ -25,7 +30,7 @@ NOWCAST_ARGUMENTS = {
 
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run of `metaprior train` on frames.")],
-    support: Annotated[Path, typer.Option(help="Frames of the last days, to adapt to: .nc, .zarr, .npz or a folder.")],
+    support: Annotated[Path, typer.Option(help="Frames of the last days, to adapt to: a file, a folder or a pattern.")],
     inputs: Annotated[Path, typer.Option(help="Frames up to now; may be the same archive.")],
     out: Annotated[Path, typer.Option(help="File of the forecast: .nc or .zarr.")],
     samples: Annotated[int, typer.Option(min=2, help="Weight samples.")] = 20,
@@ -41,6 +46,10 @@ def predict(
         str | None, typer.Option(help="Time of the last frame seen, UTC (default: the archive's last).")
     ] = None,
     variable: Annotated[str | None, typer.Option(help="Name of the variable, for files with several.")] = None,
+    time_pattern: Annotated[
+        str | None,
+        typer.Option(help="Form of the times in names of files, as strptime takes it (default: as the run, or found)."),
+    ] = None,
     on_bad: Annotated[
         Literal["raise", "skip"] | None,
         typer.Option(help="What to do with bad frames: stop, or leave them out and list them (default: as the run)."),
@@ -69,7 +78,19 @@ def predict(
         raise typer.BadParameter(f"--place must be a row and a column such as 16,32, got {place!r}")
     patch = None if corner is None else (corner[0], corner[1])
     request = ForecastRequest(
-        run, support, inputs, out, samples, steps, patch, at, variable, on_bad, overwrite, device=device
+        run,
+        support,
+        inputs,
+        out,
+        samples,
+        steps,
+        patch,
+        at,
+        variable,
+        time_pattern,
+        on_bad,
+        overwrite,
+        device=device,
     )
     with team_of_torchrun() as team, messages_name_options(ARGUMENTS):
         team.on_first(lambda: say_unfinished(run))

@@ -18,7 +18,7 @@ from metaprior.noise import task_generator
 from metaprior.solar import sun
 from metaprior.solar.maps.archives.archive import Values
 from metaprior.solar.maps.days import ONE_DAY, Days, all_days
-from metaprior.solar.maps.units import ScaledValues, Units, has_coordinates
+from metaprior.solar.maps.units import ScaledValues, Units
 from metaprior.solar.maps.windows import MIN_ELEVATION, UnusableWindow, Window, WindowReader
 from metaprior.tasks.task import Examples, Task, check_index
 
@@ -151,13 +151,13 @@ class MetaSolarPredictionDataset:
 
         Every patch contains one of the pixels that are its own size apart, so only these are checked.
         """
-        if not has_coordinates(self.frames):
+        if self.reader.archive_place is None:
             return
         height, width = self.reader.shape
-        latitude, longitude = self.frames["latitude"].values[::height], self.frames["longitude"].values[::width]
+        place = self.reader.archive_place.part(slice(None, None, height), slice(None, None, width))
         lit, needed = 0, self.k_shot + self.k_query
         for start in self._starts.tolist():
-            heights = sun.elevation(self.reader.times(Window(start, 0, 0)), latitude, longitude)
+            heights = sun.degrees_of(sun.sine_of_elevation(self.reader.times(Window(start, 0, 0)), place))
             lit += bool((heights.min(0) >= self.min_elevation).any())
             if lit == needed:
                 return

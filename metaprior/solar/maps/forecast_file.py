@@ -82,7 +82,7 @@ def write_forecast(
         "history": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {program}: written",
     }
     dataset = xr.Dataset(variables, axes, {**about, **(attrs or {}), "Conventions": CONVENTIONS})
-    if {"latitude", "longitude"} <= set(dataset.coords):  # coordinates of CF have the name of their dimension
+    if dataset.get("latitude", like).dims == ("y",):  # coordinates of CF have the name of their dimension
         dataset = dataset.drop_vars(("y", "x"), errors="ignore").swap_dims(y="latitude", x="longitude")
     with written_when_complete(path) as temporary:
         if path.suffix == ".nc":
@@ -217,6 +217,6 @@ def _places(like: xr.DataArray) -> dict[str, xr.Variable]:
         if name in like.coords:
             variable = like[name].variable
             geographic = {"standard_name": name, "long_name": name, "units": units[name]} if name in units else {}
-            attrs = {**variable.attrs, **geographic, "axis": axis}
+            attrs = {**variable.attrs, **geographic, **({"axis": axis} if variable.ndim == 1 else {})}
             coordinates[name] = xr.Variable(variable.dims, variable.values, attrs, NO_FILL)
     return coordinates

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.runs.config import Config
-from metaprior.solar.maps.archives.archive import OnBad
+from metaprior.solar.maps.archives.file_list import is_npy_folder
 from metaprior.solar.maps.archives.frames import open_frames
+from metaprior.solar.maps.archives.notes import OnBad
 from metaprior.solar.maps.task_settings import least_pixels
 from metaprior.solar.maps.units import ClearSkyIndex, check_clear_sky, units_from_json
 from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader, utc
@@ -42,6 +43,7 @@ class ForecastRequest:
     place: tuple[int, int] | None = None
     at: str | None = None
     variable: str | None = None
+    time_pattern: str | None = None
     on_bad: OnBad | None = None
     overwrite: bool = False
     seed: int = 0
@@ -92,13 +94,14 @@ def forecast_inputs(run: TrainedRun, request: ForecastRequest, *, progress: bool
 def _reader(run: TrainedRun, request: ForecastRequest, option: str, path: Path, progress: bool) -> WindowReader:
     """Open an archive, cut out the requested place, and return the reader of its windows."""
     tasks, units = run.tasks, units_from_json(run.trained_on["units"])
-    npy_folder = path.is_dir() and path.suffix != ".zarr"
     try:
         frames = open_frames(
             path,
-            variable=request.variable or (None if npy_folder else tasks.get("variable")),
+            variable=request.variable or (None if is_npy_folder(path) else tasks.get("variable")),
             cadence=run.trained_on["cadence"],
+            time_pattern=request.time_pattern or tasks.get("time_pattern"),
             on_bad=request.on_bad or tasks.get("on_bad", "raise"),
+            missing=tasks.get("missing", "bad"),
             value_units=tasks.get("value_units"),
             long_name=tasks.get("long_name"),
             progress=progress,
@@ -137,18 +140,22 @@ def _check_same_place(support: WindowReader, inputs: WindowReader) -> None:
     """Raise unless the network adapts to the place that it forecasts."""
     one, other = _coordinates(support), _coordinates(inputs)
     same = support.shape == inputs.shape and one.keys() == other.keys()
-    if not same or not all(np.allclose(one[name], other[name], atol=1e-3) for name in one):
+    if not same or not all(_alike(one[name], other[name]) for name in one):
         raise ValueError(
             f"--support {support.frames.attrs['source']} and --inputs {inputs.frames.attrs['source']} must be of the "
             f"same place, got {described_place(support)}, and {described_place(inputs)}"
         )
 
 
+def _alike(one: NDArray[np.floating], other: NDArray[np.floating]) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, atol=1e-3, equal_nan=True)
+
+
 def described_place(reader: WindowReader) -> str:
     """Return size and coordinates of the frames, for messages."""
     text = f"{reader.shape[0]} x {reader.shape[1]} pixels"
     for name, values in _coordinates(reader).items():
-        text += f", {name} {values.min():g} to {values.max():g}"
+        text += f", {name} {np.nanmin(values):g} to {np.nanmax(values):g}"
     return text
 
 

@@ -7,29 +7,28 @@ from typing import Annotated
 import typer
 
 from metaprior.cli.inspection import Inspection, Inspector
-from metaprior.solar.contents import frame_variables, variable_names
-from metaprior.solar.maps.archives.netcdf_folder import (
-    NETCDF,
-    NOT_READ,
-    is_netcdf_folder,
-    join_command,
-    joined_name,
-    netcdf_files,
-)
+from metaprior.solar.contents import variable_names
 
-ENDINGS = (".nc", ".nc4", ".npz", ".zarr")
+NETCDF = (".nc", ".nc4", ".cdf", ".h5", ".hdf5", ".hdf", ".he5")
+ENDINGS = (*NETCDF, ".npz", ".zarr")
 FORECAST, EXAMPLES = {"mean", "std", "forecast_reference_time", "lead_time"}, {"mean", "std", "target", "lead_time"}
-AT_MOST_NAMED = 5
-"""Files of a folder for which a command is given."""
 Variable = Annotated[str | None, typer.Option(help="Archives: name of the variable, for files with several.")]
+TimePattern = Annotated[
+    str | None, typer.Option(help='Archives: form of the times in names of files, as strptime takes it: "%Y%m%d_%H%M".')
+]
 
 
 def is_archive(path: Path) -> bool:
     """Return whether a path has the ending or the content of an archive of frames."""
     if path.is_file():
-        return path.suffix in ENDINGS
-    zarr = path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup"))
-    return path.is_dir() and (zarr or any(path.glob("*.npy")) or any(path.glob("*.NPY")))
+        return path.suffix.lower() in ENDINGS
+    if path.suffix == ".zarr" or any((path / name).exists() for name in ("zarr.json", ".zgroup")):
+        return path.is_dir()
+    try:
+        from metaprior.solar.maps.archives.file_list import holds_frames
+    except ImportError:  # without the extra "solar"
+        return False
+    return holds_frames(path)
 
 
 def is_forecast(path: Path) -> bool:
@@ -38,33 +37,17 @@ def is_forecast(path: Path) -> bool:
     return names >= FORECAST or names >= EXAMPLES
 
 
-def inspect_archive(path: Path, *, variable: Variable = None) -> Inspection:
+def inspect_archive(path: Path, *, variable: Variable = None, time_pattern: TimePattern = None) -> Inspection:
     """Return what an archive holds, everything that keeps it from being trained on, and the command that trains."""
+    from metaprior.solar.maps.archive_facts import frame_variables
     from metaprior.solar.maps.archive_facts import inspect_archive as inspect
 
-    several = frame_variables(path) if variable is None and path.suffix in (*NETCDF, ".zarr") else []
+    several = frame_variables(path) if variable is None else []
     if len(several) > 1:
         commands = [shlex.join(["metaprior", "inspect", str(path), "--variable", name]) for name in several]
         problem = "there are several variables with times and places: choose one of them"
         return Inspection("an archive of several variables", {"variables": ", ".join(several)}, [problem], commands)
-    return inspect(path, variable)
-
-
-def inspect_netcdf_folder(path: Path) -> Inspection:
-    """Return how to join the files of a folder to one archive."""
-    files = netcdf_files(path)
-    names = variable_names(files[0])
-    facts = {"files": f"{len(files):,}, from {files[0].name} to {files[-1].name}"}
-    facts["variables"] = ", ".join(sorted(names)) or "unknown"
-    problems = [NOT_READ]
-    following = [join_command(path), shlex.join(["metaprior", "inspect", joined_name(path)])]
-    if "time" not in names:
-        problems.append("the first file has no variable time: add the time of each file before they are joined")
-        following = []
-    elif variable_names(files[-1]) != names:
-        problems.append("the files hold different variables: inspect them one by one, and join those of one kind")
-        following = [shlex.join(["metaprior", "inspect", str(file)]) for file in files[:AT_MOST_NAMED]]
-    return Inspection("a folder of NetCDF files", facts, problems, following)
+    return inspect(path, variable, time_pattern)
 
 
 def inspect_forecast(path: Path) -> Inspection:
@@ -97,10 +80,9 @@ def inspect_forecast(path: Path) -> Inspection:
 INSPECTORS = (
     Inspector("forecast maps (.nc or .zarr of metaprior predict)", is_forecast, inspect_forecast),
     Inspector(
-        "an archive of frames (.nc, .npz, .zarr, or a folder of YYYY-MM-DD_hhmm.npy files)",
+        "an archive of frames (.nc, .h5, .npz, .zarr, or a folder of .nc, .h5 or YYYY-MM-DD_hhmm.npy files)",
         is_archive,
         inspect_archive,
         fit=inspect_archive,
     ),
-    Inspector("a folder of NetCDF files", is_netcdf_folder, inspect_netcdf_folder),
 )

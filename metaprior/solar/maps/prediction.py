@@ -71,6 +71,7 @@ def _loaded(request: ForecastRequest) -> TrainedRun:
         "place",
         "at",
         "variable",
+        "time_pattern",
         "on_bad",
         "seed",
         "device",

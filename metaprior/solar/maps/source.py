@@ -23,7 +23,7 @@ from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.days import ONE_DAY, Days, all_days, divide_days
+from metaprior.solar.maps.days import Days, all_days, divide_days, divide_times, has_few_days
 from metaprior.solar.maps.task_settings import FrameTasks, SolarTasks
 from metaprior.solar.maps.units import (
     ClearSkyIndex,
@@ -33,7 +33,7 @@ from metaprior.solar.maps.units import (
     has_coordinates,
     units_to_json,
 )
-from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader
+from metaprior.solar.maps.windows import UnusableWindow, Window, WindowReader, times_in_daylight
 
 DESCRIPTION = "solar.json"
 """File of a run's folder that describes its frames."""
@@ -59,7 +59,16 @@ class SolarSource(TaskSource):
                 "every n-th frame"
             )
         self.settings, self.frames, self.progress = settings, frames, progress
-        self.days = divide_days(all_days(frames["time"].values), settings.train_before, settings.test_from)
+        self.days = self._divided()
+
+    def _divided(self) -> dict[str, Days]:
+        """Return the days of each purpose; if they are few, spans of hours with frames in daylight."""
+        settings, times = self.settings, self.frames["time"].values
+        days, dates = all_days(times), (settings.train_before, settings.test_from)
+        if not has_few_days(days, *dates):
+            return divide_days(days, *dates)
+        lit = times_in_daylight(self.frames, settings.min_elevation)
+        return divide_times(lit, settings.input_len + settings.target_len, *dates)
 
     @cached_property
     def units(self) -> Units:
@@ -144,7 +153,7 @@ class SolarSource(TaskSource):
             "shape": list(frames.shape[1:]),
             "first": str(times[0]),
             "last": str(times[-1]),
-            "days": {purpose: [str(days.first), str(days.stop - ONE_DAY)] for purpose, days in self.days.items()},
+            "days": {purpose: [str(days.first), str(days.last)] for purpose, days in self.days.items()},
         }
 
 

@@ -38,7 +38,8 @@ class SolarTasks(TaskSettings):
         data_min, data_max: Values that are scaled to -1 and 1; the default is the range of the training days.
         train_before, test_from: Days (UTC) that end training and begin testing, with at least one day between that
             belongs to neither; either follows from the other. Validation has the last 15 % of the days before
-            ``train_before``. Without both, 70 % of the days are for training, 15 % for validation, 15 % for testing.
+            ``train_before``. Without both, 70 % of the days are for training, 15 % for validation, 15 % for testing. If
+            there are too few days for that, hours in daylight are divided in the same way.
     """
 
     input_len: int = 4
@@ -147,12 +148,14 @@ def least_pixels(model: Choice) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameTasks(SolarTasks):
-    """Tasks from an archive of frames, which is opened by ``open_frames`` with the six settings below."""
+    """Tasks from an archive of frames, which is opened by ``open_frames`` with the settings below."""
 
     path: str
     variable: str | None = None
-    cadence: str = "30min"
+    cadence: str = "auto"
+    time_pattern: str | None = None
     on_bad: Literal["raise", "skip"] = "raise"
+    missing: Literal["bad", "keep"] = "bad"
     value_units: str | None = None
     long_name: str | None = None
 
@@ -169,7 +172,7 @@ class FrameTasks(SolarTasks):
         """Open the archive; small archives are read into memory, because tasks read the same windows repeatedly."""
         from metaprior.solar.maps.archives.frames import open_frames
 
-        names = ("variable", "cadence", "on_bad", "value_units", "long_name")
+        names = ("variable", "cadence", "time_pattern", "on_bad", "missing", "value_units", "long_name")
         try:
             frames = open_frames(self.path, **{name: getattr(self, name) for name in names}, progress=progress)
         except FileNotFoundError as error:

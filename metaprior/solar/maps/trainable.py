@@ -18,14 +18,14 @@ import xarray as xr
 
 from metaprior.files import bare_name
 from metaprior.runs.reading import as_change, read_config
-from metaprior.solar.maps.days import all_days
+from metaprior.solar.maps.archives.file_list import archive_name
+from metaprior.solar.maps.days import LEAST_DAYS, all_days
 from metaprior.solar.maps.source import SolarSource
 from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.value_units import IRRADIANCE
+from metaprior.text_table import counted
 
 CONFIG = "frames"
-LEAST_DAYS = 5
-"""One day each to train, to validate and to test, and one between any two."""
 LENGTHS = ((4, 4), (4, 2), (2, 2), (2, 1), (1, 1))
 """Frames to see and to forecast."""
 EXAMPLES = ((5, 10, 3), (5, 10, 7), (3, 5, 7), (2, 3, 14), (1, 1, 30))
@@ -56,16 +56,12 @@ def trainable(frames: xr.DataArray, opened_with: Mapping[str, Any]) -> Trainable
         frames: What ``open_frames`` returned.
         opened_with: Keys of ``[tasks]`` that it was opened with, where they differ from the packaged configuration.
     """
-    days = all_days(frames["time"].values).count
-    if days < LEAST_DAYS:
-        return Trainable(
-            (),
-            (
-                f"training needs at least {LEAST_DAYS} days (one each to train, to validate and to test, and one "
-                f"between any two), and these are {days}: join archives of more days",
-            ),
-        )
     fixed, reasons = _fixed(frames)
+    if (days := all_days(frames["time"].values)).count < LEAST_DAYS:
+        reasons.append(
+            f"whole days are divided from {LEAST_DAYS} days, and there is {counted(days.count, 'day')}: hours are "
+            "divided, so tests are of nearly the same weather"
+        )
     last = ""
     for candidate in _candidates(frames):
         values = {**{f"tasks.{key}": value for key, value in opened_with.items()}, **fixed, **candidate}
@@ -78,13 +74,14 @@ def trainable(frames: xr.DataArray, opened_with: Mapping[str, Any]) -> Trainable
             last = str(error)
         else:
             return Trainable(changes, (*reasons, *([FEWER] if candidate else [])))
-    return Trainable((), (f"no settings were found with which tasks can be drawn; the last attempt: {last}",))
+    problem = f"no settings were found with which tasks can be drawn; the last attempt: {last}"
+    return Trainable((), (problem, *reasons))
 
 
 def train_command(path: Path, found: Trainable) -> str:
     """Return the command that trains on an archive with the changes that fit it, in a folder named after it."""
     words = [word for change in found.changes for word in ("--set", change)]
-    return shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{bare_name(path)}", *words])
+    return shlex.join(["metaprior", "train", CONFIG, "--run", f"runs/{bare_name(archive_name(path))}", *words])
 
 
 def _fixed(frames: xr.DataArray) -> tuple[dict[str, Any], list[str]]:
@@ -95,8 +92,8 @@ def _fixed(frames: xr.DataArray) -> tuple[dict[str, Any], list[str]]:
         reasons.append("there is no latitude and longitude, so values are scaled and night is told by brightness")
     elif units != IRRADIANCE:
         reasons.append(
-            f"values are in {units!r} and not in {IRRADIANCE!r}, so they are scaled; if they are irradiance, correct "
-            "the attribute units of the file"
+            f"values are in {units!r} and not in {IRRADIANCE!r}, so they are scaled; if they are irradiance: --set "
+            f"'tasks.value_units=!{IRRADIANCE}' --set tasks.units=clear_sky"
         )
     if reasons:
         values |= {"tasks.units": "scaled", "model.known": 0}

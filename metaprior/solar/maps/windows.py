@@ -22,6 +22,8 @@ MIN_ELEVATION = 10.0
 """Default elevation of the sun in degrees above which a window counts as daylight."""
 MIN_BRIGHTNESS = 0.08
 """Mean brightness of a patch in daylight, as a share of the archive's range, where the sun's position is not known."""
+MOST_LOOKED_AT = 128
+"""Rows and columns of a frame at which the sun is looked at, where it is different for every pixel."""
 DIRECTIONS_AT_ONCE = 100
 """Frames for which the direction of the sun is computed by one call: the first costs as much as 300 more."""
 
@@ -203,19 +205,43 @@ class WindowReader:
 
     def _is_dark(self, values: Values) -> bool:
         """Return whether the mean brightness of a frame is too low; a frame with missing values has none."""
-        low, high = self.frames.attrs["data_min"], self.frames.attrs["data_max"]
-        return bool((values.mean((1, 2)) < low + MIN_BRIGHTNESS * (high - low)).any())
+        return bool((values.mean((1, 2)) < least_brightness(self.frames)).any())
 
     def _slices(self, window: Window) -> tuple[slice, slice]:
         height, width = self.shape
         return slice(window.y, window.y + height), slice(window.x, window.x + width)
 
 
+def least_brightness(frames: xr.DataArray) -> float:
+    """Return the mean brightness from which frames without coordinates count as daylight."""
+    low, high = frames.attrs["data_min"], frames.attrs["data_max"]
+    return float(low + MIN_BRIGHTNESS * (high - low))
+
+
+def times_in_daylight(frames: xr.DataArray, min_elevation: float) -> Times:
+    """Return the times at which the mean frame is in daylight: by the sun in the middle, or by brightness."""
+    times: Times = frames["time"].values
+    if has_coordinates(frames):
+        place = Place.of(frames["latitude"].values, frames["longitude"].values)
+        sine = sun.sine_of_elevation(times, place.thinned(16))
+        lit = np.nanmedian(sun.degrees_of(sine), axis=(1, 2)) >= min_elevation
+    else:
+        means = [np.nanmean(frames.variable[number].values) for number in range(len(times))]
+        lit = np.array(means) >= least_brightness(frames)
+    chosen: Times = times[lit]
+    return chosen
+
+
 def lowest_sun(times: Times, place: Place) -> float:
-    """Return the sun's lowest elevation in degrees over these times and this place."""
-    # Along a column the sun is lowest at an end; along a row that holds for patches, but not around the Earth.
-    sine = sun.sine_of_elevation(times, place.part([0, -1]))
-    return float(sun.degrees_of(sine.min()))
+    """Return the sun's lowest elevation in degrees over these times and this place.
+
+    Along a meridian the sun is lowest at an end; along a parallel that holds for patches, not around the Earth. Where
+    every pixel has coordinates of its own, at most MOST_LOOKED_AT rows and columns are looked at, ends among them.
+    """
+    if not place.of_pixels:
+        return float(sun.degrees_of(sun.sine_of_elevation(times, place.part([0, -1])).min()))
+    sine = sun.sine_of_elevation(times, place.thinned(MOST_LOOKED_AT))
+    return float(sun.degrees_of(np.where(np.isnan(sine), 1.0, sine).min()))  # NaN sees no place
 
 
 def _part(sine: Floats | None, frames: slice) -> Floats | None:

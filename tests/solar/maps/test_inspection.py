@@ -13,7 +13,6 @@ from metaprior.cli import app
 from metaprior.runs.reading import read_config
 from metaprior.runs.sources import open_tasks
 from metaprior.solar.maps.archive_facts import time_steps
-from metaprior.solar.maps.archives.frames import open_frames
 from metaprior.solar.simulator import simulate, write_frames
 from tests.solar.maps.conftest import SolarRun
 
@@ -83,15 +82,16 @@ def test_many_problems_are_told_at_once(long: Path, tmp_path: Path) -> None:
     def spoil(dataset: xr.Dataset) -> xr.Dataset:
         hourly = dataset.isel(time=dataset["time.minute"] == 0, longitude=slice(0, 6)).copy(deep=True)
         hourly["ghi"][20] = -9999.0
-        hourly["ghi"].attrs["units"] = "Watt m-2"
+        hourly["ghi"].attrs["units"] = "counts"
         return hourly
 
     text = inspected(rewritten(long, tmp_path / "bad.nc", spoil))
     found = " ".join(problems(text))
-    for told in ("1 frame not usable", "values are in 'Watt m-2'", "frames have 6 pixels"):
+    for told in ("1 frame not usable", "values are in 'counts'", "frames have 6 pixels"):
         assert told in found
-    assert set(changes(text)) >= {"tasks.cadence=60min", "tasks.on_bad=skip", "tasks.units=scaled", "model.known=0"}
+    assert set(changes(text)) >= {"tasks.on_bad=skip", "tasks.units=scaled", "model.known=0"}
     assert "model.levels=2" in changes(text)
+    assert "  cadence 60min detected" in text.splitlines()
     check_trains(text)
 
 
@@ -101,12 +101,19 @@ def test_a_short_archive_gets_shorter_windows(june: Path) -> None:
     check_trains(text)
 
 
-def test_too_few_days_are_told(long: Path, tmp_path: Path) -> None:
+def test_a_day_or_two_are_divided_by_hours(long: Path, tmp_path: Path) -> None:
     path = rewritten(long, tmp_path / "short.nc", lambda dataset: dataset.isel(time=slice(0, 60)))
     text = inspected(path)
-    assert "training needs at least 5 days" in problems(text)[-1]
+    assert any(told.startswith("whole days are divided from 5 days") for told in problems(text))
+    check_trains(text)
+
+
+def test_too_few_frames_are_told(long: Path, tmp_path: Path) -> None:
+    path = rewritten(long, tmp_path / "short.nc", lambda dataset: dataset.isel(time=slice(0, 8)))
+    text = inspected(path)
+    assert any("no settings were found with which tasks can be drawn" in told for told in problems(text))
     assert "next:" not in text
-    assert "at least 5 days" in str(invoke("init", "--data", path, "--out", tmp_path / "a.toml").exception)
+    assert "no settings were found" in str(invoke("init", "--data", path, "--out", tmp_path / "a.toml").exception)
     assert not (tmp_path / "a.toml").exists()
 
 
@@ -127,26 +134,40 @@ def test_unsorted_times_get_a_line_that_sorts_them(june: Path, tmp_path: Path, m
     assert inspected(Path("back_sorted.nc")).count("next: metaprior train frames") == 1
 
 
-def test_a_folder_of_files_gets_a_line_that_joins_them(
-    june: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("parts").mkdir()
+def parts_of(june: Path, folder: Path) -> Path:
+    """Write the archive as a folder of files with 40 frames each."""
+    folder.mkdir()
     with xr.open_dataset(june) as dataset:
         for number, start in enumerate(range(0, dataset.sizes["time"], 40)):
-            dataset.isel(time=slice(start, start + 40)).to_netcdf(f"parts/{number}.nc")
-    text = inspected(Path("parts"))
-    (code,) = re.findall(r'^next: python -c "(.*)"$', text, re.MULTILINE)
-    exec(code)
-    with xr.open_dataset("parts_joined.nc") as joined, xr.open_dataset(june) as whole:
-        assert np.array_equal(joined["ghi"].values, whole["ghi"].values)
-    assert "next: metaprior inspect parts_joined.nc" in text
-    with pytest.raises(ValueError, match="a folder of NetCDF files is not read as it is: join them") as error:
-        open_frames(Path("parts"))
-    assert f'\n  python -c "{code}"\n  metaprior inspect parts_joined.nc' in str(error.value)
-    assert "skip" not in str(error.value)
-    Path("parts/9.nc").write_bytes(b"damaged")
-    assert "different variables" in inspected(Path("parts"))
+            dataset.isel(time=slice(start, start + 40)).to_netcdf(folder / f"{number}.nc")
+    return folder
+
+
+def test_a_folder_and_a_pattern_of_files_are_archives(june: Path, tmp_path: Path) -> None:
+    folder = parts_of(june, tmp_path / "parts")
+    (folder / "SOURCE.txt").write_text("from somewhere")
+    for path in (folder, folder / "*.nc", tmp_path):
+        text = inspected(path)
+        assert re.search("^  times read from the variable time of [0-9]+ files$", text, re.MULTILINE)
+        assert ("  1 other file or folder left out: SOURCE.txt" in text) == (path != folder / "*.nc")
+        check_trains(text)
+        assert "*" not in text.split("--run")[1].split("--set")[0]
+    (folder / "9.nc").write_bytes(b"damaged")
+    text = inspected(folder)
+    assert "9.nc: cannot be read as NetCDF" in text
+    assert "tasks.on_bad=skip" in changes(text)
+
+
+def test_a_form_of_names_is_an_option(june: Path, tmp_path: Path) -> None:
+    with xr.open_dataset(june) as dataset:
+        frames = dataset["ghi"].load()
+    for number, frame in enumerate(frames.values):
+        time = frames["time"].values[number].astype("datetime64[m]").astype(object)
+        np.save(tmp_path / f"{time:at %H.%M on %d %b %Y}.npy", frame)
+    assert "--time-pattern %Y%m%d_%H%M" in str(invoke("inspect", tmp_path).exception)
+    text = inspected(tmp_path, "--time-pattern", "at %H.%M on %d %b %Y")
+    assert "tasks.time_pattern=at %H.%M on %d %b %Y" in changes(text)
+    check_trains(text)
 
 
 def test_a_folder_of_arrays_with_a_note_in_it(long: Path, tmp_path: Path) -> None:
@@ -156,8 +177,9 @@ def test_a_folder_of_arrays_with_a_note_in_it(long: Path, tmp_path: Path) -> Non
         np.save(tmp_path / f"{time.replace('T', '_').replace(':', '')}.npy", values)
     (tmp_path / "SOURCE.txt").write_text("from somewhere")
     text = inspected(tmp_path)
-    assert "SOURCE.txt: a file whose name is not a time" in text
-    assert {"tasks.on_bad=skip", "tasks.units=scaled", "model.known=0"} <= set(changes(text))
+    assert "1 other file or folder left out: SOURCE.txt" in text
+    assert {"tasks.units=scaled", "model.known=0"} <= set(changes(text))
+    assert "tasks.on_bad=skip" not in changes(text)
     check_trains(text)
 
 
@@ -183,8 +205,7 @@ def test_times_of_two_cadences() -> None:
     start = np.datetime64("2025-06-01", "ns")
     minutes = np.concatenate([np.arange(0, 600, 10), np.arange(600, 1200, 15)])
     found = time_steps(start + minutes.astype("timedelta64[m]"))
-    assert found.cadences == ["10min", "15min"]
-    assert "several cadences (60 steps of 10min, 39 steps of 15min)" in found.problems[0]
+    assert (found.cadences, found.problems) == (["10min", "15min"], [])
     gaps = time_steps(start + np.delete(np.arange(0, 600, 10), [5, 20]).astype("timedelta64[m]"))
     assert (gaps.cadences, gaps.problems) == (["10min"], [])
     assert "at least two frames" in time_steps(np.array([start])).problems[0]

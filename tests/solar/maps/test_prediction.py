@@ -216,11 +216,19 @@ def test_the_time_that_an_error_proposes_works(trained: Path, archive: Path, tmp
     assert out.exists()
 
 
-def test_a_folder_of_netcdf_files_gets_the_line_that_joins_them(trained: Path, archive: Path, tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "1.nc").write_bytes(archive.read_bytes())
-    joins = r"--inputs .*join them along time to one file(.|\n)*python -c (.|\n)*metaprior inspect parts_joined.nc$"
-    check_refused(trained, archive, tmp_path / "now.nc", joins, inputs=tmp_path / "parts")
+def test_a_folder_of_files_whose_names_have_the_times_forecasts_the_same(
+    trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path
+) -> None:
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    for number, time in enumerate(frames["time"].values.astype("datetime64[m]").tolist()):
+        one = frames[number].drop_vars("time")
+        one.to_netcdf(folder / f"{time:sis %d.%m.%y %H-%M.nc}")
+    asked = {"inputs": folder, "support": folder, "time_pattern": "%d.%m.%y %H-%M"}
+    predict(request_of(trained, archive, tmp_path / "of_many.nc", **asked), lambda _: None)
+    predict(request_of(trained, archive, tmp_path / "of_one.nc"), lambda _: None)
+    with read_forecast(tmp_path / "of_many.nc") as many, read_forecast(tmp_path / "of_one.nc") as one:
+        np.testing.assert_array_equal(many["mean"].values, one["mean"].values)
 
 
 def test_bad_frames_are_left_out_on_request(trained: Path, archive: Path, frames: xr.DataArray, tmp_path: Path) -> None:

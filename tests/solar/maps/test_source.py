@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from metaprior.solar.maps.archives.archive import OnBad
+from metaprior.solar.maps.archives.notes import OnBad
 from metaprior.solar.maps.dataset import By
 from metaprior.solar.maps.days import Days, divide_days
-from metaprior.solar.maps.source import range_of
+from metaprior.solar.maps.source import SolarSource, range_of
 from metaprior.solar.maps.task_settings import FrameTasks, SimulatedTasks, SolarTasks
 from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues, units_from_json, units_to_json
 from metaprior.solar.maps.windows import MIN_ELEVATION
-from metaprior.solar.simulator import write_frames
+from metaprior.solar.simulator import Simulator, write_frames
 
 SMALL: dict[str, Any] = {"input_len": 2, "target_len": 2, "k_shot": 2, "k_query": 2, "patch": 4}
 
@@ -175,3 +175,17 @@ def test_a_patch_larger_than_the_map_and_a_start_that_is_no_day_are_refused() ->
         SimulatedTasks(size=16)
     with pytest.raises(ValueError, match="start must be a day"):
         SimulatedTasks(start="spring")
+
+
+def test_a_day_of_five_minutes_has_tasks_of_every_purpose_that_share_nothing() -> None:
+    frames = Simulator(days=1, size=12, start="2025-06-01", cadence="5min").frames(progress=False)
+    settings = FrameTasks(path="", k_shot=1, k_query=2, input_len=3, target_len=2, patch=8, units="clear_sky")
+    source = SolarSource(settings, frames, progress=False)
+    used = {}
+    for purpose in ("train", "val", "test"):
+        tasks = source.tasks(purpose)  # type: ignore[arg-type]
+        windows = [window for part in tasks.windows(0) for window in part]
+        used[purpose] = {time for window in windows for time in tasks.reader.times(window)}
+    assert max(used["train"]) + 5 * np.timedelta64(5, "m") < min(used["val"])
+    assert max(used["val"]) + 5 * np.timedelta64(5, "m") < min(used["test"])
+    assert source.describe()["days"]["train"][0].startswith("2025-06-01T")

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from metaprior.solar.maps.days import ONE_DAY, Days, all_days, split_days
+from metaprior.solar.maps.days import ONE_DAY, Days, all_days, divide_times, has_few_days, split_days, split_times
 from metaprior.solar.maps.windows import gapless_starts
 
 STEP = np.timedelta64(30, "m")
@@ -111,3 +111,33 @@ def test_a_split_that_cannot_be_says_why(arguments: dict[str, object], message: 
         split_days(days(4), **arguments)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"Try split_days\(all_days\(times\)\)"):
         split_days(np.zeros(3, "datetime64[m]"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "apart"), [(144, 8), (26, 8), (19, 8), (60, 2)])
+def test_times_of_few_days_are_divided_with_a_window_between(count: int, apart: int) -> None:
+    times = at(*range(count))
+    parts = split_times(times, apart=apart)
+    inside = [times[(times >= part.first) & (times < part.stop)] for part in parts]
+    assert min(map(len, inside)) >= 1
+    assert sum(map(len, inside)) == count - 2 * apart
+    assert (inside[0][0], inside[-1][-1]) == (times[0], times[-1])
+    for before, after in itertools.pairwise(inside):
+        assert int((after[0] - before[-1]) / np.diff(times)[0]) == apart + 1
+    starts = np.arange(count - 1)
+    for part, own in zip(parts, inside, strict=True):
+        chosen = part.select(times, starts, 2)
+        assert len(chosen) == len(own) - 1
+
+
+def test_few_days_are_divided_by_hours_and_many_by_days() -> None:
+    assert has_few_days(days(4))
+    assert not has_few_days(days(5))
+    assert has_few_days(days(6), test_from="2024-03-07")
+    parts = divide_times(at(*range(4 * 48)), 8, test_from="2024-03-07")
+    assert str(parts["test"]) == "2024-03-07 to 2024-03-08"
+    assert parts["train"].first == START
+    assert parts["val"].stop <= np.datetime64("2024-03-06")
+    assert parts["train"].count == 2
+    assert str(parts["val"]).startswith("2024-03-05T")
+    with pytest.raises(ValueError, match=r"need at least 19 frames in daylight, got 18\. Use shorter windows"):
+        split_times(at(*range(18)))

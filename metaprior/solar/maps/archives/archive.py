@@ -1,13 +1,15 @@
 """An archive of frames before it is checked: times, values that are read lazily, and what the file states about them.
 
-Each format has one function that returns an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``);
-``open_frames`` checks it and returns a DataArray. Frames that are not usable are refused, or left out and listed.
+Each format has one function that returns an ``Archive`` (``npy_folder.py``, ``npz_file.py``, ``cf_file.py``,
+``cf_files.py``); ``open_frames`` checks it and returns a DataArray. What is found on the way is collected in
+``Notes`` (``notes.py``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,12 +17,9 @@ from numpy.typing import NDArray
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, LazilyIndexedArray, explicit_indexing_adapter
 
-from metaprior.solar.value_units import one_spelling
-
 Times = NDArray[np.datetime64]
 Positions = NDArray[np.intp]
 Values = NDArray[np.float32]
-OnBad = Literal["raise", "skip"]
 Index = slice | Positions
 ReadBlock = Callable[[Positions, Index, Index], NDArray[Any]]
 NUMBERS = "iuf"
@@ -36,8 +35,9 @@ class Archive:
     """The frames of a file or folder: ``variable`` (time, y, x) has the file's type and is read when it is indexed.
 
     ``frames_per_chunk`` frames are stored together: reading one costs as much as reading all of them. ``attrs`` and
-    ``coords`` (of the dimensions y and x; latitude and longitude both or neither) are those
-    that the file states. ``files`` has one path for each frame, if frames are files of their own.
+    ``coords`` (of the dimensions y and x; latitude and longitude both or neither, each along its axis or both for
+    every pixel) are those that the file states. ``files`` has the path of the file for each frame, if there are
+    several, and ``one_each`` is whether each frame is a file of its own.
     """
 
     path: Path
@@ -48,31 +48,23 @@ class Archive:
     coords: Mapping[str, xr.Variable] = field(default_factory=dict)
     frames_per_chunk: int = 1
     files: Sequence[Path] | None = None
+    one_each: bool = True
     close: Callable[[], None] | None = None
 
     def frame_name(self, position: int) -> str:
         """Return the name of a frame for messages: its file, or its number and time."""
-        if self.files is not None:
-            return str(self.files[position])
-        return f"{self.path}, frame {position} ({time_text(self.times[position])})"
+        if self.files is None:
+            return f"{self.path}, frame {position} ({time_text(self.times[position])})"
+        return f"{self.files[position]}" + ("" if self.one_each else f" ({time_text(self.times[position])})")
+
+    @property
+    def located(self) -> bool:
+        """Whether latitudes and longitudes are known."""
+        return "latitude" in self.coords
 
     def read(self, positions: Positions) -> Values:
         """Return whole frames as float32, with missing values as NaN."""
         return to_float32(self.variable[_as_range(positions)].values)
-
-    def described(self, source: str, value_units: str | None, long_name: str | None) -> "Archive":
-        """Return the archive with the user's units and name of the values, where the file states none.
-
-        Raises ValueError if the file states other units: one of the two is wrong, and every forecast would inherit it.
-        """
-        units, stated = value_units and one_spelling(value_units), self.attrs.get("units")
-        if units is not None and stated is not None and units != stated:
-            raise ValueError(
-                f"{source}: value_units must be the units of the file, {stated!r}, got {value_units!r}. Leave "
-                "value_units out (it is for files that state no units), or correct the file"
-            )
-        given = {key: text for key, text in (("units", units), ("long_name", long_name)) if text is not None}
-        return replace(self, attrs={**given, **self.attrs})
 
 
 class LazyArray(BackendArray):
@@ -117,6 +109,15 @@ def _as_range(positions: Positions) -> Index:
     return slice(first, last + 1) if consecutive else positions
 
 
+def multiplied(variable: xr.Variable, factor: float) -> xr.Variable:
+    """Return a variable (time, y, x) of float32 whose values, when they are read, are multiplied by a factor."""
+    return lazy_variable(variable.shape, np.dtype(np.float32), partial(_multiplied, variable, factor))
+
+
+def _multiplied(variable: xr.Variable, factor: float, frames: Positions, rows: Index, columns: Index) -> Values:
+    return read_frames(variable, frames, np.arange(len(frames)), rows, columns) * np.float32(factor)
+
+
 def frames_per_block(rows: int, columns: int) -> int:
     """Return how many frames of this size fit in ``LARGEST_BLOCK_BYTES``, at least one."""
     return max(1, LARGEST_BLOCK_BYTES // (4 * rows * columns))
@@ -139,25 +140,6 @@ class BadFramesSkipped(UserWarning):
 
 class GapsInTime(UserWarning):
     """Frames are missing, beside those of nights; the DataArray's attribute ``gaps`` lists all gaps."""
-
-
-class BadFrames:
-    """Collects bad frames: ``report`` raises with ``on_bad="raise"`` and appends to ``skipped`` with ``"skip"``."""
-
-    def __init__(self, on_bad: OnBad) -> None:
-        if on_bad not in ("raise", "skip"):
-            raise ValueError(f'on_bad must be "raise" or "skip", got {on_bad!r}')
-        self.on_bad = on_bad
-        self.skipped: list[str] = []
-
-    def report(self, name: str, problem: str) -> None:
-        """Raise ValueError for this frame, or list it."""
-        if self.on_bad == "raise":
-            raise ValueError(
-                f'{name}: {problem}. Repair or remove it; on_bad="skip" leaves such frames out and lists '
-                "them (metaprior train: --set tasks.on_bad=skip, metaprior predict: --on-bad skip)"
-            )
-        self.skipped.append(f"{name}: {problem}")
 
 
 def first_lines(lines: list[str], count: int = 5) -> str:

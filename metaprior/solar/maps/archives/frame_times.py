@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from metaprior.solar.maps.archives.archive import BadFrames, Positions, Times, time_text
+from metaprior.solar.maps.archives.archive import Positions, Times, time_text
+from metaprior.solar.maps.archives.notes import Notes
 from metaprior.text_table import counted
 
 NIGHT, LONGEST_NIGHT = np.timedelta64(6, "h"), np.timedelta64(20, "h")
@@ -25,35 +26,44 @@ def cadence_of(text: str) -> np.timedelta64:
     return np.timedelta64(step.value, "ns")
 
 
-def check_times(
-    times: Times, source: str, frame_name: Callable[[int], str], cadence: np.timedelta64, bad: BadFrames
-) -> Positions:
-    """Return the positions of the frames whose times are distinct and lie on one grid of steps of ``cadence``.
+def cadence_text(step: np.timedelta64) -> str:
+    """Return a time step as ``cadence_of`` and ``tasks.cadence`` take it, such as 15min."""
+    return _length(step).replace(" ", "")
 
-    The grid is the one that most frames lie on, so that a single odd frame is found also if it is the first. Raises
-    ValueError if times are missing or decrease.
-    """
+
+def check_order(times: Times, source: str, notes: Notes) -> None:
+    """Raise ValueError if times are missing or decrease."""
     if np.isnat(times).any():
-        raise ValueError(
-            f"{source}: time number {int(np.isnat(times).argmax())} is missing (NaT); every frame needs one"
-        )
+        number = int(np.isnat(times).argmax())
+        notes.stop(source, f"{source}: time number {number} is missing (NaT); every frame needs one")
     back = np.flatnonzero(np.diff(times) < np.timedelta64(0))
     if len(back):
         i = int(back[0])
-        raise ValueError(
+        notes.stop(
+            source,
             f"{source}: times must increase, but {time_text(times[i + 1])} (number {i + 1}) follows "
-            f"{time_text(times[i])}; sort the archive by time"
+            f"{time_text(times[i])}; sort the archive by time",
         )
+
+
+def check_times(times: Times, frame_name: Callable[[int], str], cadence: np.timedelta64, notes: Notes) -> Positions:
+    """Return the positions of the frames whose times are distinct and lie on one grid of steps of ``cadence``.
+
+    The grid is the one that most frames lie on, so that a single odd frame is found also if it is the first.
+    """
     repeated = np.flatnonzero(np.diff(times) == np.timedelta64(0)) + 1
     for position in repeated.tolist():
-        bad.report(frame_name(position), f"a second frame of {time_text(times[position])}")
+        notes.bad_frame(frame_name(position), f"a second frame of {time_text(times[position])}")
     distinct: Positions = np.setdiff1d(np.arange(len(times)), repeated)
+    if not len(distinct):
+        return distinct
     phase = (times[distinct] - np.datetime64(0, "ns")) % cadence
     phases, counts = np.unique(phase, return_counts=True)
     odd = phase != phases[counts.argmax()]
-    for position in distinct[odd].tolist():
+    if odd.any():
         steps = _steps(times[distinct], cadence)
-        bad.report(frame_name(position), f"{time_text(times[position])} is off the cadence: {steps}")
+        for position in distinct[odd].tolist():
+            notes.bad_frame(frame_name(position), f"{time_text(times[position])} is off the cadence: {steps}")
     on_grid: Positions = distinct[~odd]
     return on_grid
 

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from metaprior.progress import progress_bar
-from metaprior.solar.maps.archives.archive import Archive, BadFrames, Positions, Values, frames_per_block
-from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, elevation
+from metaprior.solar.maps.archives.archive import Archive, Positions, Values, frames_per_block
+from metaprior.solar.maps.archives.notes import Notes
+from metaprior.solar.sun import DARK_SHARE, NIGHT_ELEVATION, Place, degrees_of, elevation, sine_of_elevation
 from metaprior.solar.value_units import IRRADIANCE
+from metaprior.text_table import counted
 
 BLOCK_BYTES = 2**24
 IRRADIANCE_RANGE = (-20.0, 2000.0)
@@ -19,6 +21,10 @@ MISSING_MARKS = tuple(float(np.float32(mark)) for mark in (-9999, -999, -32768, 
 """Numbers that mean "missing" in many archives; taken as values they would ruin every average."""
 
 READ_ERRORS = (OSError, ValueError, RuntimeError, EOFError)
+
+
+Missing = Literal["bad", "keep"]
+"""What becomes of frames in which values are missing by day."""
 
 
 class Range(NamedTuple):
@@ -37,20 +43,34 @@ class Checked(NamedTuple):
     data_max: float
 
 
-def check_values(archive: Archive, positions: Positions, bad: BadFrames, progress: bool) -> Checked:
-    """Read each frame once, and return the good ones."""
-    good: list[int] = []
-    low, high = np.inf, -np.inf
+def check_values(
+    archive: Archive, positions: Positions, notes: Notes, progress: bool, missing: Missing = "bad"
+) -> Checked:
+    """Read each frame once, and return the good ones.
+
+    With ``missing="keep"`` frames in which values are missing are good, too, and those without any value are left out.
+    """
+    good, low, high, units = [], np.inf, -np.inf, archive.attrs.get("units")
+    with_holes, empty = 0, 0
     with progress_bar("checking frames", len(positions), unit="frames", show=progress) as bar:
-        for position, values in _each_frame(archive, positions, bad, _block_length(archive)):
+        for position, values in _each_frame(archive, positions, notes, _block_length(archive)):
             bar.update()
             finite = _finite_range(values)
-            problem = _out_of_range(finite, archive.attrs.get("units")) or _holes(values, finite, archive, position)
+            if missing == "keep" and finite.low > finite.high and np.isnan(values).all():
+                empty += 1
+                continue
+            problem = _out_of_range(finite, units) or _holes(values, finite, archive, position, missing)
             if problem is not None:
-                bad.report(archive.frame_name(position), problem)
+                notes.bad_frame(archive.frame_name(position), problem)
                 continue
             good.append(position)
+            with_holes += not finite.all_finite
             low, high = min(low, finite.low), max(high, finite.high)
+    if with_holes and missing == "keep":
+        share = 100 * with_holes / len(positions)
+        notes.finding(f"{counted(with_holes, 'frame')} with missing values kept ({share:.3g} % of all)")
+    if empty:
+        notes.finding(f"{counted(empty, 'frame')} without any value (night, or empty) left out")
     return Checked(np.array(good, dtype=np.intp), float(low), float(high))
 
 
@@ -58,7 +78,7 @@ def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
     """Raise if it is night in all frames: by the sun where coordinates are known, otherwise by brightness."""
     if not checked.data_min < checked.data_max:
         raise ValueError(f"{source}: all values are {checked.data_min:g}; it is night in all frames, or they are empty")
-    if "latitude" in archive.coords:
+    if archive.located:
         highest = _highest_sun(archive, checked.positions)
         if highest <= NIGHT_ELEVATION:
             raise ValueError(
@@ -72,7 +92,7 @@ def check_daylight(archive: Archive, source: str, checked: Checked) -> None:
         )
 
 
-def _each_frame(archive: Archive, positions: Positions, bad: BadFrames, size: int) -> Iterator[tuple[int, Values]]:
+def _each_frame(archive: Archive, positions: Positions, notes: Notes, size: int) -> Iterator[tuple[int, Values]]:
     """Iterate over positions and values, reading blocks of ``size`` frames.
 
     A block that cannot be read is read again frame by frame, to find the frame that is damaged.
@@ -83,10 +103,10 @@ def _each_frame(archive: Archive, positions: Positions, bad: BadFrames, size: in
             values = archive.read(block)
         except READ_ERRORS as error:
             if size > 1:
-                yield from _each_frame(archive, block, bad, 1)
+                yield from _each_frame(archive, block, notes, 1)
             else:
                 problem = f"cannot be read ({error}); it is truncated or damaged"
-                bad.report(archive.frame_name(int(block[0])), problem)
+                notes.bad_frame(archive.frame_name(int(block[0])), problem)
         else:
             yield from zip(block.tolist(), values, strict=True)
 
@@ -125,7 +145,7 @@ def _out_of_range(finite: Range, units: str | None) -> str | None:
     return None
 
 
-def _holes(values: Values, finite: Range, archive: Archive, position: int) -> str | None:
+def _holes(values: Values, finite: Range, archive: Archive, position: int, missing: Missing) -> str | None:
     """Return which values of a frame are infinite or missing.
 
     Satellites see nothing at night, so many archives have NaN there, which is accepted; by day it is a hole.
@@ -134,8 +154,10 @@ def _holes(values: Values, finite: Range, archive: Archive, position: int) -> st
         return None
     holes, what = np.isinf(values), "infinite"
     if not holes.any():
+        if missing == "keep":
+            return None
         holes, what = np.isnan(values), "missing (NaN)"
-        if "latitude" in archive.coords:
+        if archive.located:
             latitude, longitude = (archive.coords[name].values for name in ("latitude", "longitude"))
             holes &= elevation(archive.times[[position]], latitude, longitude)[0] > NIGHT_ELEVATION
             what += f" where the sun is higher than {NIGHT_ELEVATION:g} degrees"
@@ -147,10 +169,11 @@ def _holes(values: Values, finite: Range, archive: Archive, position: int) -> st
 
 def _highest_sun(archive: Archive, positions: Positions) -> float:
     """Return the highest elevation over frames and at most 16 x 16 pixels, up to the first lit frames."""
-    axes = [archive.coords[name].values for name in ("latitude", "longitude")]
-    coarse = [values[np.unique(np.linspace(0, len(values) - 1, 16).astype(int))] for values in axes]
+    place = Place.of(*(archive.coords[name].values for name in ("latitude", "longitude")))
+    coarse = place.thinned(16)
     highest = -90.0
     for start in range(0, len(positions), 1000):
         if highest <= NIGHT_ELEVATION:
-            highest = max(highest, float(elevation(archive.times[positions[start : start + 1000]], *coarse).max()))
+            sine = sine_of_elevation(archive.times[positions[start : start + 1000]], coarse)
+            highest = max(highest, float(degrees_of(np.nanmax(sine))))
     return highest

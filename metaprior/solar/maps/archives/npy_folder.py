@@ -1,9 +1,7 @@
-"""A folder of frames, one file each: ``YYYY-MM-DD_hhmm.npy`` (UTC), a 2-D array."""
+"""A folder of frames, one npy file each: a 2-D array, whose time (UTC) is in its name, ``2026-01-28_1030.npy``."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,88 +11,82 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from metaprior.progress import track
-from metaprior.solar.maps.archives.archive import NUMBERS, Archive, BadFrames, Index, Positions, lazy_variable
+from metaprior.solar.maps.archives.archive import (
+    NUMBERS,
+    Archive,
+    Index,
+    Positions,
+    Times,
+    lazy_variable,
+    time_text,
+)
+from metaprior.solar.maps.archives.cf_files import names_to_times
+from metaprior.solar.maps.archives.file_list import Files, in_order
+from metaprior.solar.maps.archives.notes import Notes
 
-NAME = re.compile(r"(\d{4}-\d{2}-\d{2}_\d{4})(.*)\.npy", re.IGNORECASE)
 Format = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of the array in a file."""
 
 
-def read_npy_folder(folder: Path, variable: str | None, bad: BadFrames, progress: bool) -> Archive:
+def read_npy_folder(
+    source: Path, files: Files, variable: str | None, time_pattern: str | None, notes: Notes, progress: bool
+) -> Archive:
     """Return the archive of the complete files whose names are times and that share one shape and type."""
     if variable is not None:
-        raise ValueError(
-            f"variable={variable!r} was given, but {folder} is a folder of .npy files, which have no names"
-        )
-    times = _times(folder, bad)
+        notes.problem(f"variable={variable!r} was given, but {source} is a folder of .npy files, which have no names")
+    files, times = _timed(source, files, time_pattern, notes)
     formats: dict[Path, Format] = {}
-    for path in track(times, "opening frames", unit="frames", show=progress):
-        if form := _format(path, bad):
+    for path in track(files, "opening frames", unit="frames", show=progress):
+        if form := _format(path, notes):
             formats[path] = form
     if not formats:
-        raise ValueError(f"{folder}: none of the {len(times)} frames can be read")
+        notes.stop(str(source), f"{source}: none of the {len(files)} frames can be read")
     ((shape, dtype), count), *_ = Counter(formats.values()).most_common(1)
     for path, found in formats.items():
         if found != (shape, dtype):
             others = f"{count} of {len(formats)} frames have {shape} and {dtype}"
-            bad.report(str(path), f"shape {found[0]} and type {found[1]}, but {others}")
-    paths = [path for path, found in formats.items() if found == (shape, dtype)]
-    stamps = np.array([times[path] for path in paths], dtype="datetime64[ns]")
-    return Archive(folder, stamps, lazy_variable((len(paths), *shape), dtype, partial(_read, paths)), files=paths)
+            notes.bad_frame(str(path), f"shape {found[0]} and type {found[1]}, but {others}")
+    kept = [number for number, path in enumerate(files) if formats.get(path) == (shape, dtype)]
+    paths = [files[number] for number in kept]
+    values = lazy_variable((len(paths), *shape), dtype, partial(_read, paths))
+    return Archive(source, times[kept], values, files=paths)
 
 
-def _times(folder: Path, bad: BadFrames) -> dict[Path, datetime]:
-    """Return the times of the files, in order; hidden files are ignored."""
-    entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    if not entries:
-        raise ValueError(f"{folder}: the folder is empty; frames are files named YYYY-MM-DD_hhmm.npy")
-    parsed = {entry: _parsed(entry.name, exact=True) for entry in entries}
-    times = {entry: time for entry, time in parsed.items() if time is not None}
-    for entry in entries:
-        if entry not in times:
-            bad.report(str(entry), _why_not_a_frame(entry, set(times.values())))
-    if not times:
-        raise ValueError(
-            f"{folder}: none of the {len(entries)} files is named YYYY-MM-DD_hhmm.npy; one is {entries[0].name}"
+def _timed(source: Path, files: Files, time_pattern: str | None, notes: Notes) -> tuple[Files, Times]:
+    """Return the files with a time of their own, and the times, in order."""
+    found = names_to_times(source, files, time_pattern, notes)
+    if found is None:
+        form = f"of the form {time_pattern!r}" if time_pattern else "that was recognised"
+        notes.stop(
+            str(source),
+            f"{source}: none of the {len(files)} files has a time {form} in its name; one is {files[0].name}. Names "
+            'are such as 2026-01-28_1030.npy; give other forms as strptime takes them: time_pattern="%Y%m%d_%H%M"',
         )
-    first: dict[datetime, Path] = {}  # .npy and .NPY may name the same time
-    for path, time in times.items():
-        if first.setdefault(time, path) != path:
-            bad.report(str(path), f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {first[time].name}")
-    return {path: time for time, path in sorted(first.items())}
+    for path, time in zip(files, found.times, strict=True):
+        if np.isnat(time):
+            notes.bad_frame(str(path), "a file whose name is not a time; frames are files such as 2026-01-28_1030.npy")
+    known = ~np.isnat(found.times)
+    files, times = in_order([path for path, there in zip(files, known, strict=True) if there], found.times[known])
+    distinct = np.append(True, np.diff(times) > np.timedelta64(0))
+    for number in np.flatnonzero(~distinct).tolist():
+        first = files[int(np.searchsorted(times, times[number]))]
+        notes.bad_frame(str(files[number]), f"a second frame of {time_text(times[number])}, beside {first.name}")
+    return [path for path, there in zip(files, distinct, strict=True) if there], times[distinct]
 
 
-def _parsed(name: str, *, exact: bool) -> datetime | None:
-    """Return the time with which a file name starts; with ``exact`` nothing but the suffix may follow."""
-    match = NAME.fullmatch(name)
-    if match is None or (exact and match[2]):
-        return None
-    try:
-        return datetime.strptime(match[1], "%Y-%m-%d_%H%M")
-    except ValueError:
-        return None
-
-
-def _why_not_a_frame(entry: Path, times: set[datetime]) -> str:
-    """Distinguish a copy, such as "2026-01-28_1000 (1).npy" beside "2026-01-28_1000.npy", from an unrelated file."""
-    time = _parsed(entry.name, exact=False)
-    if time in times:
-        return f"a second frame of {time:%Y-%m-%dT%H:%M}, beside {time:%Y-%m-%d_%H%M}.npy"
-    kind = "a folder" if entry.is_dir() else "a file"
-    return f"{kind} whose name is not a time; frames are files named YYYY-MM-DD_hhmm.npy, such as 2026-01-28_1030.npy"
-
-
-def _format(path: Path, bad: BadFrames) -> Format | None:
+def _format(path: Path, notes: Notes) -> Format | None:
     """Return shape and type from a file's header; None, with a report, if it does not hold a frame."""
     try:
         frame = _mapped(path)  # raises if the file is shorter than its header says
     except (OSError, ValueError) as error:
-        bad.report(str(path), f"cannot be read as a .npy file ({error}); it is truncated, damaged or of another format")
+        notes.bad_frame(
+            str(path), f"cannot be read as a .npy file ({error}); it is truncated, damaged or of another format"
+        )
         return None
     if frame.ndim != 2 or not frame.size:
-        bad.report(str(path), f"a file must hold one frame, a 2-D array; got shape {frame.shape}")
+        notes.bad_frame(str(path), f"a file must hold one frame, a 2-D array; got shape {frame.shape}")
     elif frame.dtype.kind not in NUMBERS:
-        bad.report(str(path), f"values must be integers or floating-point numbers, got {frame.dtype}")
+        notes.bad_frame(str(path), f"values must be integers or floating-point numbers, got {frame.dtype}")
     else:
         return frame.shape, frame.dtype
     return None

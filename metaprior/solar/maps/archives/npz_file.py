@@ -13,9 +13,10 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from metaprior.solar.maps.archives.archive import NUMBERS, Archive
+from metaprior.solar.maps.archives.notes import Notes
 
 
-def read_npz(path: Path, variable: str | None) -> Archive:
+def read_npz(path: Path, variable: str | None, notes: Notes) -> Archive:
     """Return the archive of the one 3-D array, or of the one that ``variable`` names."""
     arrays = _arrays(path, variable)
     times = arrays.pop("time")
@@ -23,15 +24,19 @@ def read_npz(path: Path, variable: str | None) -> Archive:
     if len(names) != 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
         advice = ". Name one with variable=" if names and not variable else ""
-        raise ValueError(f"{path}: there must be one 3-D array (time, y, x) beside time, got {shapes}{advice}")
+        problem = f"{path}: there must be one 3-D array (time, y, x) beside time, got {shapes}{advice}"
+        if not names:
+            notes.stop(str(path), problem)
+        notes.problem(problem)
     name, values = names[0], arrays[names[0]]
     if times.dtype.kind != "M" or times.ndim != 1 or len(times) != len(values):
-        raise ValueError(
+        notes.stop(
+            str(path),
             f"{path}: time must be a 1-D datetime64 array with one entry for each of the {len(values)} frames of "
-            f"{name}, got {times.dtype} of shape {times.shape}"
+            f"{name}, got {times.dtype} of shape {times.shape}",
         )
     if values.dtype.kind not in NUMBERS or not values.size:
-        raise ValueError(f"{path}: {name} must hold numbers, got {values.dtype} of shape {values.shape}")
+        notes.stop(str(path), f"{path}: {name} must hold numbers, got {values.dtype} of shape {values.shape}")
     stamps = times.astype("datetime64[ns]")
     return Archive(path, stamps, xr.Variable(("time", "y", "x"), values), name)
 

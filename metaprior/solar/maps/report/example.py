@@ -152,16 +152,21 @@ def example_forecast(
         samples=(mean + std * errors.detach()).numpy(),
         inputs=context.inputs[window].numpy(),
         units=units_text(str(dataset.frames.attrs.get("units", ""))),
-        latitude=None if place is None else place.latitude,
-        longitude=None if place is None else place.longitude,
+        latitude=None if place is None else _along(place.latitude, 1),
+        longitude=None if place is None else _along(place.longitude, 0),
     )
+
+
+def _along(degrees: Array, axis: int) -> Array:
+    """Return the degrees of rows or columns; of every pixel's their means, by which a picture is turned."""
+    return degrees if degrees.ndim == 1 else np.nan_to_num(np.nanmean(degrees, axis))
 
 
 def _degrees(place: Place | None) -> str:
     """Return the centre of a place in degrees, or "" where coordinates are unknown."""
     if place is None:
         return ""
-    y, x = float(np.mean(place.latitude)), float(np.mean(place.longitude))
+    y, x = float(np.nanmean(place.latitude)), float(np.nanmean(place.longitude))
     return f"{abs(y):.1f}° {'N' if y >= 0 else 'S'}, {abs(x):.1f}° {'E' if x >= 0 else 'W'}"
 
 

@@ -180,15 +180,6 @@ def test_a_grid_without_places_keeps_its_own_axes(tmp_path: Path) -> None:
     assert "latitude" not in frames.coords
 
 
-def test_coordinates_of_every_pixel_are_ignored_with_a_warning(tmp_path: Path) -> None:
-    curved = dataset(ramp(3)).rename(lat="y", lon="x").drop_vars(["y", "x"])
-    curved = curved.assign_coords(lat=(("y", "x"), np.full((3, 4), 50.0)), lon=(("y", "x"), np.full((3, 4), 8.0)))
-    curved.to_netcdf(tmp_path / "a.nc")
-    with pytest.warns(UserWarning, match="latitude and longitude are given for every pixel") as caught:
-        assert "latitude" not in open_frames(tmp_path / "a.nc").coords
-    assert caught[0].filename == __file__
-
-
 def test_times_in_days_of_floating_point_are_those_that_were_meant(tmp_path: Path) -> None:
     days = {"time": {"units": "days since 1949-12-01", "dtype": "float64"}}
     dataset(ramp(48) / 10, half_hours(48)).to_netcdf(tmp_path / "a.nc", encoding=days)

@@ -83,7 +83,7 @@ def with_value(value: float) -> np.ndarray:
     return frame
 
 
-NO_TIME = ("a file whose name is not a time", "YYYY-MM-DD_hhmm.npy")
+NO_TIME = ("a file whose name is not a time", "such as 2026-01-28_1030.npy")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ NO_TIME = ("a file whose name is not a time", "YYYY-MM-DD_hhmm.npy")
         (overwrite(1, np.zeros((3, 4), complex)), ("got complex128",), 5, True),
         (overwrite(4, with_value(-999.0)), ("holds -999, which usually marks missing values",), 5, True),
         (overwrite(4, with_value(1e20)), ("holds 1e+20, which usually marks missing values",), 5, True),
-        *((add(name), NO_TIME, 6, False) for name in ("notes.txt", "2024-06-01_2500.npy", "2024-13-01_0000.npy")),
+        *((add(name), NO_TIME, 6, False) for name in ("notes.npy", "2024-06-01_2500.npy", "2024-13-01_0000.npy")),
     ],
 )
 def test_a_bad_file_of_a_folder(
@@ -118,11 +118,15 @@ def test_a_bad_file_of_a_folder(
     np.testing.assert_array_equal(frames.values, ramp(6)[kept])
 
 
-def test_a_folder_in_the_folder_is_bad_and_hidden_files_are_ignored(folder: Path) -> None:
+def test_other_files_and_folders_are_left_out_and_hidden_ones_not_even_told(folder: Path) -> None:
     (folder / ".DS_Store").write_text("?")
-    assert len(open_frames(folder)) == 6
+    assert not any("left out" in told for told in open_frames(folder).attrs["findings"])
+    for name in ("SOURCE.txt", "README", "a.png", "a.nc.aux.xml"):
+        (folder / name).write_text("?")
     (folder / "2024-06-02").mkdir()
-    check_refused(folder, "2024-06-02: a folder whose name is not a time")
+    frames = open_frames(folder)
+    assert len(frames) == 6
+    assert "5 other files or folders left out: 2024-06-02, README, SOURCE.txt, ..." in frames.attrs["findings"]
 
 
 @pytest.mark.parametrize("name", ["2024-06-01_0930 (1).npy", "2024-06-01_0930_copy.npy", "2024-06-01_0930.NPY"])
@@ -153,10 +157,11 @@ def test_a_frame_off_the_cadence_is_found_also_if_it_is_the_first(odd: int, tmp_
 def test_the_archives_own_cadence_is_named(tmp_path: Path) -> None:
     finer = half_hours(1) + np.arange(6) * np.timedelta64(10, "m")
     path = write_folder(tmp_path / "finer", ramp(6), finer)
-    check_refused(path, 'most follow the one before after 10 min. If that is right, give cadence="10min"')
+    with pytest.raises(ValueError, match=r'after 10 min\. If that is right, give cadence="10min"'):
+        open_frames(path, cadence="7min", on_bad="skip")
     coarser = write_folder(tmp_path / "coarser", ramp(3), half_hours(6)[::2])
     with pytest.raises(ValueError, match=r'no two frames are one step apart; .* 60 min\. .* give cadence="60min"'):
-        open_frames(coarser)
+        open_frames(coarser, cadence="30min")
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz", "nc", "zarr"])
@@ -256,10 +261,14 @@ FAR_NORTH = dataset(ramp(3)).assign_coords(lat=("lat", [100.0, 100.1, 100.2], {"
         (archive("nc", ramp(4), NIGHT), {"on_bad": "skip"}, r"night in all .* than -1.* times must be UTC"),
         (archive("folder", np.zeros((4, 3, 4), "f4")), {}, "all values are 0; it is night in all frames"),
         (archive("folder", ramp(4, dtype="uint8") % 11), {}, "night in all .* brightest value is 10 of 255"),
-        (lambda path: path, {}, r"the folder is empty; frames are files named YYYY-MM-DD_hhmm.npy"),
-        (lambda path: text_file(path).parent, {"on_bad": "skip"}, r"none of the 1 files is named .*one is a\.txt"),
+        (lambda path: path, {}, r"the folder is empty; frames are a NetCDF or HDF5 file"),
+        (
+            lambda path: text_file(path).parent,
+            {"on_bad": "skip"},
+            r"none of the 1 files is one of frames; one is a\.txt",
+        ),
         (empty_files, {"on_bad": "skip"}, "none of the 6 frames can be read"),
-        (text_file, {}, r"the format .txt is not supported; frames are a folder of"),
+        (text_file, {}, r"the format .txt is not supported; frames are a NetCDF"),
         (saved(frames=ramp(3)), {}, "there is no array 'time', only frames"),
         (saved(time=half_hours(3), a=ramp(3), b=ramp(3)), {}, r"one 3-D array .* got a \(3, 3, 4\), b .*Name one"),
         (saved(time=np.arange(3), a=ramp(3)), {}, r"time must be a 1-D datetime64 array .* got int64"),
@@ -290,5 +299,5 @@ def test_a_truncated_or_absent_archive(kind: str, keep: float, tmp_path: Path) -
     with pytest.raises(OSError, match=f"archive.{kind}: cannot be read as"):
         open_frames(path)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=f"archive.{kind} does not exist; frames are a folder of"):
+    with pytest.raises(FileNotFoundError, match=f"archive.{kind} does not exist; frames are a NetCDF"):
         open_frames(path)

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from metaprior.solar.maps.archives.frames import open_frames
-from metaprior.solar.value_units import units_or_words, units_text
+from metaprior.solar.value_units import flux_of, one_spelling, units_or_words, units_text
 from tests.solar.maps.archives.test_frames import dataset, ramp, write
 
 
@@ -51,3 +52,62 @@ def test_words_stand_for_units_that_nobody_knows() -> None:
         "K",
         "W/m²",
     ]
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        *("W m-2", "W m**-2", "W m^-2", "W/m2", "W/m^2", "W/(m^2)", "W/m²", "W m⁻²", "W.m-2", "J m-2 s-1"),
+        *("Watt m-2", "Watts/m2", "watts per square metre", "W per square meter"),
+    ],
+)
+def test_spellings_of_irradiance(spelling: str) -> None:
+    assert one_spelling(spelling) == "W m-2"
+    assert units_text(spelling) == "W/m²"
+
+
+@pytest.mark.parametrize("units", ["mW m-2 sr-1 (cm-1)-1", "W m-2 sr-1 um-1", "m s-1", "kg m-2", "counts"])
+def test_units_that_are_no_irradiance_stay(units: str) -> None:
+    assert one_spelling(units) == units
+    assert flux_of(units) is None
+
+
+def test_spellings_of_other_units() -> None:
+    spelled = {
+        "percent": "%",
+        "kelvin": "K",
+        "degree_Celsius": "degC",
+        "°C": "degC",
+        "dimensionless": "1",
+        "kJ/m2": "kJ m-2",
+    }
+    assert {units: one_spelling(units) for units in spelled} == spelled
+
+
+@pytest.mark.parametrize(
+    ("units", "factor", "told"),
+    [
+        ("J m**-2", 1 / 1800, "J m-2 is energy of one step: divided by 1800 s, so values are in W m-2"),
+        ("kJ/m2", 1000 / 1800, "kJ m-2 is energy of one step"),
+        ("Wh m-2", 2.0, "Wh m-2 is energy of one step"),
+        ("J/cm2", 1e4 / 1800, "J cm-2 is energy of one step"),
+        ("kW m-2", 1000.0, "kW m-2 multiplied by 1000, so values are in W m-2"),
+    ],
+)
+def test_energy_of_a_step_and_thousands_become_irradiance(units: str, factor: float, told: str, tmp_path: Path) -> None:
+    dataset(ramp(3) / factor, units=units).to_netcdf(tmp_path / "a.nc")
+    for given in (None, "W m-2", units):
+        frames = open_frames(tmp_path / "a.nc", value_units=given)
+        np.testing.assert_allclose(frames.values, ramp(3), rtol=1e-5)
+        assert frames.attrs["units"] == "W m-2"
+        assert any(one.startswith(told) for one in frames.attrs["findings"])
+        assert frames.attrs["data_max"] == pytest.approx(ramp(3).max(), rel=1e-5)
+
+
+def test_wrong_units_of_a_file_are_replaced(tmp_path: Path) -> None:
+    path = write("nc", tmp_path, ramp(3))
+    with pytest.raises(ValueError, match=r'if the file is wrong replace its units: value_units="!K"'):
+        open_frames(path, value_units="K")
+    frames = open_frames(path, value_units="!K")
+    assert frames.attrs["units"] == "K"
+    assert "units are K, as given, and not W m-2, as the file states" in frames.attrs["findings"]
