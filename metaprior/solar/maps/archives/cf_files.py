@@ -33,8 +33,10 @@ from metaprior.text_table import counted
 
 MOST_OPEN = 8
 """Files that are kept open after they were read from."""
-SAME_PLACE = 1e-4
-"""Degrees, or units of the axes as a share of a step, by which coordinates of two files may differ."""
+PIXELS_APART = 1e-3
+"""Degrees by which coordinates of a pixel may differ between files."""
+SAME_PLACE = 1e-2
+"""Share of a step by which coordinates along an axis may differ between files."""
 
 
 class Header(NamedTuple):
@@ -56,12 +58,14 @@ def read_cf_files(
     layout = choose_layout(str(source), dataset, variable, notes)
     unused = tuple(str(name) for name in dataset.variables if not _is_used(name, dataset, layout))
     headers = _headers(source, files, layout, unused, notes, progress)
+    _check_corners(source, list(headers), layout, notes)
     times = _times(source, headers, time_pattern, notes)
     frames = [(times[path][number], path, number) for path in headers for number in range(len(times[path]))]
     frames.sort(key=lambda frame: frame[0])
     paths = [path for _, path, _ in frames]
     grid = grid_of(first, dataset, layout, notes)
-    reader = FileReader(layout, grid.turned, unused, paths, np.array([number for *_, number in frames], np.intp))
+    others = [str(name) for name in dataset.variables if name != layout.name]
+    reader = FileReader(layout, grid.turned, others, paths, np.array([number for *_, number in frames], np.intp))
     with dataset:
         data = dataset[layout.name]
         note_other_scaling(data, notes)
@@ -229,9 +233,33 @@ def _same_place(one: Header, other: Header) -> bool:
         if values.dtype.kind not in "iuf":
             continue
         step = float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 1.0
-        if not np.allclose(values, other.places[name], rtol=0, atol=max(SAME_PLACE, 1e-2) * step, equal_nan=True):
+        if not np.allclose(values, other.places[name], rtol=0, atol=SAME_PLACE * step, equal_nan=True):
             return False
     return True
+
+
+def _check_corners(source: Path, files: Files, layout: Layout, notes: Notes) -> None:
+    """Record a problem if coordinates of every pixel differ between a few of the files, because the scene moves.
+
+    They are large, so they are not read from all files.
+    """
+    seen = []
+    for path in {files[0]: 0, files[len(files) // 2]: 1, files[-1]: 2}:
+        with open_dataset(path, "netcdf4") as dataset:
+            coords = dataset[layout.name].coords.values()
+            corners = {dim: [0, -1] for dim in (layout.y, layout.x)}
+            seen.append([one.isel(corners).values for one in coords if set(one.dims) == corners.keys()])
+    alike = all(
+        len(some) == len(seen[0])
+        and all(
+            np.allclose(a, b, rtol=0, atol=PIXELS_APART, equal_nan=True) for a, b in zip(some, seen[0], strict=True)
+        )
+        for some in seen
+    )
+    if not alike:
+        notes.problem(
+            f"{source}: latitude and longitude of the pixels differ between files: frames must all be of the same place"
+        )
 
 
 def _times(source: Path, headers: dict[Path, Header], time_pattern: str | None, notes: Notes) -> dict[Path, Times]:

@@ -94,6 +94,20 @@ def test_files_with_scan_angles_get_degrees(tmp_path: Path) -> None:
     np.testing.assert_array_equal(opened.values, ramp(4, 5, 6)[:, ::-1])
 
 
+def test_scenes_that_move_are_refused(tmp_path: Path) -> None:
+    for moved in (0.0, 0.5):
+        latitude, longitude = tilted()
+        content = curved(latitude + moved, longitude, count=8)
+        for number in range(8):
+            content.isel(time=[number]).to_netcdf(tmp_path / f"{number}.nc")
+            content["lat"] = content["lat"] + moved
+        if moved:
+            with pytest.raises(ValueError, match="latitude and longitude of the pixels differ between files"):
+                open_frames(tmp_path)
+        else:
+            assert open_frames(tmp_path).latitude.dims == ("y", "x")
+
+
 def test_the_sun_over_pixels_is_that_over_rows_and_columns() -> None:
     latitude, longitude = np.meshgrid(LATITUDE, LONGITUDE, indexing="ij")
     pixels, axes = Place.of(latitude, longitude), Place.of(LATITUDE, LONGITUDE)
