@@ -76,7 +76,7 @@ def _bands(found: Nowcast) -> tuple[list[str], np.ndarray[tuple[int, ...], np.dt
         maps += [mean[lead], *quantiles[:, lead]]
     whole = np.stack(maps).astype(np.float32)
     place = found.moments.place
-    upside_down = place is not None and place.latitude[0] < place.latitude[-1]
+    upside_down = place is not None and place.latitude.ndim == 1 and place.latitude[0] < place.latitude[-1]
     return names, whole[:, ::-1] if upside_down else whole
 
 
@@ -86,8 +86,8 @@ def _georeference(found: Nowcast) -> dict[str, object]:
     if place is None:
         return {}
     latitude, longitude = np.sort(place.latitude)[::-1].astype(float), place.longitude.astype(float)
-    down, right = np.diff(latitude), np.diff(longitude)
-    if not (np.allclose(down, down[0], rtol=1e-3) and np.allclose(right, right[0], rtol=1e-3)):
+    down, right = np.diff(latitude, axis=0), np.diff(longitude, axis=-1)
+    if latitude.ndim > 1 or not (np.allclose(down, down[0], rtol=1e-3) and np.allclose(right, right[0], rtol=1e-3)):
         raise ValueError(
             "a GeoTIFF needs latitudes and longitudes that are evenly spaced, and these are not. Write .nc instead"
         )

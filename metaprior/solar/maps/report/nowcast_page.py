@@ -51,6 +51,7 @@ def example_of(found: Nowcast, window: Batch, issued: np.datetime64, name: str) 
     step = max(1, int(np.ceil(max(found.moments.shape) / LARGEST)))
     thin = (..., slice(None, None, step), slice(None, None, step))
     place = found.moments.place
+    even = place is not None and place.latitude.ndim == 1
     return ExampleForecast(
         name=name,
         issued=str(issued.astype("datetime64[s]")),
@@ -60,8 +61,8 @@ def example_of(found: Nowcast, window: Batch, issued: np.datetime64, name: str) 
         std=forecast.std[0].numpy()[thin],
         inputs=window.frames[0].numpy()[thin],
         units=units_text(str(found.moments.frames.attrs.get("units", ""))),
-        latitude=None if place is None else place.latitude[::step],
-        longitude=None if place is None else place.longitude[::step],
+        latitude=place.latitude[::step] if place is not None and even else None,
+        longitude=place.longitude[::step] if place is not None and even else None,
     )
 
 
