@@ -3,7 +3,7 @@ PYTHON ?= python3
 BENCH_FLAGS ?=
 BIN := .venv/bin
 
-.PHONY: demo test lint check docs bench prior-sites prior-explore .venv
+.PHONY: demo test lint check docs bench prior-sites prior-maps prior-explore .venv
 
 demo: .venv
 	$(BIN)/python -m examples.demo --out demo
@@ -30,6 +30,10 @@ bench: .venv
 # The prior over plants that the package brings along, and its pooled network: about 15 minutes on one core.
 prior-sites: .venv
 	$(BIN)/python -m metaprior.solar.sites.training metaprior/solar/sites/prior
+
+# The prior over satellite products that the package brings along: TRAIN_TIME on two cores, 4 GB of temporary files.
+prior-maps: .venv
+	$(BIN)/python -m metaprior.solar.maps.nowcast.training metaprior/solar/maps/nowcast/prior
 
 # The learners and forecasts of the page of `metaprior explore`: about 7 minutes on one core.
 prior-explore: .venv

@@ -21,7 +21,7 @@ BENCHMARK = Benchmark(
     "nowcasts of products never seen, zero-shot and adapted, beside optical flow",
     measure,
     full=Settings(),
-    quick=Settings(origins=2, cadences=(15,), worlds=2, size=64, adapted_origins=1, afternoons=1),
+    quick=Settings(origins=2, cadences=(15,), worlds=2, size=64, adapted_origins=1, afternoons=1, steps=10),
     quick_note="few moments",
     extras=("solar", "flow"),
 )

@@ -184,7 +184,7 @@ def adapted_rows(context: Context[Settings], name: str) -> Row:
             issued = archive.moments.times[position]
             if made is None or not days:  # the windows of days stay the same, those of an afternoon are earlier ones
                 learned = archive.moments.times[archive.issues[0]] if days else issued
-                made = adapted_to(prior, archive.moments, learned, most=settings.learned)
+                made = adapted_to(prior, archive.moments, learned, most=settings.learned, steps=settings.steps)
             assert made is not None
             window = archive.moments.batch(position)
             zero = calibrated(checked_on(prior, archive.moments, issued))

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from metaprior.solar.maps.nowcast.adapting import STEPS
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -15,6 +17,7 @@ class Settings:
         first_seed: Seed of the first world; the prior was trained on the worlds from 0 to 3,999.
         adapted_origins: Moments at which adapted forecasts are issued in an archive of days.
         learned: Earlier windows from which they learn.
+        steps: Steps of each training on them.
         afternoons: Simulated afternoons of each of two cadences, at which adapted forecasts are issued.
         afternoon_frames: Frames of an afternoon.
         prior: Folder of another prior than that of the package.
@@ -27,6 +30,7 @@ class Settings:
     first_seed: int = 30_000_000
     adapted_origins: int = 12
     learned: int = 5
+    steps: int = STEPS
     afternoons: int = 5
     afternoon_frames: int = 40
     prior: str = ""

@@ -15,6 +15,7 @@ from benchmarks.scaling import comparison as scaling
 from benchmarks.sites.settings import Settings as SitesSettings
 from benchmarks.solar.settings import Settings as SolarSettings
 from benchmarks.wheel import comparison as wheel
+from benchmarks.worlds.settings import Settings as WorldsSettings
 
 LESSONS = (replace(wheel.RANGE, seconds=0.3, trainings=2), replace(wheel.PAPER, seconds=0.3))
 DIGITS = replace(
@@ -123,6 +124,17 @@ TINY: dict[str, Any] = {
         steps=(1, 10),
         alone_tasks=2,
         alone_steps=5,
+    ),
+    "worlds": WorldsSettings(
+        origins=2,
+        cadences=(15,),
+        worlds=1,
+        size=32,
+        adapted_origins=1,
+        learned=3,
+        steps=1,
+        afternoons=1,
+        afternoon_frames=20,
     ),
     "sites": SitesSettings(
         trainings=1,

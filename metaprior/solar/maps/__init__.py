@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
     from metaprior.solar.maps.days import Days, all_days, split_days, split_times
     from metaprior.solar.maps.forecast_file import read_forecast, write_forecast
+    from metaprior.solar.maps.nowcast.forecaster import Nowcaster
+    from metaprior.solar.maps.nowcast.nowcasting import Nowcast, nowcast_archive
     from metaprior.solar.maps.units import ClearSkyIndex, ScaledValues
     from metaprior.solar.maps.windows import Window, WindowReader
 
@@ -35,6 +37,8 @@ MODULES = {
     "dataset": ("MetaSolarPredictionDataset",),
     "days": ("Days", "all_days", "split_days", "split_times"),
     "forecast_file": ("read_forecast", "write_forecast"),
+    "nowcast.forecaster": ("Nowcaster",),
+    "nowcast.nowcasting": ("Nowcast", "nowcast_archive"),
     "units": ("ClearSkyIndex", "ScaledValues"),
     "windows": ("Window", "WindowReader"),
 }
@@ -48,12 +52,15 @@ __all__ = [
     "Days",
     "GapsInTime",
     "MetaSolarPredictionDataset",
+    "Nowcast",
+    "Nowcaster",
     "ScaledValues",
     "Window",
     "WindowReader",
     "all_days",
     "context_of",
     "error_scale",
+    "nowcast_archive",
     "of_learner",
     "open_frames",
     "persistence",

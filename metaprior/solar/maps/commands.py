@@ -132,7 +132,7 @@ def nowcast(
     from metaprior.solar.maps.archives.frames import open_frames
     from metaprior.solar.maps.nowcast.file import check_nowcast_path, write_nowcast
     from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
-    from metaprior.solar.maps.nowcast.nowcasting import nowcast as run_nowcast
+    from metaprior.solar.maps.nowcast.nowcasting import nowcast_archive
     from metaprior.solar.maps.windows import utc
     from metaprior.text_table import text_table
 
@@ -151,7 +151,7 @@ def nowcast(
         for line in frames.attrs["findings"]:
             typer.echo(f"- {as_options(line, NOWCAST_ARGUMENTS)}")
         announce("learning from earlier frames, then forecasting" if adapt else "forecasting, first earlier frames")
-        found = run_nowcast(frames, at=at, adapt=adapt, forecaster=forecaster, progress=True)
+        found = nowcast_archive(frames, at=at, adapt=adapt, forecaster=forecaster, progress=True)
     if found.checked is not None:
         typer.echo(f"\nforecasts of {len(found.checked.times)} earlier moments, in the units of the frames")
         typer.echo(text_table(found.checked.rows()))

@@ -35,7 +35,13 @@ class Adapted(NamedTuple):
 
 
 def adapted(
-    prior: Nowcaster, windows: Sequence[Batch], *, share: float = 1.0, seed: int = 0, progress: bool = False
+    prior: Nowcaster,
+    windows: Sequence[Batch],
+    *,
+    share: float = 1.0,
+    steps: int = STEPS,
+    seed: int = 0,
+    progress: bool = False,
 ) -> Adapted:
     """Return the prior after learning from windows; its factors are not fitted.
 
@@ -43,6 +49,7 @@ def adapted(
         prior: The networks to start from.
         windows: Earlier windows with their targets, at least two.
         share: Share of the learned networks in the forecast; the prior has the rest.
+        steps: Steps of each training.
         seed: Seed of the crops.
         progress: Whether to show a progress bar.
     """
@@ -51,11 +58,11 @@ def adapted(
     parts = [range(first, len(windows), folds) for first in range(folds)]
     tuned: list[NowcastNetwork] = []
     held_out: dict[int, GaussianForecast] = {}
-    with progress_bar("learning from earlier windows", folds * STEPS, unit="steps", show=progress) as bar:
+    with progress_bar("learning from earlier windows", folds * steps, unit="steps", show=progress) as bar:
         for number, part in enumerate(parts):
             start = prior.networks[number % len(prior.networks)]
             others = [one for position, one in enumerate(seen) if position not in part]
-            tuned.append(fine_tuned(start, others, seed=seed + number, tick=bar.update))
+            tuned.append(fine_tuned(start, others, steps=steps, seed=seed + number, tick=bar.update))
             own = _mixed(prior, tuned[-1:], share)
             held_out |= {position: own.predict(windows[position]) for position in part}
     return Adapted(_mixed(prior, tuned, share), [held_out[position] for position in range(len(windows))])

@@ -1,6 +1,6 @@
 """From an archive of frames to its next frames: check on earlier moments, adapt if asked, forecast, and say how sure.
 
-found = nowcast(open_frames("archive.nc", cadence="auto", missing="keep"))
+found = nowcast_archive(open_frames("archive.nc", missing="keep"))
 found.forecast.mean[0]  # (4, H, W), in the units of the frames
 print(summary(found))
 """
@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from metaprior.forecasts import GaussianForecast
-from metaprior.solar.maps.nowcast.adapting import adapted
+from metaprior.solar.maps.nowcast.adapting import STEPS, adapted
 from metaprior.solar.maps.nowcast.backtest import Backtest, backtest
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.earlier import earlier_moments, spread_moments
@@ -69,7 +69,7 @@ class Nowcast:
         return [self.issued + (lead + 1) * self.moments.step for lead in range(LEADS)]
 
 
-def nowcast(
+def nowcast_archive(
     frames: xr.DataArray,
     *,
     at: np.datetime64 | str | None = None,
@@ -137,7 +137,13 @@ def checked_on(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: 
 
 
 def adapted_to(
-    prior: Nowcaster, moments: Moments, issued: np.datetime64, *, most: int = LEARNED, progress: bool = False
+    prior: Nowcaster,
+    moments: Moments,
+    issued: np.datetime64,
+    *,
+    most: int = LEARNED,
+    steps: int = STEPS,
+    progress: bool = False,
 ) -> Made | None:
     """Return networks that have learned from earlier moments, or None if there are too few."""
     earlier = spread_moments(moments, issued, most)
@@ -146,7 +152,7 @@ def adapted_to(
     past = [moments.batch(int(one)) for one in earlier]
     days = len(np.unique(moments.times[earlier].astype("datetime64[D]")))
     share = 1.0 if days >= FEW_DAYS else FEW_SHARE
-    found = adapted(prior, past, share=share, progress=progress)
+    found = adapted(prior, past, share=share, steps=steps, progress=progress)
     first, last = utc(moments.times[earlier[0]]), utc(moments.times[earlier[-1]])
     told = f"the networks have learned from {counted(len(past), 'window')} of {first} to {last}"
     if share < 1:

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from metaprior.solar.maps.nowcast import adapting
-from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast, summary
+from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast_archive, summary
 from tests.solar.maps.nowcast.small import moments, nowcaster
 
 
 def test_the_forecast_follows_the_last_frame() -> None:
     archive = moments()
-    found = nowcast(archive.frames, forecaster=nowcaster())
+    found = nowcast_archive(archive.frames, forecaster=nowcaster())
     assert found.issued == archive.times[-1]
     assert found.valid[0] == archive.times[-1] + np.timedelta64(15, "m")
     assert found.forecast.mean.shape == (1, 4, 32, 32)
@@ -21,9 +21,9 @@ def test_the_forecast_follows_the_last_frame() -> None:
 
 def test_later_frames_change_nothing() -> None:
     archive = moments()
-    found = nowcast(archive.frames, at=str(archive.times[25]), forecaster=nowcaster())
+    found = nowcast_archive(archive.frames, at=str(archive.times[25]), forecaster=nowcaster())
     cut = archive.frames.isel(time=slice(0, 26))
-    again = nowcast(cut, forecaster=nowcaster())
+    again = nowcast_archive(cut, forecaster=nowcaster())
     assert torch.equal(found.forecast.mean, again.forecast.mean)
     assert found.forecaster.factors == again.forecaster.factors
 
@@ -31,8 +31,8 @@ def test_later_frames_change_nothing() -> None:
 def test_adapting_later_frames_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapting, "STEPS", 2)
     archive = moments()
-    found = nowcast(archive.frames, at=archive.times[25], adapt=True, forecaster=nowcaster())
-    again = nowcast(archive.frames.isel(time=slice(0, 26)), adapt=True, forecaster=nowcaster())
+    found = nowcast_archive(archive.frames, at=archive.times[25], adapt=True, forecaster=nowcaster())
+    again = nowcast_archive(archive.frames.isel(time=slice(0, 26)), adapt=True, forecaster=nowcaster())
     assert torch.equal(found.forecast.mean, again.forecast.mean)
     assert "have learned from" in summary(found)
 
@@ -40,17 +40,17 @@ def test_adapting_later_frames_change_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_a_time_that_is_not_possible_names_the_nearest() -> None:
     archive = moments()
     with pytest.raises(ValueError, match=r"at must be the time of a frame .* nearest is 2023"):
-        nowcast(archive.frames, at="2023-01-01T00:01", forecaster=nowcaster())
+        nowcast_archive(archive.frames, at="2023-01-01T00:01", forecaster=nowcaster())
 
 
 def test_an_archive_without_frames_in_a_row_is_refused() -> None:
     archive = moments()
     with pytest.raises(ValueError, match="4 frames in a row, 15 minutes apart"):
-        nowcast(archive.frames[::3], forecaster=nowcaster())
+        nowcast_archive(archive.frames[::3], forecaster=nowcaster())
 
 
 def test_one_sequence_alone_is_forecast_and_said() -> None:
-    found = nowcast(moments().frames[:4], forecaster=nowcaster())
+    found = nowcast_archive(moments().frames[:4], forecaster=nowcaster())
     assert found.checked is None
     assert "nothing in the archive is early enough" in summary(found)
 
