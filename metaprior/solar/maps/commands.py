@@ -1,14 +1,18 @@
 """``metaprior nowcast`` and ``metaprior predict``: frames in, forecast maps out."""
 
 import shlex
+import warnings
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from metaprior.cli.application import announce, integers
 from metaprior.cli.options import as_options, messages_name_options
 from metaprior.cli.training import Device, say_unfinished
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 ARGUMENTS = {
     "variable": "--variable ",
@@ -18,6 +22,8 @@ ARGUMENTS = {
 }
 """Options by the arguments of Python that messages name."""
 
+TOLD = 5
+"""Frames that are left out and told one by one."""
 NOWCAST_ARGUMENTS = {
     "variable": "--variable ",
     "cadence": "--cadence ",
@@ -129,7 +135,7 @@ def nowcast(
 
     Example: metaprior nowcast archive.nc --out forecast.nc --page forecast.html
     """
-    from metaprior.solar.maps.archives.frames import open_frames
+    from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime, open_frames
     from metaprior.solar.maps.nowcast.file import check_nowcast_path, write_nowcast
     from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
     from metaprior.solar.maps.nowcast.nowcasting import nowcast_archive
@@ -139,16 +145,19 @@ def nowcast(
     check_nowcast_path(out, page, overwrite=overwrite)
     forecaster = Nowcaster.pretrained(prior or PRIOR)
     with messages_name_options(NOWCAST_ARGUMENTS):
-        frames = open_frames(
-            archive,
-            variable=variable,
-            cadence=cadence,
-            time_pattern=time_pattern,
-            value_units=value_units,
-            on_bad="skip",
-            missing="keep",
-        )
-        for line in frames.attrs["findings"]:
+        with warnings.catch_warnings():
+            for told in (BadFramesSkipped, GapsInTime):  # in the lines below
+                warnings.simplefilter("ignore", told)
+            frames = open_frames(
+                archive,
+                variable=variable,
+                cadence=cadence,
+                time_pattern=time_pattern,
+                value_units=value_units,
+                on_bad="skip",
+                missing="keep",
+            )
+        for line in [*frames.attrs["findings"], *_left_out(frames)]:
             typer.echo(f"- {as_options(line, NOWCAST_ARGUMENTS)}")
         announce("learning from earlier frames, then forecasting" if adapt else "forecasting, first earlier frames")
         found = nowcast_archive(frames, at=at, adapt=adapt, forecaster=forecaster, progress=True)
@@ -171,3 +180,13 @@ def nowcast(
         typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
     elif page is None:
         typer.echo(f"next: {shlex.join(['metaprior', 'nowcast', archive, '--out', 'forecast.nc'])}")
+
+
+def _left_out(frames: "xr.DataArray") -> list[str]:
+    """Return which frames are not used, and how many gaps there are, nights apart."""
+    from metaprior.text_table import counted
+
+    skipped, gaps = frames.attrs["skipped"], frames.attrs["gaps"]
+    more = [f"and {counted(len(skipped) - TOLD, 'more frame')}"] * (len(skipped) > TOLD)
+    told = [f"left out: {one}" for one in [*skipped[:TOLD], *more]]
+    return told + [f"{counted(len(gaps), 'gap')} in time, the first {gaps[0]}"] * bool(gaps)

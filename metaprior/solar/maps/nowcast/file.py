@@ -91,7 +91,7 @@ def _georeference(found: Nowcast) -> dict[str, object]:
         raise ValueError(
             "a GeoTIFF needs latitudes and longitudes that are evenly spaced, and these are not. Write .nc instead"
         )
-    from rasterio.transform import from_origin  # type: ignore[import-not-found,unused-ignore]
+    from rasterio.transform import from_origin  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     corner = float(longitude[0] - right[0] / 2), float(latitude[0] - down[0] / 2)
     return {"crs": "EPSG:4326", "transform": from_origin(*corner, float(right[0]), float(-down[0]))}
@@ -99,7 +99,7 @@ def _georeference(found: Nowcast) -> dict[str, object]:
 
 def _rasterio() -> Any:
     try:
-        import rasterio  # type: ignore[import-not-found,unused-ignore]
+        import rasterio  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"a GeoTIFF needs rasterio ({error}): pip install 'metaprior[geotiff]'", name=error.name

@@ -12,7 +12,6 @@ from tests.solar.maps.nowcast.small import moments, nowcaster
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapting, "STEPS", 6)
     monkeypatch.setattr(adapting, "CROP", 16)
 
 
@@ -33,19 +32,19 @@ def test_training_goes_on_and_the_start_is_kept() -> None:
 
 def test_every_window_has_a_forecast_by_networks_that_did_not_see_it() -> None:
     given = windows(4)
-    found = adapted(nowcaster(), given)
+    found = adapted(nowcaster(), given, steps=6)
     assert len(found.held_out) == 4
     assert len(found.forecaster.networks) == 4
     changed = list(given)
     changed[2] = given[2]._replace(targets=given[2].targets + 100)
-    again = adapted(nowcaster(), changed)
+    again = adapted(nowcaster(), changed, steps=6)
     assert torch.equal(found.held_out[2].mean, again.held_out[2].mean)
     assert not torch.equal(found.held_out[1].mean, again.held_out[1].mean)
 
 
 def test_the_prior_keeps_its_share() -> None:
     prior = nowcaster()
-    found = adapted(prior, windows(3), share=0.5).forecaster
+    found = adapted(prior, windows(3), share=0.5, steps=2).forecaster
     assert found.networks[-2:] == prior.networks
     assert sum(found.shares) == pytest.approx(1)
     assert sum(found.shares[-2:]) == pytest.approx(0.5)

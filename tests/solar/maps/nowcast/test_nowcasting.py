@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from metaprior.solar.maps.nowcast import adapting
+from metaprior.solar.maps.nowcast import nowcasting
+from metaprior.solar.maps.nowcast.adapting import adapted
 from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast_archive, summary
 from tests.solar.maps.nowcast.small import moments, nowcaster
 
@@ -29,7 +30,7 @@ def test_later_frames_change_nothing() -> None:
 
 
 def test_adapting_later_frames_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapting, "STEPS", 2)
+    monkeypatch.setattr(nowcasting, "adapted", lambda *given, **options: adapted(*given, **{**options, "steps": 2}))
     archive = moments()
     found = nowcast_archive(archive.frames, at=archive.times[25], adapt=True, forecaster=nowcaster())
     again = nowcast_archive(archive.frames.isel(time=slice(0, 26)), adapt=True, forecaster=nowcaster())
