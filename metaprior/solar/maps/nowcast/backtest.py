@@ -15,10 +15,16 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.calibrating import LEVEL, fitted_factors
-from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
+from metaprior.solar.maps.nowcast.inputs import LEADS, prepare, still_in_light
 from metaprior.text_table import Row
 
-OURS, PERSISTENCE, FLOW, SUN = "nowcast", "persistence", "optical flow", "optical flow in the sun's light"
+OURS, PERSISTENCE, SMART, FLOW, SUN = (
+    "nowcast",
+    "persistence",
+    "smart persistence",
+    "optical flow",
+    "optical flow in the sun's light",
+)
 SPREADS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Spreads of the normal distribution around a baseline that are tried, in root mean squared errors."""
 
@@ -108,7 +114,9 @@ def baselines(window: Batch) -> dict[str, Tensor]:
     candidates = prepared.loc + prepared.scale * prepared.x[:, : 1 + 2 * LEADS]
     last, moved, lit = candidates.split((1, LEADS, LEADS), 1)
     points = {PERSISTENCE: last.expand_as(moved), FLOW: moved}
-    return points | {SUN: lit} if bool(window.known.sine.isfinite().any()) else points
+    if not bool(window.known.sine.isfinite().any()):
+        return points
+    return points | {SMART: still_in_light(window.frames, window.known), SUN: lit}
 
 
 def score_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:

@@ -146,6 +146,15 @@ def filled(frames: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(stacked.isfinite(), stacked, mean[:, None, None, None]), present.to(frames.dtype)
 
 
+def still_in_light(frames: Tensor, known: Known) -> Tensor:
+    """Return the last frame in the light of each target, (N, L, H, W): persistence that knows the sun."""
+    values, _ = filled(frames)
+    light = Light.of(known._replace(typical=_every_time(known.typical)), values)
+    last, nowhere = values[:, -1:], torch.zeros_like(values[:, :2])
+    ratio = torch.cat([light.ratio(nowhere, INPUTS - 1, INPUTS + lead) for lead in range(LEADS)], 1)
+    return light.floor + (last - light.floor) * ratio
+
+
 def _every_time(typical: Tensor) -> Tensor:
     """Return typical frames (N, T, H, W); a time that no earlier day has is that of the nearest time that one has."""
     there = typical.isfinite().flatten(2).any(2)

@@ -20,6 +20,7 @@ from metaprior.solar.maps.nowcast.inputs import (
     Prepared,
     filled,
     prepare,
+    still_in_light,
 )
 from metaprior.solar.maps.nowcast.motion import displacements, estimate_flow, moved
 from metaprior.solar.simulator.worlds import draw_world
@@ -113,6 +114,8 @@ def test_the_moved_frame_follows_the_light_as_brightness_has_followed_the_sun(po
     lit = found.loc + found.scale * found.x[:, LIT]
     within = 0.12 if power == 0 else 0.06  # a prior of 1 holds the power a little
     torch.testing.assert_close(lit.mean((2, 3)), brightness[:, INPUTS:].mean((2, 3)), rtol=within, atol=0.0)
+    smart = still_in_light(frames, Known(sine, *Known.nothing(frames)[1:]))
+    torch.testing.assert_close(smart, brightness[:, INPUTS:], rtol=within, atol=0.0)
 
 
 def test_a_window_of_one_value_has_finite_inputs_in_changing_light() -> None:
