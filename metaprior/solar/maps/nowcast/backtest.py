@@ -15,7 +15,7 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.calibrating import LEVEL, fitted_factors
-from metaprior.solar.maps.nowcast.inputs import LEADS, prepare, still_in_light
+from metaprior.solar.maps.nowcast.inputs import CANDIDATES, LEADS, prepare
 from metaprior.text_table import Row
 
 OURS, PERSISTENCE, SMART, FLOW, SUN = (
@@ -111,12 +111,10 @@ def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], ti
 def baselines(window: Batch) -> dict[str, Tensor]:
     """Return forecasts without a network, each (1, L, H, W)."""
     prepared = prepare(window.frames, window.known, window.minutes)
-    candidates = prepared.loc + prepared.scale * prepared.x[:, : 1 + 2 * LEADS]
-    last, moved, lit = candidates.split((1, LEADS, LEADS), 1)
+    candidates = prepared.loc + prepared.scale * prepared.x[:, :CANDIDATES]
+    last, moved, lit, still_lit = candidates.split((1, LEADS, LEADS, LEADS), 1)
     points = {PERSISTENCE: last.expand_as(moved), FLOW: moved}
-    if not bool(window.known.sine.isfinite().any()):
-        return points
-    return points | {SMART: still_in_light(window.frames, window.known), SUN: lit}
+    return points | {SMART: still_lit, SUN: lit} if bool(window.known.sine.isfinite().any()) else points
 
 
 def score_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:
