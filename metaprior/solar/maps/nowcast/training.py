@@ -22,7 +22,7 @@ from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
 
-WORLDS, STEPS, MEMBERS = 4000, 6000, 2
+WORLDS, STEPS, MEMBERS = 4000, 7000, 2
 """Worlds in the bank, steps of the training of each network, and number of networks."""
 BATCH, CROP = 16, 80
 LEARNING_RATE, WARM_UP, AVERAGED = 2e-3, 100, 0.002
