@@ -8,7 +8,7 @@ Generators of tasks, which have nothing to open, are settings and source in one.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from metaprior.applications import applications
 from metaprior.methods.meta_learner import MetaLearner
@@ -94,6 +94,8 @@ class TaskSettings:
     """Base of a frozen dataclass whose fields are the keys of ``[tasks]``. Making one opens nothing."""
 
     seed: int
+    commands_of_several: ClassVar[bool] = False
+    """Whether ``next_commands`` are also for runs on several ``[[tasks]]``."""
 
     def open(self, *, progress: bool) -> TaskSource:
         """Open or make the data and return their tasks."""
