@@ -5,10 +5,12 @@
 Generators of tasks, which have nothing to open, are settings and source in one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor
 
 from metaprior.applications import applications
 from metaprior.methods.meta_learner import MetaLearner
@@ -137,6 +139,10 @@ TASKS = Registry(
     {"sinusoids": Sinusoids, "sine_or_line": SineOrLine, "drifting_blobs": DriftingBlobs},
     load=applications,
 )
+
+WEIGHTS: dict[str, Callable[[], Mapping[str, Tensor]]] = {}
+"""Functions that return the trained weights of an application's network, by the name that ``warm_start.weights`` has
+for them."""
 
 
 def open_tasks(settings: Any, *, progress: bool) -> TaskSource:

@@ -19,7 +19,7 @@ from metaprior.tasks import Examples, SineOrLine, Sinusoids, Task, Tasks
 from tests.runs.tiny import TEXT, PowerFailure, assert_same_run, at_step, fail
 
 ONE = '[tasks]\nkind = "sinusoids"\nk_shot = 3\nk_query = 2\n'
-TWO = '[[tasks]]\nkind = "sinusoids"\nk_shot = 3\nk_query = 2\n[[tasks]]\nkind = "sine_or_line"\nk_shot = 3\nk_query = 2\n'
+TWO = ONE.replace("[tasks]", "[[tasks]]") + ONE.replace("[tasks]", "[[tasks]]").replace("sinusoids", "sine_or_line")
 LIST = TEXT.replace(ONE, TWO)
 
 
@@ -47,9 +47,9 @@ def test_parts_take_turns_for_every_purpose(two: Path) -> None:
     source = open_tasks(read_config(two).task_settings, progress=False)
     alone = [open_tasks(kind(k_shot=3, k_query=2), progress=False) for kind in (Sinusoids, SineOrLine)]
     for purpose in ("train", "val", "test"):
-        tasks = source.tasks(purpose, 6)  # type: ignore[arg-type]
+        tasks = source.tasks(purpose, 6)
         for index in range(6):
-            own = alone[index % 2].tasks(purpose, 6)[index // 2]  # type: ignore[arg-type]
+            own = alone[index % 2].tasks(purpose, 6)[index // 2]
             assert tasks[index].query.x.equal(own.query.x)
 
 

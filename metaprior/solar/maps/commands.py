@@ -123,7 +123,12 @@ def nowcast(
         str | None, typer.Option(help="How times are written in file names, as for strptime: %Y%m%d_%H%M.")
     ] = None,
     value_units: Annotated[str | None, typer.Option(help="Units of the values, for files that state none.")] = None,
-    prior: Annotated[Path | None, typer.Option(help="Another prior than that of the package.")] = None,
+    prior: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another prior than that of the package, or the folder of a run of `metaprior train nowcast`."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
     """Forecast the next four frames of any archive, with bands, without any training.
