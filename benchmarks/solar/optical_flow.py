@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metaprior.solar.maps.baselines import check_windows
@@ -38,19 +39,26 @@ def optical_flow(inputs: Tensor, target_len: int) -> FlowForecast:
             f"inputs must have at least 2 frames of at least {COARSEST_SIDE} pixels a side to estimate motion, got "
             f"shape {tuple(inputs.shape)}"
         )
-    motion, extrapolate = _pysteps()
+    _, extrapolate = _pysteps()
     frames = inputs[:, -2:].to("cpu", torch.float64).numpy()
     forecast = torch.empty(len(frames), target_len, *inputs.shape[2:], dtype=torch.float64)
     still = 0
     for number in range(len(frames)):
-        velocity = motion(frames[number], lam=SMOOTHNESS, num_levels=_levels(inputs.shape[2:]))  # (2, H, W)
+        velocity = proesmans(frames[number])  # (2, H, W)
         still += not velocity.any()
         moved, last = extrapolate(frames[number, -1], velocity, target_len), frames[number, -1]
         forecast[number] = torch.from_numpy(np.where(np.isnan(moved), last, moved))  # NaN is air from outside
     return FlowForecast(forecast.to(inputs), still)
 
 
-def _levels(size: torch.Size) -> int:
+def proesmans(pair: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the motion (2, H, W) between two frames (2, H, W), by anisotropic diffusion."""
+    motion, _ = _pysteps()
+    found: NDArray[np.floating] = motion(pair, lam=SMOOTHNESS, num_levels=_levels(pair.shape[1:]))
+    return found
+
+
+def _levels(size: tuple[int, ...]) -> int:
     """Return the levels of the image pyramid, which halves the shorter side to about COARSEST_SIDE pixels."""
     return min(MOST_LEVELS, 1 + int(math.log2(min(size) / COARSEST_SIDE)))
 

@@ -2,13 +2,15 @@
 
 import io
 import warnings
+from collections.abc import Callable
 from contextlib import redirect_stdout
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.solar.optical_flow import optical_flow
+from benchmarks.solar.optical_flow import optical_flow, proesmans
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.inputs import LEADS, filled
 
@@ -32,14 +34,28 @@ def flows(window: Batch) -> dict[str, Tensor]:
     return found
 
 
+def motions(frames: Tensor) -> dict[str, Callable[[], object]]:
+    """Return what estimates the motion alone, without moving a frame, by name; frames are (1, I, H, W)."""
+    seen = frames[0].double().numpy()
+    return {
+        "proesmans": lambda: proesmans(seen[-2:]),
+        "lucas_kanade": lambda: _dense_lucas_kanade(seen),
+    }
+
+
 def _lucas_kanade(frames: Tensor) -> Tensor:
     """Return the last frame moved along the dense Lucas-Kanade field of pysteps; without features it stays."""
     with redirect_stdout(io.StringIO()):
         from pysteps.extrapolation.semilagrangian import extrapolate  # type: ignore[import-untyped]
-        from pysteps.motion.lucaskanade import dense_lucaskanade  # type: ignore[import-untyped]
     seen = frames[0].double().numpy()
+    moved = extrapolate(seen[-1], _dense_lucas_kanade(seen), LEADS)
+    return torch.from_numpy(np.where(np.isnan(moved), seen[-1], moved))[None].to(frames)
+
+
+def _dense_lucas_kanade(frames: NDArray[np.floating]) -> NDArray[np.floating]:
+    with redirect_stdout(io.StringIO()):
+        from pysteps.motion.lucaskanade import dense_lucaskanade  # type: ignore[import-untyped]
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # of frames without features
-        velocity = dense_lucaskanade(seen)
-    moved = extrapolate(seen[-1], velocity, LEADS)
-    return torch.from_numpy(np.where(np.isnan(moved), seen[-1], moved))[None].to(frames)
+        velocity: NDArray[np.floating] = dense_lucaskanade(frames)
+    return velocity

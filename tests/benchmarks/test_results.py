@@ -22,6 +22,7 @@ from benchmarks.hierarchy.memory import Job as MemoryJob
 from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
 from benchmarks.wheel import comparison as wheel
+from benchmarks.worlds import costs
 from metaprior.adaptation import descent
 from tests.benchmarks.pretended import Machine, pretended_peaks
 from tests.benchmarks.tiny import TINY
@@ -48,6 +49,7 @@ def results(made_up_data: Path) -> Callable[[str], BenchmarkResult]:
                 patch.setattr(speed, "measured", pretended_peaks([]))
                 patch.setattr(scaling, "by_torchrun", Machine(8))
                 patch.setattr(hierarchy, "in_own_process", pretended_training)
+                patch.setattr(costs, "_command_cpu", lambda prior, settings: 1.0)
                 known[name] = find(name).run(settings=TINY[name], data=made_up_data, workers=0)
         return known[name]
 

@@ -15,10 +15,16 @@ from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.archives.archive import Times
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.calibrating import LEVEL, fitted_factors
-from metaprior.solar.maps.nowcast.inputs import LEADS, prepare
+from metaprior.solar.maps.nowcast.inputs import CANDIDATES, LEADS, prepare
 from metaprior.text_table import Row
 
-OURS, PERSISTENCE, FLOW, SUN = "nowcast", "persistence", "optical flow", "optical flow in the sun's light"
+OURS, PERSISTENCE, SMART, FLOW, SUN = (
+    "nowcast",
+    "persistence",
+    "smart persistence",
+    "optical flow",
+    "optical flow in the sun's light",
+)
 SPREADS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Spreads of the normal distribution around a baseline that are tried, in root mean squared errors."""
 
@@ -105,10 +111,10 @@ def backtest(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch], ti
 def baselines(window: Batch) -> dict[str, Tensor]:
     """Return forecasts without a network, each (1, L, H, W)."""
     prepared = prepare(window.frames, window.known, window.minutes)
-    candidates = prepared.loc + prepared.scale * prepared.x[:, : 1 + 2 * LEADS]
-    last, moved, lit = candidates.split((1, LEADS, LEADS), 1)
+    candidates = prepared.loc + prepared.scale * prepared.x[:, :CANDIDATES]
+    last, moved, lit, still_lit = candidates.split((1, LEADS, LEADS, LEADS), 1)
     points = {PERSISTENCE: last.expand_as(moved), FLOW: moved}
-    return points | {SUN: lit} if bool(window.known.sine.isfinite().any()) else points
+    return points | {SMART: still_lit, SUN: lit} if bool(window.known.sine.isfinite().any()) else points
 
 
 def score_forecast(forecast: GaussianForecast, target: Tensor) -> Sums:

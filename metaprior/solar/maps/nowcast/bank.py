@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metaprior.progress import track
-from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS, Known
+from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS, LEAST_LIGHT, Known
 
 SIZE, DAYS, FRAMES = 128, 3, 10
 """Pixels, days and frames of each day of a world in the bank."""
@@ -25,6 +25,9 @@ WITHOUT_SUN, WITHOUT_DAYS = 0.25, 0.4
 """Shares of the windows of located worlds without the sun, and of all windows without earlier days."""
 LEAST_PRESENT, LEAST_CONTRAST = 0.05, 0.02
 """Least share of the last frame that is there, and its least standard deviation in shares of the world's."""
+LOW_SUN, USUAL_SHARE = 2.0, 0.5
+"""Change of light within a window from which the sun counts as low, and the share of the other windows that is kept:
+where the sun is low forecasts are hardest, and there are few such windows."""
 LENGTH = INPUTS + LEADS
 
 
@@ -107,16 +110,24 @@ class Bank:
     def _window(self, crop: int, rng: np.random.Generator) -> Batch:
         """Return a random window of a random world whose last frame shows something."""
         while True:
-            world = int(rng.integers(self.worlds))
-            window = self._any_window(world, crop, rng)
+            world, day = int(rng.integers(self.worlds)), int(rng.integers(DAYS))
+            start = int(rng.integers(FRAMES - LENGTH + 1))
+            if not self._has_low_sun(world, day, start) and rng.random() > USUAL_SHARE:
+                continue
+            window = self._any_window(world, day, start, crop, rng)
             last = window.frames[-1][window.frames[-1].isfinite()]
             contrast = LEAST_CONTRAST * float(self.facts[world, 1])
             if len(last) >= LEAST_PRESENT * crop**2 and float(last.std()) > contrast:
                 return window
 
-    def _any_window(self, world: int, crop: int, rng: np.random.Generator) -> Batch:
-        """Return a random window of a world, turned and mirrored at random."""
-        day, start = int(rng.integers(DAYS)), int(rng.integers(FRAMES - LENGTH + 1))
+    def _has_low_sun(self, world: int, day: int, start: int) -> bool:
+        """Return whether the light of the whole map changes much within a window."""
+        sine = self.sine[world, day, start : start + LENGTH].astype(np.float32).clip(0)
+        light = sine.mean((1, 2)) + LEAST_LIGHT
+        return bool(light.max() > LOW_SUN * light.min())
+
+    def _any_window(self, world: int, day: int, start: int, crop: int, rng: np.random.Generator) -> Batch:
+        """Return a random part of a window of a world, turned and mirrored at random."""
         y, x = (COARSE * int(rng.integers((SIZE - crop) // COARSE + 1)) for _ in range(2))
         times = slice(start, start + LENGTH)
         place = slice(y, y + crop), slice(x, x + crop)

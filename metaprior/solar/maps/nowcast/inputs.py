@@ -14,8 +14,8 @@ $$\ell_l = f + (w_l - f)\,\frac{s_l}{s_0(x - d_l)},$$
 where $w_l$ is the moved frame, $d_l$ its displacement, $f$ the value of darkness (0, or the least value if it is
 negative) and $s$ the light. Where the sun's elevation is known, light is its sine to the power with which the window's
 brightness has followed it (irradiance feels a low sun more, thermal radiation not at all); or else it is the mean of
-the archive's earlier days at the same time of day. The network adds the fourth, $w_l + l\,T$ with the trend T of the
-brightness.
+the archive's earlier days at the same time of day. The last frame in the light of the target without any motion is the
+fourth. The network adds the fifth, $w_l + l\,T$ with the trend T of the brightness.
 
 Missing values of input frames are filled with the pixel's latest earlier value, or else its earliest later one, or else
 the mean; a channel marks them. What is not known (sun, earlier days) is zero in its channels, beside a channel that
@@ -38,8 +38,10 @@ LEAST_LIGHT = 0.03
 CLOUDS_CHANGE, LARGEST_RESPONSE = 0.01, 2.0
 """Squared change of a frame's mean brightness by clouds, as far as the sun's effect is judged, and the largest power of
 the sun's light that is believed."""
-LARGEST_RATIO = 3.0
+LARGEST_RATIO = 8.0
 """Largest factor by which light changes a candidate."""
+FULL_LIGHT = 0.15
+"""Light in which a frame has full weight when the sun's effect is judged: night tells nothing about it."""
 LARGEST_LIGHT = 100.0
 """Largest change of a candidate by light, in units of y: a window of one value has no unit to speak of."""
 LARGEST_INPUT = 8.0
@@ -47,9 +49,9 @@ LARGEST_INPUT = 8.0
 NEAR, WIDE = 3.0, 12.0
 """Standard deviations in pixels of the neighbourhoods over which errors and trends are averaged."""
 
-CANDIDATES = 1 + 2 * LEADS
-"""Channels of candidates: the last frame, moved frames, moved frames in the light of the target."""
-SCALARS = 8
+CANDIDATES = 1 + 3 * LEADS
+"""Channels of candidates: the last frame, moved frames, both in the light of the target."""
+SCALARS = 9
 """Channels that have one value for the whole window, behind all others."""
 MAPS = (INPUTS - 1) + 2 + 4 + 2 + 1 + 1 + (LEADS + 2) + 4
 CHANNELS = CANDIDATES + MAPS + SCALARS
@@ -111,9 +113,14 @@ def prepare(frames: Tensor, known: Known, minutes: Tensor) -> Prepared:
     dark = (light.floor - loc) / spread
     ratio = torch.cat([light.ratio(paths[:, lead], INPUTS - 1, INPUTS + lead) for lead in range(LEADS)], 1)
     most = LARGEST_LIGHT * unit
-    lit = warped + torch.clamp((ratio - 1) * (warped - dark), -most, most)
+    still = torch.zeros_like(flow)
+    ratio_still = torch.cat([light.ratio(still, INPUTS - 1, INPUTS + lead) for lead in range(LEADS)], 1)
+    lit, still_lit = (
+        frame + torch.clamp((factor - 1) * (frame - dark), -most, most)
+        for frame, factor in ((warped, ratio), (last, ratio_still))
+    )
     errors = _hindcast_errors(z, paths, light, dark)
-    candidates = torch.cat([last, warped, lit], 1) / unit
+    candidates = torch.cat([last, warped, lit, still_lit], 1) / unit
     maps = [
         z[:, :-1],
         _trends(changes) / unit,
@@ -189,12 +196,15 @@ def _response(sun: Tensor, above: Tensor) -> Tensor:
     """Return the power (N, 1, 1, 1) of the sun's light with which the brightness of the window has changed.
 
     It is 1 where the sun hardly changes: the slope of a line through the logarithms of the frames' means, held to 1 by
-    a prior that corresponds to clouds that change the mean by some per cent.
+    a prior that corresponds to clouds that change the mean by some per cent. Frames by night have no weight.
     """
-    seen = above.mean((2, 3))
-    x, y = sun.mean((2, 3)).log(), seen.clamp_min(0.01 * seen.amax(1, keepdim=True).clamp_min(1e-30)).log()
-    x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
-    slope = ((x * y).sum(1) + CLOUDS_CHANGE) / ((x * x).sum(1) + CLOUDS_CHANGE)
+    seen, light = above.mean((2, 3)), sun.mean((2, 3))
+    weight = ((light - LEAST_LIGHT) / FULL_LIGHT).clamp(1e-6, 1.0)
+    weight = weight / weight.sum(1, keepdim=True)
+    x, y = light.log(), seen.clamp_min(0.01 * seen.amax(1, keepdim=True).clamp_min(1e-30)).log()
+    x, y = (one - (weight * one).sum(1, keepdim=True) for one in (x, y))
+    held = CLOUDS_CHANGE / INPUTS
+    slope = ((weight * x * y).sum(1) + held) / ((weight * x * x).sum(1) + held)
     return slope.clamp(0.0, LARGEST_RESPONSE).reshape(-1, 1, 1, 1)
 
 
@@ -205,13 +215,19 @@ class Errors(NamedTuple):
     three_steps: Tensor
     still: Tensor
     in_light: Tensor
+    still_in_light: Tensor
 
 
 def _hindcast_errors(z: Tensor, paths: Tensor, light: Light, dark: Tensor) -> Errors:
     last, first = z[:, -1:], z[:, -4:-3]
     three = moved(first, paths[:, 2])
-    lit = light.ratio(paths[:, 2], INPUTS - 4, INPUTS - 1) * (three - dark) + dark
-    return Errors(last - moved(z[:, -3:-2], paths[:, 1]), last - three, last - z[:, -2:-1], last - lit)
+    lit, still_lit = (
+        light.ratio(path, INPUTS - 4, INPUTS - 1) * (frame - dark) + dark
+        for path, frame in ((paths[:, 2], three), (torch.zeros_like(paths[:, 2]), first))
+    )
+    return Errors(
+        last - moved(z[:, -3:-2], paths[:, 1]), last - three, last - z[:, -2:-1], last - lit, last - still_lit
+    )
 
 
 def _trends(changes: Tensor) -> Tensor:
@@ -226,9 +242,10 @@ def _rms(values: Tensor) -> Tensor:
 
 def _scalars(changes: Tensor, errors: Errors, unit: Tensor) -> list[Tensor]:
     least = 0.2 * LEAST_ERROR
-    two, three, still, lit = (_rms(error).clamp_min(least) for error in errors)
+    two, three, still, lit, still_lit = (_rms(error).clamp_min(least) for error in errors)
     before, now = (changes[:, -2:].mean((2, 3), keepdim=True) / unit).split(1, 1)
-    return [(two / unit).log(), (three / unit).log(), (still / unit).log(), 2 * (lit / three).log(), now, before]
+    by_light = [2 * (error / three).log() for error in (lit, still_lit)]
+    return [(two / unit).log(), (three / unit).log(), (still / unit).log(), *by_light, now, before]
 
 
 def _pace(minutes: Tensor, like: Tensor) -> Tensor:

@@ -2,7 +2,7 @@ r"""The network of nowcasts: it weighs candidates, adds a residual, and gives a 
 
 $$\mu_l = \sum_c a_{lc}\, k_{lc} + r_l, \qquad a_l = \mathrm{softmax}(\cdot),$$
 
-with the candidates $k_{lc}$ of ``inputs.py`` (last frame, moved, moved in the light of the target, moved with the trend
+with the candidates $k_{lc}$ of ``inputs.py`` (last frame, moved, both in the light of the target, moved with the trend
 of brightness). Weights, residuals and raw scales are 1x1 convolutions of the features of a small U-Net. Its
 normalisation works over the channels of a single pixel, and what concerns the whole window enters as scalars that scale
 and shift the features; so a pixel's forecast depends on its surroundings alone, and tiles fit together without seams.
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from metaprior.checks import check_counts
 from metaprior.solar.maps.nowcast.inputs import CANDIDATES, CHANNELS, INPUTS, LEADS, MAPS, SCALARS
 
-KINDS_OF_CANDIDATES = 4
-FIRST_WEIGHTS = (-2.0, 1.0, 0.0, -1.0)
+KINDS_OF_CANDIDATES = 5
+FIRST_WEIGHTS = (-2.0, 1.0, 0.0, -2.0, -1.0)
 """First logits of the candidates: at first the forecast is mostly the moved frame."""
 LARGEST_CHANNELS = 4
 """Channels are at most this many times the width."""
@@ -112,11 +112,11 @@ class Trunk(nn.Module):
 
 
 def _candidates(given: Tensor, maps: Tensor) -> Tensor:
-    """Return the four candidates of each lead time, (N, L, K, H, W)."""
-    last, warped, lit = given.split((1, LEADS, LEADS), 1)
+    """Return the candidates of each lead time, (N, L, K, H, W)."""
+    last, warped, lit, still_lit = given.split((1, LEADS, LEADS, LEADS), 1)
     trend = maps[:, INPUTS : INPUTS + 1]  # over a wide neighbourhood
     steps = torch.arange(1, LEADS + 1, dtype=maps.dtype, device=maps.device).reshape(1, -1, 1, 1)
-    return torch.stack([last.expand_as(warped), warped, lit, warped + steps * trend], 2)
+    return torch.stack([last.expand_as(warped), warped, lit, still_lit, warped + steps * trend], 2)
 
 
 class Output(nn.Module):

@@ -9,6 +9,7 @@ from metaprior.solar.maps.nowcast.backtest import (
     FLOW,
     OURS,
     PERSISTENCE,
+    SMART,
     SUN,
     Backtest,
     backtest,
@@ -30,7 +31,7 @@ def checked() -> tuple[Backtest, list[Batch]]:
 def test_rows_have_every_method_and_lead_time() -> None:
     result, _ = checked()
     rows = result.rows()
-    assert {row["method"] for row in rows} == {OURS, PERSISTENCE, FLOW, SUN}
+    assert {row["method"] for row in rows} == {OURS, PERSISTENCE, SMART, FLOW, SUN}
     assert [row["lead_minutes"] for row in rows if row["method"] == OURS] == [15.0, 30.0, 45.0, 60.0, "all"]
     assert all(
         math.isfinite(row["rmse"]) and row["crps"] <= row["mae"] * 1.001 for row in rows if row["method"] != OURS

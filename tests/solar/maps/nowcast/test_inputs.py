@@ -24,7 +24,7 @@ from metaprior.solar.maps.nowcast.inputs import (
 from metaprior.solar.maps.nowcast.motion import displacements, estimate_flow, moved
 from metaprior.solar.simulator.worlds import draw_world
 
-LIT = slice(1 + LEADS, CANDIDATES)
+LIT, STILL_LIT = slice(1 + LEADS, 1 + 2 * LEADS), slice(1 + 2 * LEADS, CANDIDATES)
 ARCHIVE = slice(CANDIDATES + MAPS - (LEADS + 2) - 4, CANDIDATES + MAPS - 4)
 SUN = slice(CANDIDATES + MAPS - 4, CANDIDATES + MAPS)
 PRESENT = ARCHIVE.start - 1
@@ -70,6 +70,7 @@ def test_candidates_are_the_last_frame_and_where_it_moves(window: tuple[Tensor, 
     warped = torch.cat([moved(frames[:, -1:], paths[:, lead]) for lead in range(LEADS)], 1)
     torch.testing.assert_close(found.loc + found.scale * found.x[:, 1 : 1 + LEADS], warped)
     torch.testing.assert_close(found.x[:, LIT], found.x[:, 1 : 1 + LEADS])  # without the sun, light stays
+    torch.testing.assert_close(found.x[:, STILL_LIT], found.x[:, :1].expand(-1, LEADS, -1, -1))
 
 
 @pytest.mark.parametrize("factor", [2.0**-40, 2.0**20])
@@ -97,8 +98,8 @@ def test_an_offset_changes_only_what_depends_on_darkness(window: tuple[Tensor, K
     moved_up = Known(known.sine, known.typical + 300, known.darkest + 300)
     one, other = prepared(frames, known), prepared(frames + 300, moved_up)
     different = (one.x - other.x).abs().amax((0, 2, 3)) > 1e-6
-    lit_error = CANDIDATES + MAPS + 4
-    assert {*torch.nonzero(different).flatten().tolist()} <= {*range(LIT.start, LIT.stop), lit_error}
+    lit_errors = {CANDIDATES + MAPS + 4, CANDIDATES + MAPS + 5}
+    assert {*torch.nonzero(different).flatten().tolist()} <= {*range(LIT.start, STILL_LIT.stop), *lit_errors}
 
 
 @pytest.mark.parametrize("power", [0.0, 0.6, 1.0, 1.5])
@@ -113,6 +114,8 @@ def test_the_moved_frame_follows_the_light_as_brightness_has_followed_the_sun(po
     lit = found.loc + found.scale * found.x[:, LIT]
     within = 0.12 if power == 0 else 0.06  # a prior of 1 holds the power a little
     torch.testing.assert_close(lit.mean((2, 3)), brightness[:, INPUTS:].mean((2, 3)), rtol=within, atol=0.0)
+    smart = found.loc + found.scale * found.x[:, STILL_LIT]
+    torch.testing.assert_close(smart, brightness[:, INPUTS:], rtol=within, atol=0.0)
 
 
 def test_a_window_of_one_value_has_finite_inputs_in_changing_light() -> None:

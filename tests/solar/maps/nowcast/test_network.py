@@ -72,7 +72,7 @@ def test_the_first_forecast_is_mostly_the_moved_frame() -> None:
     made = NowcastNetwork(8)
     logits = made.output.weights.bias.detach().reshape(LEADS, KINDS_OF_CANDIDATES)
     torch.testing.assert_close(logits, torch.tensor(FIRST_WEIGHTS).expand(LEADS, -1))
-    candidates = torch.tensor([0.0, 1.0, 0.0, 0.0])[None, None, :, None, None].expand(1, LEADS, -1, 6, 6)
+    candidates = torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0])[None, None, :, None, None].expand(1, LEADS, -1, 6, 6)
     with torch.no_grad():
         features = made.trunk(inputs(48, 48)).features[..., :6, :6]
         means = made.output(Features(features, candidates))[:, :LEADS]
@@ -90,8 +90,9 @@ def test_candidates_are_in_the_order_of_their_weights() -> None:
         assert torch.equal(found[:, lead, 0], x[:, 0])
         assert torch.equal(found[:, lead, 1], x[:, 1 + lead])
         assert torch.equal(found[:, lead, 2], x[:, 1 + LEADS + lead])
+        assert torch.equal(found[:, lead, 3], x[:, 1 + 2 * LEADS + lead])
         trend = x[:, CANDIDATES + INPUTS]
-        torch.testing.assert_close(found[:, lead, 3], x[:, 1 + lead] + (lead + 1) * trend)
+        torch.testing.assert_close(found[:, lead, 4], x[:, 1 + lead] + (lead + 1) * trend)
 
 
 def test_normalisation_is_of_single_pixels() -> None:
