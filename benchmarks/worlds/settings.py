@@ -21,6 +21,9 @@ class Settings:
         afternoons: Simulated afternoons of each of two cadences, at which adapted forecasts are issued.
         afternoon_frames: Frames of an afternoon.
         prior: Folder of another prior than that of the package.
+        continued_seconds: CPU seconds of training on the days of an archive, on one core.
+        continued_rates: Learning rates of it, of which the validation days choose.
+        continued_tasks: Test tasks of the benchmark ``solar`` that are scored; half as many choose.
     """
 
     origins: int = 24
@@ -34,3 +37,6 @@ class Settings:
     afternoons: int = 5
     afternoon_frames: int = 40
     prior: str = ""
+    continued_seconds: float = 180.0
+    continued_rates: tuple[float, ...] = (5e-4, 1.5e-3)
+    continued_tasks: int = 40

@@ -65,18 +65,15 @@ class Nowcaster:
 
     @classmethod
     def _of_run(cls, run: RunFolder) -> "Nowcaster":
-        """Return the network of a run, with the means of its weights, and the spread that it was calibrated to."""
+        """Return the network of a run, with the spread that it was calibrated to."""
         applications()  # which know the network
         learner = MetaLearner.load(run.prior)
         if not isinstance(learner.network.module, NowcastNetwork):
             raise CheckpointError(
                 f"{run.path} must be a run with model.kind 'nowcast', got a {type(learner.network.module).__name__}"
             )
-        network, theta = deepcopy(learner.network.module), learner.theta_
-        named = {**learner.network.layout.split(theta.mu), **theta.plain}
-        network.load_state_dict({name: named[name] for name in network.state_dict()})
         factor = learner.calibration_.factor(0) if learner.calibration_ else 1.0
-        return cls((network.eval(),), (1.0,), (factor,) * LEADS, (f"the tasks of {run.path}",))
+        return cls((trained_network(learner),), (1.0,), (factor,) * LEADS, (f"the tasks of {run.path}",))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write networks, shares and factors to a folder."""
@@ -119,6 +116,15 @@ class Nowcaster:
     def with_factors(self, factors: Sequence[float]) -> "Nowcaster":
         """Return the same networks with these factors of the spread."""
         return replace(self, factors=tuple(factors))
+
+
+def trained_network(learner: MetaLearner) -> NowcastNetwork:
+    """Return the network of a learner with the means of its weights."""
+    network, theta = deepcopy(learner.network.module), learner.theta_
+    assert isinstance(network, NowcastNetwork)
+    named = {**learner.network.layout.split(theta.mu), **theta.plain}
+    network.load_state_dict({name: named[name] for name in network.state_dict()})
+    return network.eval()
 
 
 def _continued(window: Batch) -> Batch:

@@ -142,6 +142,19 @@ def _crop(region: Learned, patch: int, generator: torch.Generator) -> Learned:
     return cut
 
 
+def positions_within(moments: Moments, days: Days) -> Positions:
+    """Return the moments of an archive all of whose frames are of these days; raise ValueError if there is none."""
+    positions = moments.whole()
+    first, last = (moments.times[positions] + step * moments.step for step in (STEPS[0], LEADS))
+    inside = positions[(first >= days.first) & (last < days.stop)]
+    if not len(inside):
+        raise ValueError(
+            f"{moments.source}: there must be {LENGTH} frames in a row, {moments.step_text} apart, within {days}, got "
+            "none. Try other days (train_before, test_from) or another cadence"
+        )
+    return inside
+
+
 class ArchiveSource(TaskSource):
     """The moments of an archive, divided by days."""
 
@@ -154,23 +167,11 @@ class ArchiveSource(TaskSource):
         self.settings, self.moments = settings, Moments(frames)
         times = self.moments.times
         self.days = divided(times, self._lit_times, LENGTH, settings.train_before, settings.test_from)
-        self.positions = {purpose: self._within(days) for purpose, days in self.days.items()}
+        self.positions = {purpose: positions_within(self.moments, days) for purpose, days in self.days.items()}
 
     def _lit_times(self) -> Times:
         times = self.moments.times
         return times[[self.moments.has_structure(position) for position in range(len(times))]]
-
-    def _within(self, days: Days) -> Positions:
-        """Return the moments all of whose frames are of these days."""
-        moments, positions = self.moments, self.moments.whole()
-        first, last = (moments.times[positions] + step * moments.step for step in (STEPS[0], LEADS))
-        inside = positions[(first >= days.first) & (last < days.stop)]
-        if not len(inside):
-            raise ValueError(
-                f"{moments.source}: there must be {LENGTH} frames in a row, {moments.step_text} apart, within {days}, "
-                "got none. Try other days (train_before, test_from) or another cadence"
-            )
-        return inside
 
     @property
     def summary(self) -> str:  # type: ignore[override]
@@ -186,14 +187,16 @@ class ArchiveSource(TaskSource):
     def pooled(self, meta_batch: int) -> WindowTasks:
         """Return tasks of the training days for the warm start, of which ``meta_batch`` have 16 windows together."""
         seed = Noise(self.seed).fork("pooled tasks").seed
-        return WindowTasks(self.moments, self.positions["train"], _pooled(self.settings, meta_batch), seed, pooled=True)
+        return WindowTasks(
+            self.moments, self.positions["train"], pooled_settings(self.settings, meta_batch), seed, pooled=True
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return facts that show whether the archive or its division has changed."""
         return described_archive(self.moments.frames, self.days)
 
 
-def _pooled(settings: S, meta_batch: int) -> S:
+def pooled_settings(settings: S, meta_batch: int) -> S:
     """Return settings whose tasks have a share of the windows of a pooled batch, at least two."""
     windows = max(2, round(POOLED_WINDOWS / meta_batch))
     return replace(settings, k_shot=windows // 2, k_query=windows - windows // 2)
@@ -268,7 +271,7 @@ class WorldSource(TaskSource):
 
     def pooled(self, meta_batch: int) -> Tasks:
         """Return tasks for the warm start, of which ``meta_batch`` have 16 windows together."""
-        settings, seed = _pooled(self.settings, meta_batch), Noise(self.seed).fork("pooled tasks").seed
+        settings, seed = pooled_settings(self.settings, meta_batch), Noise(self.seed).fork("pooled tasks").seed
         return BankWindows(self.bank, settings, seed) if self.bank else WorldWindows(settings, seed, pooled=True)
 
     def describe(self) -> dict[str, Any]:
