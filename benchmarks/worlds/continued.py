@@ -86,7 +86,7 @@ def train(moments: Moments, archive: Archive, network: NowcastNetwork, settings:
     """Return the network after further training, as ``[[tasks]]`` of kind "nowcast" with ``meta.warm_start`` do."""
     windows = pooled_settings(WorldsTasks(), META_BATCH)
     days = positions_within(moments, archive.days["train"])
-    tasks = WindowTasks(moments, days, windows, TRAINING_SEED, pooled=True)
+    tasks = WindowTasks(moments, days, days, windows, TRAINING_SEED, pooled=True)
     inner = mp.Descent(steps=0, kl_weight=0.0)
     learner = mp.MetaLearner(
         network, NowcastLikelihood(), adaptation=inner, relative_sigma=0.0, memory="4GiB", standardize=False

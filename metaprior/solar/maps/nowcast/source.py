@@ -54,15 +54,16 @@ class WindowTasks:
     Args:
         moments: The archive.
         positions: The moments at which forecasts are issued, in the order of time.
+        earlier: Those that support sets are drawn from, as far as they are over before the first query window begins.
         settings: Numbers and sizes of windows.
         seed: Task i is a function of it and of i.
-        pooled: Whether support and query sets may be of the same moments, as the warm start has them; otherwise all
-            windows to adapt to are over before the first query window begins.
+        pooled: Whether support and query sets are of the same moments instead, as the warm start has them.
     """
 
     thread_safe: ClassVar[bool] = True
     moments: Moments
     positions: Positions
+    earlier: Positions
     settings: WindowSettings
     seed: int
     pooled: bool = False
@@ -81,13 +82,13 @@ class WindowTasks:
 
     def _before_and_after(self, generator: torch.Generator) -> tuple[Positions, Positions]:
         """Return moments of the support set, and later ones that share no frame with them."""
-        settings, times = self.settings, self.moments.times[self.positions]
+        settings, moments = self.settings, self.moments
         for _ in range(ATTEMPTS):
             share = EARLIEST_CUT + (LATEST_CUT - EARLIEST_CUT) * float(torch.rand((), generator=generator))
-            count = max(1, round(share * len(times)))
-            after = times >= times[count - 1] + LENGTH * self.moments.step
-            early = self._lit(self.positions[:count], settings.k_shot, generator)
-            late = self._lit(self.positions[after], settings.k_query, generator)
+            after = self.positions[round(share * len(self.positions)) :]
+            over = moments.times[self.earlier] + LENGTH * moments.step <= moments.times[after[0]]
+            early = self._lit(self.earlier[over], settings.k_shot, generator)
+            late = self._lit(after, settings.k_query, generator)
             if len(early) and len(late):
                 return early, late
         raise self._nothing_to_see()
@@ -181,15 +182,16 @@ class ArchiveSource(TaskSource):
         return f"{self.moments.source}: {len(frames)} frames of {size} pixels, {self.moments.step_text} apart; {days}"
 
     def tasks(self, purpose: Purpose, count: int | None = None) -> WindowTasks:
-        """Return endless tasks of the days of this purpose."""
-        return WindowTasks(self.moments, self.positions[purpose], self.settings, self.seed_of(purpose))
+        """Return endless tasks of the days of this purpose; to validate and to test, support sets may be older."""
+        positions = self.positions[purpose]
+        earlier = positions if purpose == "train" else self.moments.whole()
+        return WindowTasks(self.moments, positions, earlier, self.settings, self.seed_of(purpose))
 
     def pooled(self, meta_batch: int) -> WindowTasks:
         """Return tasks of the training days for the warm start, of which ``meta_batch`` have 16 windows together."""
-        seed = Noise(self.seed).fork("pooled tasks").seed
-        return WindowTasks(
-            self.moments, self.positions["train"], pooled_settings(self.settings, meta_batch), seed, pooled=True
-        )
+        seed, positions = Noise(self.seed).fork("pooled tasks").seed, self.positions["train"]
+        settings = pooled_settings(self.settings, meta_batch)
+        return WindowTasks(self.moments, positions, positions, settings, seed, pooled=True)
 
     def describe(self) -> dict[str, Any]:
         """Return facts that show whether the archive or its division has changed."""
@@ -217,7 +219,8 @@ class WorldWindows:
         generator = task_generator("worlds", self.seed, index)
         number = int(torch.randint(2**62, (), generator=generator))
         moments = Moments(draw_world(number, size=SIZE, days=DAYS, frames=FRAMES).to_frames())
-        return WindowTasks(moments, moments.whole(), self.settings, number, pooled=self.pooled)[index]
+        positions = moments.whole()
+        return WindowTasks(moments, positions, positions, self.settings, number, pooled=self.pooled)[index]
 
 
 @dataclass(frozen=True, eq=False)
