@@ -15,11 +15,14 @@ LEAST = {"model": "mlp", "likelihood": "gaussian", "tasks": "sinusoids"}
 NEEDED: dict[str, dict[str, Any]] = {
     "mlp": {"inputs": 1, "hidden": [4], "outputs": 1},
     "frames": {"path": "archive.nc"},
+    "nowcast": {"path": "archive.nc"},
 }
 """Keys of a kind that have no default."""
 FITTING: dict[str, dict[str, dict[str, Any]]] = {
     "frames": {"model": {"kind": "unet"}},
     "simulated": {"model": {"kind": "unet", "known": 4}},
+    "nowcast": {"model": {"kind": "nowcast"}, "likelihood": {"kind": "nowcast"}},
+    "worlds": {"model": {"kind": "nowcast"}, "likelihood": {"kind": "nowcast"}},
     "sites": {"model": {"kind": "sites"}, "likelihood": {"kind": "mixture"}},
 }
 """Networks and likelihoods for tasks that do not go with every one."""

@@ -114,7 +114,8 @@ def test_every_mistake_has_a_line(least: Path) -> None:
     [
         (
             "model.kind=unett",
-            "model.kind must be one of mlp, conv4, unet, bayesian_unet, sites, got 'unett' (did you mean 'unet'?)",
+            "model.kind must be one of mlp, conv4, unet, bayesian_unet, nowcast, sites, got 'unett' (did you mean "
+            "'unet'?)",
         ),
         ("modle.kind=mlp", "[modle] is not a section (did you mean 'model'?); sections are model,"),
         ("model.activation=gelu", "[model] unknown activation 'gelu'; known are relu, silu, tanh"),

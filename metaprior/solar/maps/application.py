@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from metaprior.errors import CheckpointError
 from metaprior.likelihoods import LIKELIHOODS
 from metaprior.models import MODELS
 from metaprior.runs.sources import TASKS, WEIGHTS
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 
 def prior_of_nowcasts() -> Mapping[str, Tensor]:
     """Return the weights of the first network of the package's prior."""
-    from metaprior.solar.maps.nowcast.forecaster import Nowcaster
+    from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
 
-    return Nowcaster.pretrained().networks[0].state_dict()
+    try:
+        return Nowcaster.pretrained(PRIOR).networks[0].state_dict()
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"warm_start.weights is 'nowcast', but the prior of nowcasts cannot be read: {error}. Try make prior-maps, "
+            "which trains it, or --set warm_start.weights= for a fresh network"
+        ) from None
 
 
 for kind, settings in {**KINDS, "nowcast": NowcastTasks, "worlds": WorldsTasks}.items():
