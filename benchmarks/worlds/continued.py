@@ -28,15 +28,14 @@ from metaprior.solar.maps.nowcast.forecaster import Nowcaster, trained_network
 from metaprior.solar.maps.nowcast.likelihood import NowcastLikelihood
 from metaprior.solar.maps.nowcast.moments import Moments
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
-from metaprior.solar.maps.nowcast.source import WindowTasks, pooled_settings, positions_within
-from metaprior.solar.maps.nowcast.task_settings import WorldsTasks
+from metaprior.solar.maps.nowcast.source import WindowTasks, positions_within
+from metaprior.solar.maps.nowcast.task_settings import WindowSettings
 from metaprior.solar.scores.lead_scores import LeadTimeScores
 
 PRODUCT = "Himawari-9, 30 min"
-META_BATCH, AVERAGE = 4, 0.03
+MOMENTS, CROPS = 4, 4
+"""Moments of a training step, and windows that are cut out of each."""
 SEEDS: dict[Part, int] = {"validation": VALIDATION_SEED, "test": TEST_SEED}
-SPREAD_MOMENTS = 24
-"""Moments of the validation days to which the spread is fitted."""
 
 
 class Trained(NamedTuple):
@@ -58,7 +57,7 @@ def continued(context: Context[Settings], prior: Nowcaster) -> list[Row]:
     with one_thread():
         found = [train(moments, archive, first.networks[0], settings, rate) for rate in settings.continued_rates]
         best = min(found, key=lambda one: one.validation_crps)
-        before = with_spread(first, moments, archive)
+        before = with_spread(first, moments, archive, settings)
         count = settings.continued_tasks
         zero, own = (scores(one, moments, archive, "test", count) for one in (before, best.forecaster))
     return [
@@ -84,28 +83,26 @@ def headline_of(rows: Sequence[Row]) -> dict[str, float]:
 
 def train(moments: Moments, archive: Archive, network: NowcastNetwork, settings: Settings, rate: float) -> Trained:
     """Return the network after further training, as ``[[tasks]]`` of kind "nowcast" with ``meta.warm_start`` do."""
-    windows = pooled_settings(WorldsTasks(), META_BATCH)
+    windows = WindowSettings(k_shot=CROPS // 2, k_query=CROPS // 2, crops=CROPS)
     days = positions_within(moments, archive.days["train"])
     tasks = WindowTasks(moments, days, days, windows, TRAINING_SEED, pooled=True)
     inner = mp.Descent(steps=0, kl_weight=0.0)
     learner = mp.MetaLearner(
         network, NowcastLikelihood(), adaptation=inner, relative_sigma=0.0, memory="4GiB", standardize=False
     )
-    how = mp.MetaTraining(
-        meta_batch=META_BATCH, warm_start_lr=rate, warm_start_average=AVERAGE, pretrained=True, scales_first=0.0
-    )
+    how = mp.MetaTraining(meta_batch=MOMENTS, warm_start_lr=rate, pretrained=True, scales_first=0.0)
     fitted = fit_within(learner, tasks, how, seconds=settings.continued_seconds, warm_share=1.0, progress=False)
-    own = with_spread(Nowcaster((trained_network(learner),), (1.0,)), moments, archive)
-    found = scores(own, moments, archive, "validation", max(1, settings.continued_tasks // 2))
+    own = with_spread(Nowcaster((trained_network(learner),), (1.0,)), moments, archive, settings)
+    found = scores(own, moments, archive, "validation", settings.validation_tasks)
     return Trained(own, fitted, rate, float(found.row()["crps"]))
 
 
-def with_spread(forecaster: Nowcaster, moments: Moments, archive: Archive) -> Nowcaster:
-    """Return the forecaster with the spread that holds on the validation days."""
-    positions = positions_within(moments, archive.days["validation"])
-    some = positions[:: max(1, len(positions) // SPREAD_MOMENTS)].tolist()
-    windows = [moments.batch(position) for position in some if moments.has_structure(position)]
-    factors = fitted_factors([forecaster.predict(window) for window in windows], [one.targets for one in windows])
+def with_spread(forecaster: Nowcaster, moments: Moments, archive: Archive, settings: Settings) -> Nowcaster:
+    """Return the forecaster with the spread that holds on the validation tasks."""
+    tasks = archive.tasks("validation", seed=VALIDATION_SEED, **SolarSettings().tasks)
+    forecast = on_patches(forecaster, moments, tasks)
+    some = [tasks[index] for index in range(settings.validation_tasks)]
+    factors = fitted_factors([forecast(task, index) for index, task in enumerate(some)], [one.query.y for one in some])
     return forecaster.with_factors([own * new for own, new in zip(forecaster.factors, factors, strict=True)])
 
 

@@ -40,3 +40,8 @@ class Settings:
     continued_seconds: float = 180.0
     continued_rates: tuple[float, ...] = (5e-4, 1.5e-3)
     continued_tasks: int = 40
+
+    @property
+    def validation_tasks(self) -> int:
+        """Number of tasks of the validation days that choose the learning rate and set the spread."""
+        return max(1, self.continued_tasks // 2)
