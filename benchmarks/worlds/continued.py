@@ -18,7 +18,6 @@ from benchmarks.common.data import HIMAWARI
 from benchmarks.common.result import Row
 from benchmarks.solar.archives import Archive, Part, himawari
 from benchmarks.solar.methods import TEST_SEED, TRAINING_SEED, VALIDATION_SEED
-from benchmarks.solar.settings import Settings as SolarSettings
 from benchmarks.worlds.settings import Settings
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.comparison import Forecaster, score
@@ -59,7 +58,7 @@ def continued(context: Context[Settings], prior: Nowcaster) -> list[Row]:
         best = min(found, key=lambda one: one.validation_crps)
         before = with_spread(first, moments, archive, settings)
         count = settings.continued_tasks
-        zero, own = (scores(one, moments, archive, "test", count) for one in (before, best.forecaster))
+        zero, own = (scores(one, moments, archive, "test", count, settings) for one in (before, best.forecaster))
     return [
         {
             "part": "continued on training days",
@@ -93,22 +92,24 @@ def train(moments: Moments, archive: Archive, network: NowcastNetwork, settings:
     how = mp.MetaTraining(meta_batch=MOMENTS, warm_start_lr=rate, pretrained=True, scales_first=0.0)
     fitted = fit_within(learner, tasks, how, seconds=settings.continued_seconds, warm_share=1.0, progress=False)
     own = with_spread(Nowcaster((trained_network(learner),), (1.0,)), moments, archive, settings)
-    found = scores(own, moments, archive, "validation", settings.validation_tasks)
+    found = scores(own, moments, archive, "validation", settings.validation_tasks, settings)
     return Trained(own, fitted, rate, float(found.row()["crps"]))
 
 
 def with_spread(forecaster: Nowcaster, moments: Moments, archive: Archive, settings: Settings) -> Nowcaster:
     """Return the forecaster with the spread that holds on the validation tasks."""
-    tasks = archive.tasks("validation", seed=VALIDATION_SEED, **SolarSettings().tasks)
+    tasks = archive.tasks("validation", seed=VALIDATION_SEED, **settings.continued_sizes)
     forecast = on_patches(forecaster, moments, tasks)
     some = [tasks[index] for index in range(settings.validation_tasks)]
     factors = fitted_factors([forecast(task, index) for index, task in enumerate(some)], [one.query.y for one in some])
     return forecaster.with_factors([own * new for own, new in zip(forecaster.factors, factors, strict=True)])
 
 
-def scores(forecaster: Nowcaster, moments: Moments, archive: Archive, part: Part, count: int) -> LeadTimeScores:
+def scores(
+    forecaster: Nowcaster, moments: Moments, archive: Archive, part: Part, count: int, settings: Settings
+) -> LeadTimeScores:
     """Return the scores on tasks of the benchmark ``solar``."""
-    tasks = archive.tasks(part, seed=SEEDS[part], **SolarSettings().tasks)
+    tasks = archive.tasks(part, seed=SEEDS[part], **settings.continued_sizes)
     return score(tasks, count, {"": on_patches(forecaster, moments, tasks)}, progress=False)[""]
 
 

@@ -1,7 +1,9 @@
 """Settings of the benchmark of nowcasts."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from benchmarks.solar.settings import Settings as SolarSettings
 from metaprior.solar.maps.nowcast.adapting import STEPS
 
 
@@ -24,6 +26,7 @@ class Settings:
         continued_seconds: CPU seconds of training on the days of an archive, on one core.
         continued_rates: Learning rates of it, of which the validation days choose.
         continued_tasks: Test tasks of the benchmark ``solar`` that are scored; half as many choose.
+        continued_patch: Pixels of their patches along each side.
     """
 
     origins: int = 24
@@ -40,6 +43,12 @@ class Settings:
     continued_seconds: float = 180.0
     continued_rates: tuple[float, ...] = (5e-4, 1.5e-3)
     continued_tasks: int = 40
+    continued_patch: int = 32
+
+    @property
+    def continued_sizes(self) -> dict[str, Any]:
+        """The sizes of these tasks."""
+        return {**SolarSettings().tasks, "patch": self.continued_patch}
 
     @property
     def validation_tasks(self) -> int:
