@@ -10,6 +10,7 @@ from benchmarks.common.benchmark import Context
 from benchmarks.worlds import comparison, costs, products
 from benchmarks.worlds.flows import PLAIN, TREND, flows
 from benchmarks.worlds.settings import Settings
+from benchmarks.worlds.worth import WITHOUT, worth_of_inputs
 from metaprior.solar.maps.nowcast.backtest import FLOW, Sums
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS, Known
@@ -90,3 +91,14 @@ def test_costs_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = costs.costs(Context(Settings(prior=str(tmp_path / "prior")), tmp_path))
     assert set(found) >= {"command_cpu_s", "prior_mb", "flow_ms_own", "flow_ms_proesmans", "flow_ms_lucas_kanade"}
     assert all(float(value) > 0 for name, value in found.items() if name != "part")
+
+
+def test_the_worth_of_inputs_is_that_of_leaving_them_out() -> None:
+    archives = products.simulated(SMALL, 30)
+    row = worth_of_inputs(nowcaster(), "worlds", archives)
+    assert set(row) == {"part", "product", *(f"without_{what}" for what in WITHOUT)}
+    position = int(archives[0].issues[0])
+    window = archives[0].moments.batch(position)
+    whole, still = nowcaster().predict(window), WITHOUT["motion"](nowcaster(), window)
+    assert not torch.equal(whole.mean, still.mean)
+    assert torch.equal(nowcaster().predict(window).mean, whole.mean)  # motion is back

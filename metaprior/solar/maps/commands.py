@@ -168,7 +168,7 @@ def nowcast(
         found = nowcast_archive(frames, at=at, adapt=adapt, forecaster=forecaster, progress=True)
     if found.checked is not None:
         typer.echo(f"\nforecasts of {len(found.checked.times)} earlier moments, in the units of the frames")
-        typer.echo(text_table(found.checked.rows()))
+        typer.echo(text_table(found.checked.by_method()))
     for line in (*found.assumed, *found.trusted):
         typer.echo(f"- {line}")
     typer.echo(f"issued:  {utc(found.issued)}")

@@ -74,6 +74,17 @@ class Backtest(NamedTuple):
                 )
         return found
 
+    def by_method(self) -> list[Row]:
+        """Return one row for each method: scores over all lead times, and the skill over persistence by lead time."""
+        found: dict[str, Row] = {}
+        for row in self.rows():
+            own = found.setdefault(str(row["method"]), {"method": row["method"]})
+            if row["lead_minutes"] == "all":
+                own |= {name: row[name] for name in ("rmse", "crps", "coverage_90")}
+            else:
+                own[f"skill_{row['lead_minutes']:g}min"] = row["skill_persistence"]
+        return list(found.values())
+
     def coverage(self) -> Floats:
         """Return the coverage of the 90 % interval by lead time."""
         return _over(self.scores[OURS]).covered

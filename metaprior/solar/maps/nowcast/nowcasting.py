@@ -12,15 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.solar.maps.nowcast.adapting import STEPS, adapted
 from metaprior.solar.maps.nowcast.backtest import Backtest, backtest
 from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.blocks import LARGEST, blocks_of
 from metaprior.solar.maps.nowcast.earlier import earlier_moments, spread_moments
 from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS
-from metaprior.solar.maps.nowcast.moments import Moments
+from metaprior.solar.maps.nowcast.moments import Moments, Rows
 from metaprior.solar.maps.windows import utc
 from metaprior.text_table import counted
 
@@ -132,9 +134,18 @@ def checked_on(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: 
     told = f"the networks were trained on {known}; nothing was learned from this archive now"
     if not len(earlier):
         return Made(prior, None, told)
-    past = [moments.batch(int(one)) for one in earlier]
+    past = windows_of(moments, earlier)
     result = backtest([prior.predict(one) for one in past], past, moments.times[earlier])
     return Made(prior, result, told)
+
+
+def windows_of(moments: Moments, positions: NDArray[np.int64]) -> list[Batch]:
+    """Return the windows at some moments: of large frames one block each, in turn, so that they fit in memory."""
+    blocks = [Moments(moments.frames, Rows(*block)) for block in blocks_of(*moments.shape)]
+    if len(blocks) == 1:
+        return [moments.batch(int(one)) for one in positions]
+    shown = [block for block in blocks if block.has_structure(int(positions[-1]))] or blocks
+    return [shown[number % len(shown)].batch(int(one)) for number, one in enumerate(positions)]
 
 
 def adapted_to(
@@ -150,7 +161,7 @@ def adapted_to(
     earlier = spread_moments(moments, issued, most)
     if len(earlier) < LEAST_LEARNED:
         return None
-    past = [moments.batch(int(one)) for one in earlier]
+    past = windows_of(moments, earlier)
     days = len(np.unique(moments.times[earlier].astype("datetime64[D]")))
     share = 1.0 if days >= FEW_DAYS else FEW_SHARE
     found = adapted(prior, past, share=share, steps=steps, progress=progress)
@@ -193,6 +204,8 @@ def _assumed(moments: Moments, window: Batch) -> list[str]:
     told.append(
         "frames at this time of earlier days show the ground" if days else "there are no earlier days to compare"
     )
+    if max(moments.shape) > LARGEST:
+        told.append(f"frames are forecast in blocks of at most {LARGEST} pixels a side, earlier moments one block each")
     absent = float((~window.frames.isfinite()).float().mean())
     if absent:
         told.append(f"{100 * absent:.2g} % of the values seen are missing; they count as the last known ones")

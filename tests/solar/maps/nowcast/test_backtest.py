@@ -64,3 +64,14 @@ def test_the_crps_of_a_point_is_that_of_its_best_spread() -> None:
     found = score_points([torch.zeros_like(one) for one in targets], targets)
     best = np.mean([one.crps for one in found])
     assert abs(best - 1 / math.sqrt(math.pi)) < 0.01
+
+
+def test_a_row_of_each_method_has_its_skill_by_lead_time() -> None:
+    result, _ = checked()
+    rows = {row["method"]: row for row in result.by_method()}
+    assert set(rows) == {OURS, PERSISTENCE, SMART, FLOW, SUN}
+    every = next(row for row in result.rows() if row["method"] == FLOW and row["lead_minutes"] == "all")
+    last = next(row for row in result.rows() if row["method"] == FLOW and row["lead_minutes"] == 60)
+    assert rows[FLOW]["crps"] == every["crps"]
+    assert rows[FLOW]["skill_60min"] == last["skill_persistence"]
+    assert rows[PERSISTENCE]["skill_15min"] == 0

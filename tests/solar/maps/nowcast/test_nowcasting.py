@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from metaprior.solar.maps.nowcast import nowcasting
+from metaprior.solar.maps.nowcast import blocks, nowcasting
 from metaprior.solar.maps.nowcast.adapting import adapted
-from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast_archive, summary
+from metaprior.solar.maps.nowcast.nowcasting import Made, calibrated, checked_on, nowcast_archive, summary, windows_of
 from tests.solar.maps.nowcast.small import moments, nowcaster
 
 
@@ -62,3 +62,16 @@ def test_moments_of_one_day_do_not_make_bands_narrower() -> None:
     assert made.checked is not None
     narrow = made.checked._replace(factors=(0.5, 0.9, 1.5, 2.0))
     assert calibrated(Made(prior, narrow, "")).factors == (1.0, 1.0, 1.5, 2.0)
+
+
+def test_large_frames_are_checked_by_one_block_of_each_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = moments()
+    positions = archive.whole()[:3]
+    assert [one.frames.shape[-2:] for one in windows_of(archive, positions)] == [(32, 32)] * 3
+    monkeypatch.setattr(blocks, "LARGEST", 20)
+    monkeypatch.setattr(blocks, "OVERLAP", 4)
+    seen = windows_of(archive, positions)
+    assert [one.frames.shape[-2:] for one in seen] == [(18, 18)] * 3
+    whole = archive.batch(int(positions[1]))
+    assert torch.equal(seen[1].frames, whole.frames[..., :18, 14:])
+    assert torch.equal(seen[1].targets, whole.targets[..., :18, 14:])
