@@ -149,6 +149,8 @@ def nowcast(
 
     check_nowcast_path(out, page, overwrite=overwrite)
     forecaster = Nowcaster.pretrained(prior or PRIOR)
+    if prior is not None:
+        say_unfinished(prior)
     with messages_name_options(NOWCAST_ARGUMENTS):
         with warnings.catch_warnings():
             for told in (BadFramesSkipped, GapsInTime):  # in the lines below
