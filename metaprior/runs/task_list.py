@@ -112,12 +112,18 @@ class TaskList(TaskSettings):
         return SeveralSources(opened)
 
     def misfits(self, model: "Choice", likelihood: "Choice") -> list[str]:
-        """Return what does not fit network and likelihood, under the number of the part."""
+        """Return what does not fit network and likelihood, under the number of the part, and unequal support sets."""
+        shots = {number: part.k_shot for number, part in enumerate(self.parts) if hasattr(part, "k_shot")}
+        first = min(shots, default=0)
         return [
             f"tasks[{number}]: {line}"
             for number, settings in enumerate(self.parts)
             if isinstance(settings, TaskSettings)
             for line in settings.misfits(model, likelihood)
+        ] + [
+            f"tasks[{number}].k_shot is {count}, tasks[{first}].k_shot is {shots[first]}; they must be equal"
+            for number, count in shots.items()
+            if count != shots[first]
         ]
 
     def next_commands(self, run: Path) -> list[str]:

@@ -65,12 +65,12 @@ def test_a_finite_part_is_gone_through_in_shuffled_passes() -> None:
 
 
 def test_a_configuration_is_data_and_is_read_back_the_same(two: Path) -> None:
-    config = read_config(two, ["tasks.1.k_shot=4"])
+    config = read_config(two, ["tasks.1.k_query=4"])
     assert isinstance(config.tasks, Choices)
-    assert (config.tasks.kind, config.tasks.arguments["1.k_shot"]) == ("[sinusoids, sine_or_line]", 4)
+    assert (config.tasks.kind, config.tasks.arguments["1.k_query"]) == ("[sinusoids, sine_or_line]", 4)
     assert parse(config.resolved(), "config.json") == config
     assert config.digest != read_config(two).digest
-    assert as_change("tasks.1.k_shot", 4) == "tasks.1.k_shot=4"
+    assert as_change("tasks.1.k_query", 4) == "tasks.1.k_query=4"
 
 
 def test_every_mistake_names_its_part(two: Path) -> None:
@@ -94,6 +94,10 @@ def test_parts_have_to_fit_the_network(two: Path) -> None:
     assert refused(two)[0].startswith("tasks[1]: model.kind is 'mlp'; these tasks are maps")
 
 
+def test_support_sets_have_one_size(two: Path) -> None:
+    assert refused(two, "tasks.1.k_shot=4") == ["tasks[1].k_shot is 4, tasks[0].k_shot is 3; they must be equal"]
+
+
 def test_a_stopped_run_goes_on_bitwise_identical(two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = run(two, tmp_path / "whole")
     assert said[-1] == f"next: metaprior evaluate {tmp_path / 'whole'}"
@@ -109,8 +113,8 @@ def test_a_stopped_run_goes_on_bitwise_identical(two: Path, tmp_path: Path, monk
 
 def test_a_changed_part_is_refused_and_a_run_is_inspected_and_planned(two: Path, tmp_path: Path) -> None:
     run(two, tmp_path / "run", "meta.epochs=1")
-    with pytest.raises(RunFolderError, match=r"tasks\.1\.k_shot: the run has 3, now 2"):
-        run(two, tmp_path / "run", "meta.epochs=1", "tasks.1.k_shot=2", resume=True)
+    with pytest.raises(RunFolderError, match=r"tasks\.1\.k_query: the run has 2, now 3"):
+        run(two, tmp_path / "run", "meta.epochs=1", "tasks.1.k_query=3", resume=True)
     assert RunFolder(tmp_path / "run").tasks_kind == "[sinusoids, sine_or_line]"
     for path in (two, tmp_path / "run"):
         shown = CliRunner().invoke(app, ["inspect", str(path)]).stdout
