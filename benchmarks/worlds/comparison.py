@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common.benchmark import Context
 from benchmarks.common.result import BenchmarkResult, Row
+from benchmarks.worlds.continued import continued, headline_of
 from benchmarks.worlds.costs import costs
 from benchmarks.worlds.flows import PLAIN, TREND, flows
 from benchmarks.worlds.products import Archive, afternoons, himawari, real_products, simulated
@@ -39,6 +40,9 @@ NOTES = (
     "of a flow of 128 x 128 pixels on one thread, from four frames (Proesmans: two)",
     "adapt_gain: % of CRPS below zero-shot, archive of days, the given number of earlier windows; adapt_worst: % of "
     "the worst product of all, among them single simulated afternoons",
+    "continued_crps: the first network of the prior after further training on the training days of Himawari-9, on the "
+    "test tasks of `python -m benchmarks solar`, in units of the frames; the validation days choose the learning rate "
+    "and set the spread",
 )
 
 
@@ -66,8 +70,9 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
     rows = [row for name in names for row in _rows(name, found[name])]
     learned = context.map(adapted_rows, [(name,) for name in _adapted_names(context)])
     worth = context.map(worth_row, [(name,) for name in names])
-    headline = _headline(rows, learned)
-    every = [*rows, *learned, *_trainings(context, found), *worth, costs(context)]
+    trained = continued(context, prior_of(context))
+    headline = _headline(rows, learned) | headline_of(trained)
+    every = [*rows, *learned, *_trainings(context, found), *worth, *trained, costs(context)]
     return BenchmarkResult(headline, every, list(NOTES))
 
 

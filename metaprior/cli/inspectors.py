@@ -46,7 +46,7 @@ def _inspect_config(path: Path) -> Inspection:
     meta, tasks = config.meta, config.tasks
     warm = f"{counted(meta.warm_start, 'step')} of warm start, then " if meta.warm_start else ""
     facts = {
-        "tasks": _described(tasks.kind, tasks.arguments),
+        "tasks": "; ".join(_described(part.kind, part.arguments) for part in tasks.parts),
         "network": _described(config.model.kind, config.model.arguments),
         "likelihood": config.likelihood.kind,
         "adaptation": _described(config.adaptation.kind, config.adaptation.arguments),
@@ -54,14 +54,13 @@ def _inspect_config(path: Path) -> Inspection:
         f"{counted(meta.meta_batch, 'task')}",
         "scored on": counted(config.evaluate.tasks, "unseen task"),
     }
-    data = tasks.arguments.get("path")
-    problems = []
-    if isinstance(data, str) and not Path(data).exists():
-        problems.append(f"tasks.path {data} does not exist. Give yours by --set tasks.path=PATH")
+    paths = {key: data for key, data in tasks.arguments.items() if key.rpartition(".")[2] == "path"}
+    gone = {f"tasks.{key}": data for key, data in paths.items() if isinstance(data, str) and not Path(data).exists()}
+    problems = [f"{key} {data} does not exist. Give yours by --set {key}=PATH" for key, data in gone.items()]
     train = command("train", path, "--run", run)
     following = [train, command("plan", path)] if config.adaptation.kind == "descent" else [train]
-    if problems:
-        following = [f"{train} --set tasks.path=PATH"]
+    if gone:
+        following = [" ".join([train, *(f"--set {key}=PATH" for key in gone)])]
     return Inspection("a valid configuration", facts, problems, following)
 
 

@@ -1,7 +1,5 @@
 """From a configuration to what it describes: the network, the learner, and what its meta-step would take."""
 
-from pathlib import Path
-
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -12,7 +10,7 @@ from metaprior.metagrad.planner import Choice, predict
 from metaprior.methods.meta_learner import MetaLearner
 from metaprior.models import MODELS
 from metaprior.runs.config import Config
-from metaprior.runs.sources import TaskSettings, open_tasks
+from metaprior.runs.sources import WEIGHTS, TaskSettings, open_tasks
 from metaprior.tasks.task import task_at
 from metaprior.team.launch import own_device
 
@@ -24,13 +22,14 @@ def network_of(config: Config) -> nn.Module:
         torch.manual_seed(config.run.seed)
         module: nn.Module = MODELS.build(config.model.kind, arguments)
     if config.warm_start.weights is not None:
-        _load_weights(module, Path(config.warm_start.weights))
+        _load_weights(module, config.warm_start.weights)
     return module
 
 
-def _load_weights(module: nn.Module, path: Path) -> None:
+def _load_weights(module: nn.Module, given: str) -> None:
+    """Load a file, or the weights that an application calls by this name."""
     try:
-        module.load_state_dict(load_file(path))
+        module.load_state_dict(WEIGHTS[given]() if given in WEIGHTS else load_file(given))
         return
     except FileNotFoundError:
         why = "is not there"
@@ -39,8 +38,8 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     except RuntimeError as error:
         why = f"belongs to another network ({' '.join(str(error).split())})"
     raise ValueError(
-        f"warm_start.weights: {path} {why}. It must be a safetensors file with the network's state dict, as "
-        "safetensors.torch.save_file(network.state_dict(), path) writes it"
+        f"warm_start.weights: {given} {why}. It must be a safetensors file with the network's state dict, as "
+        f"safetensors.torch.save_file(network.state_dict(), path) writes it, or one of {', '.join(WEIGHTS)}"
     )
 
 

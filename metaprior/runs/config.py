@@ -2,6 +2,7 @@
 
 A section is one of the package's own dataclasses, some with a few more fields; ``[model]``, ``[likelihood]``,
 ``[tasks]`` and ``[adaptation]`` name a ``kind`` and take the arguments of its class. Defaults are those of the classes.
+Several sections ``[[tasks]]`` are parts whose tasks take turns.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from metaprior.registry import Registry
 from metaprior.runs.adaptations import ADAPTATIONS
 from metaprior.runs.folder import Sections, changes
 from metaprior.runs.sources import TASKS
+from metaprior.runs.task_list import TaskList
 from metaprior.training.settings import MetaTraining
 
 
@@ -42,9 +44,16 @@ class Meta(MetaTraining):
 
 @dataclass(frozen=True)
 class WarmStart:
-    """``[warm_start]``: a safetensors file with the network's state dict, for means that are trained already."""
+    """``[warm_start]``: weights for means that are trained already; with ``meta.warm_start`` steps they train on.
+
+    Args:
+        weights: a safetensors file with the network's state dict, or the name of weights of an application.
+    """
 
     weights: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", self.weights or None)
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,40 @@ class Choice:
     kind: str
     arguments: Mapping[str, Any]
 
+    @property
+    def parts(self) -> "tuple[Choice, ...]":
+        """The section itself, as the only one."""
+        return (self,)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Kind and arguments, as a table of TOML."""
+        return {"kind": self.kind, **self.arguments}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A list of sections with kinds, ``[[tasks]]``, numbered from 0."""
+
+    parts: tuple[Choice, ...]
+
+    @property
+    def kind(self) -> str:
+        """The kinds of the parts, for messages; it is no kind of a section."""
+        return f"[{', '.join(part.kind for part in self.parts)}]"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of all parts by dotted keys such as ``0.path``."""
+        return {
+            f"{number}.{key}": value for number, part in enumerate(self.parts) for key, value in part.arguments.items()
+        }
+
+    @property
+    def content(self) -> list[dict[str, Any]]:
+        """Kind and arguments of every part, as an array of tables of TOML."""
+        return [part.content for part in self.parts]
+
 
 @dataclass(frozen=True)
 class Config:
@@ -115,7 +158,7 @@ class Config:
 
     model: Choice
     likelihood: Choice
-    tasks: Choice
+    tasks: Choice | Choices
     adaptation: Choice
     meta: Meta
     hyperprior: NormalGammaHyperprior
@@ -129,8 +172,7 @@ class Config:
 
     def resolved(self) -> Sections:
         """Return every section with every key, as JSON has it."""
-        choices: dict[str, Choice] = {name: getattr(self, name) for name in KINDS}
-        kinds = {name: {"kind": choice.kind, **choice.arguments} for name, choice in choices.items()}
+        kinds = {name: getattr(self, name).content for name in KINDS}
         plain = {name: asdict(getattr(self, name)) for name in PLAIN_SECTIONS}
         content: Sections = json.loads(json.dumps({**kinds, **plain}))
         return content
@@ -143,8 +185,9 @@ class Config:
 
     @property
     def task_settings(self) -> Any:
-        """The object that ``[tasks]`` describes; nothing is opened."""
-        return TASKS.build(self.tasks.kind, self.tasks.arguments)
+        """The object that ``[tasks]`` describes, of a list a ``TaskList``; nothing is opened."""
+        parts = [TASKS.build(part.kind, part.arguments) for part in self.tasks.parts]
+        return TaskList(tuple(parts)) if isinstance(self.tasks, Choices) else parts[0]
 
     @property
     def digest(self) -> str:
@@ -154,9 +197,11 @@ class Config:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-PLAIN_SECTIONS: dict[str, Callable[..., Any]]
-PLAIN_SECTIONS = {name: section for name, section in get_type_hints(Config).items() if section is not Choice}
 KINDS: dict[str, Registry] = {"model": MODELS, "likelihood": LIKELIHOODS, "tasks": TASKS, "adaptation": ADAPTATIONS}
+PLAIN_SECTIONS: dict[str, Callable[..., Any]]
+PLAIN_SECTIONS = {name: section for name, section in get_type_hints(Config).items() if name not in KINDS}
+LISTS = ("tasks",)
+"""Sections that may be a list."""
 DEFAULT_KINDS = {"adaptation": "descent"}
 """The kind of a section that names none."""
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
@@ -169,5 +214,8 @@ def differences(old: Sections, new: Sections) -> list[tuple[str, Any, Any]]:
 
 
 def flat(content: Sections) -> dict[str, Any]:
-    """Return the values by dotted keys."""
-    return {f"{section}.{key}": value for section, table in content.items() for key, value in table.items()}
+    """Return the values by dotted keys; parts of a list are numbered: ``tasks.0.path``."""
+    tables = {section: table for section, table in content.items() if isinstance(table, dict)}
+    for section in content.keys() - tables.keys():
+        tables |= {f"{section}.{number}": table for number, table in enumerate(content[section])}
+    return {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}

@@ -31,8 +31,8 @@ except ImportError:  # Windows
 
 EpochLine = dict[str, Any]
 """A line of ``metrics.jsonl``."""
-Sections = dict[str, dict[str, Any]]
-"""A configuration: sections, keys and values, every default filled in."""
+Sections = dict[str, Any]
+"""A configuration: sections (tables, or lists of them), keys and values, every default filled in."""
 LEFTOVER = re.compile(r"\w+\.\w+\.\d+\.tmp")
 """Names of files that a killed process was about to move to their places."""
 
@@ -93,6 +93,12 @@ class RunFolder:
         """Return the configuration of the run, with all defaults."""
         content: Sections = self.read_json("config.json")
         return content
+
+    @property
+    def tasks_kind(self) -> str:
+        """The kind of the run's tasks; of several, which have no kind in common, all of them in brackets."""
+        tasks = self.config()["tasks"]
+        return f"[{', '.join(part['kind'] for part in tasks)}]" if isinstance(tasks, list) else str(tasks["kind"])
 
     def write_json(self, name: str, content: Any) -> None:
         """Write a JSON file of the folder."""

@@ -121,9 +121,9 @@ def train(request: Request, say: Say) -> None:
 
 def judge(best: MetaLearner, validate: Validator, config: Config, source: TaskSource, say: Say) -> list[str]:
     """Calibrate the learned prior where that is asked for; return notes, one if its adaptation changes nothing."""
-    notes = []
-    if config.meta.meta_steps >= JUDGED_FROM:
-        idle = best.task_model().idle(best.theta_) or validate(best.theta_).idle
+    notes, model = [], best.task_model()
+    if config.meta.meta_steps >= JUDGED_FROM and model.steps != 0:
+        idle = model.idle(best.theta_) or validate(best.theta_).idle
         notes += [f"{idle}. {WHAT_TO_TRY}."] if idle else []
     if config.evaluate.calibrate:
         samples, each = config.evaluate.samples, source.examples_per_shot

@@ -16,8 +16,8 @@ import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from metaprior.applications import applications
-from metaprior.runs.config import DEFAULT_KINDS, EXTRA_KEYS, KINDS, PLAIN_SECTIONS, Choice, Config
-from metaprior.runs.sources import TASKS, TaskSettings
+from metaprior.runs.config import DEFAULT_KINDS, EXTRA_KEYS, KINDS, LISTS, PLAIN_SECTIONS, Choice, Choices, Config
+from metaprior.runs.sources import TaskSettings
 
 
 class ConfigError(ValueError):
@@ -70,6 +70,12 @@ def _apply(content: dict[str, Any], change: str) -> str | None:
     if not (equals and dot and section and name):
         return f"--set {change}: write it like meta.lr=3e-4 (section.key=value)"
     table = content.setdefault(section, {})
+    if isinstance(table, list) and section in LISTS:
+        number, dot, name = name.partition(".")
+        if not (dot and name and number.isdecimal() and int(number) < len(table)):
+            last = f" to {section}.{len(table) - 1}.KEY" if len(table) > 1 else ""
+            return f"--set {change}: [[{section}]] is a list, whose keys are {section}.0.KEY{last}"
+        table = table[int(number)]
     if isinstance(table, dict):  # else it is said where the section is looked at
         table[name] = _toml_value(value.strip())
     return None
@@ -121,14 +127,18 @@ def parse(content: Mapping[str, Any], source: str, problems: Sequence[str] = ())
         table = content.get(name, {})
         if isinstance(table, dict):
             values[name] = _section(name, dict(table), found)
+        elif name in LISTS and isinstance(table, list) and table and all(isinstance(part, dict) for part in table):
+            parts = [_section(name, dict(part), found, f"{name}[{number}]") for number, part in enumerate(table)]
+            values[name] = Choices(tuple(parts))
         else:
             found.append(f"{name} must be a section, [{name}] and its keys below, got {table!r}")
     if not found:
-        settings = TASKS.build(values["tasks"].kind, values["tasks"].arguments)
-        found = settings.misfits(values["model"], values["likelihood"]) if isinstance(settings, TaskSettings) else []
+        config = Config(**values)
+        settings = config.task_settings
+        found = settings.misfits(config.model, config.likelihood) if isinstance(settings, TaskSettings) else []
     if found:
         raise ConfigError("\n".join([f"{source}: {len(found)} to correct", *(f"  {line}" for line in found)]))
-    return Config(**values)
+    return config
 
 
 def _renamed(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -142,21 +152,22 @@ def _renamed(content: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
+def _section(name: str, table: dict[str, Any], found: list[str], where: str = "") -> Any:
     """Return the section's object, or of a section with a kind the ``Choice``.
 
-    None if something is wrong with it, which is added to ``found``.
+    None if something is wrong with it, which is added to ``found``, under the name ``where`` for a part of a list.
     """
+    where, title = where or name, f"[[{name}]]" if where else f"[{name}]"
     kind, extra = None, EXTRA_KEYS.get(name, {})
     if name in KINDS:
         kinds, kind = KINDS[name], table.pop("kind", DEFAULT_KINDS.get(name))
         if kind not in kinds:
             given = "nothing" if kind is None else f"{kind!r}{_nearest(str(kind), kinds)}"
-            found.append(f"{name}.kind must be one of {', '.join(kinds)}, got {given}")
+            found.append(f"{where}.kind must be one of {', '.join(kinds)}, got {given}")
             return None
     build = PLAIN_SECTIONS[name] if kind is None else KINDS[name][kind]
     fields = {**_fields(build), **extra}
-    wrong = _unknown(table, [*(["kind"] if kind else []), *fields], f"{name}.{{}} is not known", f"[{name}] takes")
+    wrong = _unknown(table, [*(["kind"] if kind else []), *fields], f"{where}.{{}} is not known", f"{title} takes")
     try:
         schema: type[BaseModel] = create_model(name, **fields)  # type: ignore[call-overload]
         known = {key: value for key, value in table.items() if key in fields}
@@ -166,10 +177,10 @@ def _section(name: str, table: dict[str, Any], found: list[str]) -> Any:
         with torch.device("meta"):  # only to hear what a network says about its arguments
             built = build(**{key: value for key, value in arguments.items() if key not in extra})
     except ValidationError as error:
-        wrong += _wrong_types(name, error)
+        wrong += _wrong_types(where, title, error)
     except (ValueError, TypeError) as error:
         first = re.match(r"\w+", str(error))
-        wrong.append(f"{name}.{error}" if first and first[0] in fields else f"[{name}] {error}")
+        wrong.append(f"{where}.{error}" if first and first[0] in fields else f"{title} {error}")
     found += wrong
     if wrong:
         return None
@@ -200,16 +211,16 @@ def _nearest(key: str, allowed: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _wrong_types(name: str, error: ValidationError) -> list[str]:
+def _wrong_types(where: str, title: str, error: ValidationError) -> list[str]:
     """Return one line a key; the alternatives of a union are joined."""
     allowed: dict[str, list[str]] = {}
     found: dict[str, Any] = {}
     for problem in error.errors(include_url=False):
-        key = f"{name}.{problem['loc'][0]}"
+        key = f"{where}.{problem['loc'][0]}"
         allowed.setdefault(key, []).append(problem["msg"].removeprefix("Input should be "))
         found[key] = None if problem["type"] == "missing" else problem["input"]
     return [
-        f"{key} is missing; [{name}] needs it"
+        f"{key} is missing; {title} needs it"
         if found[key] is None and texts == ["Field required"]
         else f"{key} must be {' or '.join(dict.fromkeys(texts))}, got {found[key]!r}"
         for key, texts in allowed.items()

@@ -5,10 +5,12 @@
 Generators of tasks, which have nothing to open, are settings and source in one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor
 
 from metaprior.applications import applications
 from metaprior.methods.meta_learner import MetaLearner
@@ -94,6 +96,8 @@ class TaskSettings:
     """Base of a frozen dataclass whose fields are the keys of ``[tasks]``. Making one opens nothing."""
 
     seed: int
+    commands_of_several: ClassVar[bool] = False
+    """Whether ``next_commands`` are also for runs on several ``[[tasks]]``."""
 
     def open(self, *, progress: bool) -> TaskSource:
         """Open or make the data and return their tasks."""
@@ -135,6 +139,10 @@ TASKS = Registry(
     {"sinusoids": Sinusoids, "sine_or_line": SineOrLine, "drifting_blobs": DriftingBlobs},
     load=applications,
 )
+
+WEIGHTS: dict[str, Callable[[], Mapping[str, Tensor]]] = {}
+"""Functions that return the trained weights of an application's network, by the name that ``warm_start.weights`` has
+for them."""
 
 
 def open_tasks(settings: Any, *, progress: bool) -> TaskSource:

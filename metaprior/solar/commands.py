@@ -143,7 +143,7 @@ def report(
     """
     from metaprior.runs.folder import RunFolder
 
-    if RunFolder(run).config()["tasks"]["kind"] == "sites":
+    if RunFolder(run).tasks_kind == "sites":
         from metaprior.solar.sites.report.run_page import report_run as report_plants
 
         say_unfinished(run)

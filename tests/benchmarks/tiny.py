@@ -135,6 +135,10 @@ TINY: dict[str, Any] = {
         steps=1,
         afternoons=1,
         afternoon_frames=20,
+        continued_seconds=0.2,
+        continued_rates=(1e-3,),
+        continued_tasks=1,
+        continued_patch=8,
     ),
     "sites": SitesSettings(
         trainings=1,

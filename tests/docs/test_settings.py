@@ -12,14 +12,17 @@ from metaprior.runs.reading import parse
 from tests.docs.pages import DOCS, text_of
 
 LEAST = {"model": "mlp", "likelihood": "gaussian", "tasks": "sinusoids"}
-NEEDED: dict[str, dict[str, Any]] = {
-    "mlp": {"inputs": 1, "hidden": [4], "outputs": 1},
-    "frames": {"path": "archive.nc"},
+NEEDED: dict[tuple[str, str], dict[str, Any]] = {
+    ("model", "mlp"): {"inputs": 1, "hidden": [4], "outputs": 1},
+    ("tasks", "frames"): {"path": "archive.nc"},
+    ("tasks", "nowcast"): {"path": "archive.nc"},
 }
-"""Keys of a kind that have no default."""
+"""Keys of a kind of a section that have no default."""
 FITTING: dict[str, dict[str, dict[str, Any]]] = {
     "frames": {"model": {"kind": "unet"}},
     "simulated": {"model": {"kind": "unet", "known": 4}},
+    "nowcast": {"model": {"kind": "nowcast"}, "likelihood": {"kind": "nowcast"}},
+    "worlds": {"model": {"kind": "nowcast"}, "likelihood": {"kind": "nowcast"}},
     "sites": {"model": {"kind": "sites"}, "likelihood": {"kind": "mixture"}},
 }
 """Networks and likelihoods for tasks that do not go with every one."""
@@ -34,7 +37,7 @@ def section_of(name: str) -> str:
 
 def defaults(section: str, **kinds: str) -> dict[str, Any]:
     """Return every key of a section with its value, in a configuration that says as little as possible."""
-    content = {name: {"kind": kind, **NEEDED.get(kind, {})} for name, kind in {**LEAST, **kinds}.items()}
+    content = {name: {"kind": kind, **NEEDED.get((name, kind), {})} for name, kind in {**LEAST, **kinds}.items()}
     content |= FITTING.get(kinds.get("tasks", ""), {})
     return parse(content, "the least").resolved()[section]
 
@@ -60,7 +63,7 @@ def test_keys_and_defaults_of_a_kind_are_the_codes(section: str, kind: str) -> N
             assert value is None
             assert "`stochastic` (none: " in section_of(section)
         elif key != "kind":
-            without_default = value is None or key in NEEDED.get(kind, {})
+            without_default = value is None or key in NEEDED.get((section, kind), {})
             assert (f"`{key}`" if without_default else f"`{key} = {as_toml(value)}`") in line
 
 

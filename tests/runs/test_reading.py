@@ -114,7 +114,8 @@ def test_every_mistake_has_a_line(least: Path) -> None:
     [
         (
             "model.kind=unett",
-            "model.kind must be one of mlp, conv4, unet, bayesian_unet, sites, got 'unett' (did you mean 'unet'?)",
+            "model.kind must be one of mlp, conv4, unet, bayesian_unet, nowcast, sites, got 'unett' (did you mean "
+            "'unet'?)",
         ),
         ("modle.kind=mlp", "[modle] is not a section (did you mean 'model'?); sections are model,"),
         ("model.activation=gelu", "[model] unknown activation 'gelu'; known are relu, silu, tanh"),
@@ -141,7 +142,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     path.write_text("[model]\nkind = 'mlp'\n")
     lines = refused(path)
     assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
-    kinds = "gaussian, heteroscedastic, crps, mixture, categorical, bernoulli"
+    kinds = "gaussian, heteroscedastic, crps, mixture, categorical, bernoulli, nowcast"
     assert lines[3] == f"likelihood.kind must be one of {kinds}, got nothing"
     path.write_text("model = 3")
     assert refused(path)[0] == "model must be a section, [model] and its keys below, got 3"

@@ -123,7 +123,12 @@ def nowcast(
         str | None, typer.Option(help="How times are written in file names, as for strptime: %Y%m%d_%H%M.")
     ] = None,
     value_units: Annotated[str | None, typer.Option(help="Units of the values, for files that state none.")] = None,
-    prior: Annotated[Path | None, typer.Option(help="Another prior than that of the package.")] = None,
+    prior: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another prior than that of the package, or the folder of a run of `metaprior train nowcast`."
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
 ) -> None:
     """Forecast the next four frames of any archive, with bands, without any training.
@@ -144,6 +149,8 @@ def nowcast(
 
     check_nowcast_path(out, page, overwrite=overwrite)
     forecaster = Nowcaster.pretrained(prior or PRIOR)
+    if prior is not None:
+        say_unfinished(prior)
     with messages_name_options(NOWCAST_ARGUMENTS):
         with warnings.catch_warnings():
             for told in (BadFramesSkipped, GapsInTime):  # in the lines below

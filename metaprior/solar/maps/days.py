@@ -1,6 +1,6 @@
 """Days, and their division into parts that keep training, validation and test apart: whole days or, of few, hours."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,6 +71,21 @@ class Span(Days):
 
     def __str__(self) -> str:
         return f"{time_text(self.first)} to {time_text(self.last)}"
+
+
+def divided(
+    times: Times, lit: Callable[[], Times], apart: int, train_before: str | None, test_from: str | None
+) -> dict[str, Days]:
+    """Return the days of an archive for "train", "val" and "test"; of few days, parts of them.
+
+    Args:
+        times: Times of the frames.
+        lit: Returns the times of those in daylight, which are divided where there are few days.
+        apart: See ``divide_times``.
+        train_before, test_from: See ``divide_days``.
+    """
+    days, dates = all_days(times), (train_before, test_from)
+    return divide_times(lit(), apart, *dates) if has_few_days(days, *dates) else divide_days(days, *dates)
 
 
 def divide_days(days: Days, train_before: str | None, test_from: str | None) -> dict[str, Days]:

@@ -7,6 +7,7 @@ which pixels are dark, where coordinates are not known, and scales structural si
 """
 
 import shlex
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -23,7 +24,7 @@ from metaprior.runs.folder import RunFolder, RunFolderError
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSource
 from metaprior.solar.maps.archives.frame_times import cadence_of
 from metaprior.solar.maps.dataset import MetaSolarPredictionDataset
-from metaprior.solar.maps.days import Days, all_days, divide_days, divide_times, has_few_days
+from metaprior.solar.maps.days import Days, divided
 from metaprior.solar.maps.task_settings import FrameTasks, SolarTasks
 from metaprior.solar.maps.units import (
     ClearSkyIndex,
@@ -63,12 +64,9 @@ class SolarSource(TaskSource):
 
     def _divided(self) -> dict[str, Days]:
         """Return the days of each purpose; if they are few, spans of hours with frames in daylight."""
-        settings, times = self.settings, self.frames["time"].values
-        days, dates = all_days(times), (settings.train_before, settings.test_from)
-        if not has_few_days(days, *dates):
-            return divide_days(days, *dates)
-        lit = times_in_daylight(self.frames, settings.min_elevation)
-        return divide_times(lit, settings.input_len + settings.target_len, *dates)
+        settings, frames = self.settings, self.frames
+        length, dates = settings.input_len + settings.target_len, (settings.train_before, settings.test_from)
+        return divided(frames["time"].values, lambda: times_in_daylight(frames, settings.min_elevation), length, *dates)
 
     @cached_property
     def units(self) -> Units:
@@ -140,21 +138,25 @@ class SolarSource(TaskSource):
 
     def describe(self) -> dict[str, Any]:
         """Return (JSON) what forecasts of other frames need, and what shows that the frames have changed."""
-        frames, times = self.frames, self.frames["time"].values.astype("datetime64[s]")
-        return {
-            "units": units_to_json(self.units),
-            "cadence": frames.attrs["cadence"],
-            "value_units": str(frames.attrs.get("units", "1")),
-            "long_name": str(frames.attrs.get("long_name", frames.name)),
-            "data_min": float(frames.attrs["data_min"]),
-            "data_max": float(frames.attrs["data_max"]),
-            "coordinates": has_coordinates(frames),
-            "frames": len(frames),
-            "shape": list(frames.shape[1:]),
-            "first": str(times[0]),
-            "last": str(times[-1]),
-            "days": {purpose: [str(days.first), str(days.last)] for purpose, days in self.days.items()},
-        }
+        return {"units": units_to_json(self.units), **described_archive(self.frames, self.days)}
+
+
+def described_archive(frames: xr.DataArray, days: Mapping[str, Days]) -> dict[str, Any]:
+    """Return facts (JSON) about frames and their division, which show whether either has changed."""
+    times = frames["time"].values.astype("datetime64[s]")
+    return {
+        "cadence": frames.attrs["cadence"],
+        "value_units": str(frames.attrs.get("units", "1")),
+        "long_name": str(frames.attrs.get("long_name", frames.name)),
+        "data_min": float(frames.attrs["data_min"]),
+        "data_max": float(frames.attrs["data_max"]),
+        "coordinates": has_coordinates(frames),
+        "frames": len(frames),
+        "shape": list(frames.shape[1:]),
+        "first": str(times[0]),
+        "last": str(times[-1]),
+        "days": {purpose: [str(part.first), str(part.last)] for purpose, part in days.items()},
+    }
 
 
 def latest_issue(reader: WindowReader, min_elevation: float) -> str | None:

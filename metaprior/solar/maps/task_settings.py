@@ -5,7 +5,7 @@ import shlex
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -72,13 +72,7 @@ class SolarTasks(TaskSettings):
                 raise ValueError(f"{name} must be a finite number, got {value}")
         if len(given) == 2 and not given["data_min"] < given["data_max"]:
             raise ValueError(f"data_min must be less than data_max, got {self.data_min} and {self.data_max}")
-        _check_day("train_before", self.train_before)
-        _check_day("test_from", self.test_from)
-        if self.train_before and self.test_from and not self.train_before < self.test_from:
-            raise ValueError(
-                "test_from must be at least a day after train_before, so that no windows of the two are close, got "
-                f"{self.test_from} and {self.train_before}"
-            )
+        check_dates(self.train_before, self.test_from)
 
     @property
     def known(self) -> int:
@@ -169,17 +163,28 @@ class FrameTasks(SolarTasks):
                 )
 
     def frames(self, *, progress: bool) -> "xr.DataArray":
-        """Open the archive; small archives are read into memory, because tasks read the same windows repeatedly."""
-        from metaprior.solar.maps.archives.frames import open_frames
-
+        """Open the archive."""
         names = ("variable", "cadence", "time_pattern", "on_bad", "missing", "value_units", "long_name")
-        try:
-            frames = open_frames(self.path, **{name: getattr(self, name) for name in names}, progress=progress)
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{error}. Give yours by --set tasks.path=PATH, or make some: metaprior simulate --out {self.path}"
-            ) from None
-        return frames.load() if 4 * frames.size <= KEPT_BYTES else frames
+        return opened_archive(self.path, progress=progress, **{name: getattr(self, name) for name in names})
+
+
+def opened_archive(path: str, *, progress: bool, **how: Any) -> "xr.DataArray":
+    """Open an archive; small ones are read into memory, because tasks read the same windows repeatedly.
+
+    Args:
+        path: Where it is.
+        progress: Whether to show a bar.
+        how: Other arguments of ``open_frames``.
+    """
+    from metaprior.solar.maps.archives.frames import open_frames
+
+    try:
+        frames = open_frames(path, progress=progress, **how)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error}. Give yours by --set tasks.path=PATH, or make some: metaprior simulate --out {path}"
+        ) from None
+    return frames.load() if 4 * frames.size <= KEPT_BYTES else frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +211,17 @@ class SimulatedTasks(SolarTasks):
         from metaprior.solar.simulator import simulate
 
         return simulate(days=self.days, size=self.size, seed=self.seed, start=self.start, progress=progress)
+
+
+def check_dates(train_before: str | None, test_from: str | None) -> None:
+    """Raise unless each of the dates that divide an archive is a day or left out, and the second is the later one."""
+    _check_day("train_before", train_before)
+    _check_day("test_from", test_from)
+    if train_before and test_from and not train_before < test_from:
+        raise ValueError(
+            "test_from must be at least a day after train_before, so that no windows of the two are close, got "
+            f"{test_from} and {train_before}"
+        )
 
 
 def _check_day(name: str, day: str | None) -> None:

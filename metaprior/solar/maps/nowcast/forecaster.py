@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from metaprior import checkpoint
+from metaprior.applications import applications
 from metaprior.errors import CheckpointError
 from metaprior.forecasts import GaussianForecast
+from metaprior.methods.meta_learner import MetaLearner
+from metaprior.runs.folder import RunFolder
 from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.blocks import blend, blocks_of
 from metaprior.solar.maps.nowcast.distribution import NowcastForecast, components
@@ -44,13 +48,32 @@ class Nowcaster:
 
     @classmethod
     def pretrained(cls, folder: str | os.PathLike[str] = PRIOR) -> "Nowcaster":
-        """Return the forecaster in a folder; by default the prior of the package."""
+        """Return the forecaster in a folder: by default the prior of the package, or one of your own.
+
+        Args:
+            folder: What ``save`` wrote, or the folder of a run of ``metaprior train`` with ``model.kind = "nowcast"``.
+        """
+        run = RunFolder(Path(folder))
+        if run.prior.exists():
+            return cls._of_run(run)
         tensors, about = checkpoint.read(folder, KIND)
         try:
             networks = [_network(one, number, tensors) for number, one in enumerate(about["networks"])]
             return cls(tuple(networks), tuple(about["shares"]), tuple(about["factors"]), tuple(about["told"]))
         except (KeyError, TypeError, RuntimeError) as error:
             raise CheckpointError(f"{folder} must hold networks of nowcasts, got another content ({error})") from error
+
+    @classmethod
+    def _of_run(cls, run: RunFolder) -> "Nowcaster":
+        """Return the network of a run, with the spread that it was calibrated to."""
+        applications()  # which know the network
+        learner = MetaLearner.load(run.prior)
+        if not isinstance(learner.network.module, NowcastNetwork):
+            raise CheckpointError(
+                f"{run.path} must be a run with model.kind 'nowcast', got a {type(learner.network.module).__name__}"
+            )
+        factor = learner.calibration_.factor(0) if learner.calibration_ else 1.0
+        return cls((trained_network(learner),), (1.0,), (factor,) * LEADS, (f"the tasks of {run.path}",))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write networks, shares and factors to a folder."""
@@ -93,6 +116,15 @@ class Nowcaster:
     def with_factors(self, factors: Sequence[float]) -> "Nowcaster":
         """Return the same networks with these factors of the spread."""
         return replace(self, factors=tuple(factors))
+
+
+def trained_network(learner: MetaLearner) -> NowcastNetwork:
+    """Return the network of a learner with the means of its weights."""
+    network, theta = deepcopy(learner.network.module), learner.theta_
+    assert isinstance(network, NowcastNetwork)
+    named = {**learner.network.layout.split(theta.mu), **theta.plain}
+    network.load_state_dict({name: named[name] for name in network.state_dict()})
+    return network.eval()
 
 
 def _continued(window: Batch) -> Batch:

@@ -139,9 +139,10 @@ class Output(nn.Module):
 
     def forward(self, features: Features) -> Tensor:
         """(features, candidates) -> means, distances from them and raw scales, (N, 4 L, H, W)."""
-        x = F.silu(self.norm(features.features))
+        maps, candidates = features  # a plain tuple, where stages are run one by one
+        x = F.silu(self.norm(maps))
         logits = self.weights(x).unflatten(1, (LEADS, KINDS_OF_CANDIDATES))
-        mean = (logits.softmax(2) * features.candidates).sum(2) + self.residual(x)
+        mean = (logits.softmax(2) * candidates).sum(2) + self.residual(x)
         return torch.cat([mean, self.apart(x), self.scale(x)], 1)
 
 

@@ -130,7 +130,8 @@ def days_of(checked: Backtest) -> int:
 def checked_on(prior: Nowcaster, moments: Moments, issued: np.datetime64, most: int = CHECKED) -> Made:
     """Return the prior as it is, with its scores at moments like the present one."""
     earlier = earlier_moments(moments, issued, most)
-    told = "the networks know simulated worlds alone, nothing was learned from this archive"
+    known = ", ".join(prior.told) or "data that they do not tell"
+    told = f"the networks were trained on {known}; nothing was learned from this archive now"
     if not len(earlier):
         return Made(prior, None, told)
     past = windows_of(moments, earlier)
@@ -216,8 +217,8 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
     told = []
     if result is None:
         told.append(
-            "nothing in the archive is early enough to check the forecast on, so its bands are those of simulated "
-            "worlds: on products not seen, 90 % bands held 80 to 97 %"
+            "nothing in the archive is early enough to check the forecast on, so its bands are those of the "
+            "training: on products not seen, 90 % bands held 80 to 97 %"
         )
     else:
         days, inside = days_of(result), result.coverage()

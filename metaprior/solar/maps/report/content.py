@@ -32,9 +32,9 @@ def report_run(folder: Path, out: Path | None = None) -> Path:
     """Write the page, by default ``report.html`` in the folder, and return its path."""
     run, out = RunFolder(folder), out or folder / "report.html"
     config = run.config()
-    if config["tasks"]["kind"] not in KINDS:
+    if run.tasks_kind not in KINDS:
         raise ValueError(
-            f"{run.path} is a run on tasks.kind {config['tasks']['kind']!r}, which has no report; runs on frames have "
+            f"{run.path} is a run on tasks.kind {run.tasks_kind!r}, which has no report; runs on frames have "
             f"one ({' and '.join(KINDS)}). Its scores are in evaluation.json, its pictures in the folder"
         )
     scores, frames = read_scores(run), described_frames(run)
