@@ -18,7 +18,14 @@ from benchmarks.worlds.worth import worth_of_inputs
 from metaprior.solar.maps.nowcast.backtest import FLOW, OURS, Sums, baselines, score_forecast, score_points
 from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
 from metaprior.solar.maps.nowcast.inputs import LEADS
-from metaprior.solar.maps.nowcast.nowcasting import FEW_DAYS, Made, adapted_to, calibrated, checked_on
+from metaprior.solar.maps.nowcast.nowcasting import (
+    FEW_DAYS,
+    Made,
+    adapted_to,
+    calibrated,
+    checked_on,
+    is_first_light,
+)
 
 Floats = NDArray[np.float64]
 WIDE, TRAINED = "nowcast, fitted spread", "nowcast, trained spread"
@@ -31,7 +38,8 @@ NOTES = (
     "with the change of the frame's mean brightness added or multiplied at each step; own_flow: RMSE of the nowcast's "
     "own flow divided by that of the better of pysteps'",
     "coverage of the 90 % interval; single: lowest and highest of single moments; trained: without any fitted factor, "
-    "as for an archive of a single sequence",
+    "as for an archive of a single sequence; later: without moments of first light, where the command says that bands "
+    "may not hold",
     "rmse_ratio_flow, crps_ratio_flow, crps_ratio_flow_trend: worst product and lead time; coverage_low, "
     "coverage_high: lowest and highest product and lead time with fitted spreads",
     "worth of inputs: by how many per cent the CRPS rises without motion, without the sun, without earlier days, of "
@@ -47,10 +55,14 @@ NOTES = (
 
 
 class Scored(NamedTuple):
-    """Scores of all moments of a product by method, one ``Sums`` for each moment, and the units of the archives."""
+    """Scores of all moments of a product by method, one ``Sums`` for each moment, and the units of the archives.
+
+    ``first_light`` tells at which moments the command says that bands may not hold, because it is first light.
+    """
 
     sums: dict[str, list[Sums]]
     units: list[float]
+    first_light: list[bool]
 
     def mean(self, method: str, what: str) -> Floats:
         """Return the mean over moments by lead time; errors count in units of their archive."""
@@ -104,7 +116,7 @@ def zero_shot(context: Context[Settings], name: str) -> Scored:
     alone = [Nowcaster((network,), (1.0,), prior.factors) for network in prior.networks]
     sums: dict[str, list[Sums]] = {}
     points: dict[str, list[Any]] = {}
-    targets, units = [], []
+    targets, units, first_light = [], [], []
     for archive in archives_of(context, name):
         for position in archive.issues.tolist():
             window = archive.moments.batch(position)
@@ -118,11 +130,12 @@ def zero_shot(context: Context[Settings], name: str) -> Scored:
                 points.setdefault(method, []).append(point / archive.unit)
             targets.append(window.targets / archive.unit)
             units.append(archive.unit)
+            first_light.append(is_first_light(window))
     for method, each in points.items():
         if len(each) == len(targets):
             scored = score_points(each, targets)
             sums[method] = [_in_units(one, unit) for one, unit in zip(scored, units, strict=True)]
-    return Scored(sums, units)
+    return Scored(sums, units, first_light)
 
 
 def _in_units(sums: Sums, unit: float) -> Sums:
@@ -136,6 +149,7 @@ def _rows(name: str, scored: Scored) -> list[Row]:
     rmse, crps, own = scored.rmse(WIDE), scored.mean(WIDE, "crps"), scored.rmse(FLOW)
     covered, trained = scored.mean(WIDE, "covered"), scored.mean(TRAINED, "covered")
     single = np.array([one.covered for one in scored.sums[WIDE]])
+    lit = single[~np.array(scored.first_light)]
     return [
         {
             "part": "zero-shot",
@@ -151,6 +165,8 @@ def _rows(name: str, scored: Scored) -> list[Row]:
             "single_low": float(np.nanmin(single[:, lead])),
             "single_high": float(np.nanmax(single[:, lead])),
             "coverage_trained": float(trained[lead]),
+            "first_light": sum(scored.first_light),
+            "coverage_later": float(np.nanmean(lit[:, lead])),
             "own_flow": float(own[lead] / best["rmse"][lead]),
         }
         for lead in range(LEADS)
@@ -208,7 +224,7 @@ def adapted_rows(context: Context[Settings], name: str) -> Row:
             zero = calibrated(checked_on(prior, archive.moments, issued))
             for found, forecaster in ((before, zero), (after, calibrated(made))):
                 found.append(_in_units(score_forecast(forecaster.predict(window), window.targets), 1 / archive.unit))
-    scored = Scored({"before": before, OURS: after}, [1.0] * len(before))
+    scored = Scored({"before": before, OURS: after}, [1.0] * len(before), [])
     covered = scored.mean(OURS, "covered")
     ratios = [float(b.crps.mean() / a.crps.mean()) for a, b in zip(before, after, strict=True)]
     return {

@@ -47,12 +47,12 @@ def himawari(folder: Path, origins: int) -> Archive:
 
 
 def simulated(settings: Settings, cadence: int) -> list[Archive]:
-    """Return worlds of three days of ten frames; a forecast is issued in the last of them."""
+    """Return worlds of three days of ten frames; a forecast is issued on the last day, unless nothing shows then."""
     found = []
     for number in range(settings.worlds):
         seed = settings.first_seed + 1000 * cadence + number
         found.append(_world(seed, cadence, settings.size, days=3, frames=10, issues=1, last_day=True))
-    return found
+    return [archive for archive in found if len(archive.issues)]
 
 
 def afternoons(settings: Settings, cadence: int) -> list[Archive]:
@@ -64,7 +64,7 @@ def afternoons(settings: Settings, cadence: int) -> list[Archive]:
             settings.size,
             days=1,
             frames=settings.afternoon_frames,
-            issues=3,
+            issues=2,
             last_day=False,
         )
         for number in range(settings.afternoons)
@@ -76,11 +76,14 @@ def _world(seed: int, cadence: int, size: int, *, days: int, frames: int, issues
     moments = Moments(world.to_frames())
     positions = moments.whole()
     late = positions[positions >= (days - 1) * frames] if last_day else positions[positions >= 0.6 * frames]
-    return Archive(moments, _some(late, issues), float(np.nanstd(world.values)))
+    shown = np.array([one for one in late.tolist() if moments.has_structure(one)], dtype=np.int64)
+    return Archive(moments, _some(shown, issues), float(np.nanstd(world.values)))
 
 
 def _some(positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Return so many of the positions, spread evenly."""
+    if not len(positions):
+        return positions
     chosen = np.linspace(0, len(positions) - 1, min(count, len(positions)) + (count == 1) * 2).round().astype(int)
     return np.asarray(positions[np.unique(chosen[1:-1] if count == 1 else chosen)])
 

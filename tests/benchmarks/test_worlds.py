@@ -45,7 +45,7 @@ def made_up(scores: dict[str, float], coverage: float = 0.9) -> comparison.Score
         each = np.full(LEADS, rmse)
         return Sums(each**2, each, each / 2, np.full(LEADS, coverage))
 
-    return comparison.Scored({name: [sums(rmse)] * 2 for name, rmse in scores.items()}, [1.0, 1.0])
+    return comparison.Scored({name: [sums(rmse)] * 2 for name, rmse in scores.items()}, [1.0, 1.0], [True, False])
 
 
 def test_ratios_are_to_the_best_flow_and_the_headline_has_the_worst() -> None:
@@ -56,6 +56,7 @@ def test_ratios_are_to_the_best_flow_and_the_headline_has_the_worst() -> None:
     assert rows[0]["rmse_ratio_flow"] == pytest.approx(0.5)
     assert rows[0]["crps_ratio_flow_trend"] == pytest.approx(0.75)
     assert rows[0]["own_flow"] == pytest.approx(1.1)
+    assert (rows[0]["first_light"], rows[0]["coverage_later"]) == (1, pytest.approx(0.88))
     learned = [{"gain": 9.0, "days": "several"}, {"gain": -1.0, "days": "few"}]
     assert comparison._headline(rows, learned) == {
         "rmse_ratio_flow": pytest.approx(0.75),
@@ -69,7 +70,7 @@ def test_ratios_are_to_the_best_flow_and_the_headline_has_the_worst() -> None:
 
 
 def test_scores_of_archives_count_in_their_units() -> None:
-    scored = comparison.Scored({"a": made_up({"a": 2.0}).sums["a"]}, [1.0, 2.0])
+    scored = comparison.Scored({"a": made_up({"a": 2.0}).sums["a"]}, [1.0, 2.0], [])
     np.testing.assert_allclose(scored.rmse("a"), np.sqrt((4 + 1) / 2))
     np.testing.assert_allclose(scored.mean("a", "crps"), (1 + 0.5) / 2)
 
@@ -80,7 +81,7 @@ def test_forecasts_of_worlds_are_issued_on_the_last_day() -> None:
         assert (times[archive.issues] >= times[-1].astype("datetime64[D]") - np.timedelta64(1, "D")).all()
         assert len(archive.issues) == 1
     for archive in products.afternoons(Settings(size=32, afternoons=1, afternoon_frames=20), 5):
-        assert len(archive.issues) == 3
+        assert len(archive.issues) == 2
         assert archive.issues.min() >= 12
 
 

@@ -1,44 +1,53 @@
 """Learn from an archive's earlier windows: each network goes on training, and windows it did not see set its spread.
 
-The windows are divided into ``FOLDS`` parts. One network after the other is trained on all parts but one; the part left
-out tells how wide its distribution must be, and all of the networks together make the forecast. So no training is for
-calibration alone, and a forecast is the average of several. Where windows are of few days, half of the forecast remains
-that of the prior: what is learned from one afternoon need not hold in the next hour.
+The windows are divided into ``FOLDS`` parts. One network after the other is trained on all parts but one, and all of
+them together make the forecast. The part left out tells how wide a network's distribution must be, and how much it
+has gained: the forecast is a mixture with that of the prior, whose share is the one with the lowest CRPS on the windows
+left out. So no training is for calibration alone, and what did not help is not used.
 """
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metaprior.forecasts import GaussianForecast
 from metaprior.progress import progress_bar
+from metaprior.solar.maps.nowcast.backtest import score_forecast
 from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.distribution import mixed
 from metaprior.solar.maps.nowcast.forecaster import Nowcaster
 from metaprior.solar.maps.nowcast.inputs import prepare
 from metaprior.solar.maps.nowcast.network import NowcastNetwork
 from metaprior.solar.maps.nowcast.training import relative_loss
 
 FOLDS = 5
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of the learned networks in the forecast that are tried."""
 STEPS, BATCH, CROP = 100, 8, 96
 """Steps of each training, and crops and their pixels a side in a step."""
 LEARNING_RATE = 1.5e-3
 
 
 class Adapted(NamedTuple):
-    """A forecaster that has learned from windows, and forecasts of each window by networks that did not see it."""
+    """A forecaster that has learned from windows, and forecasts of each window by networks that did not see it.
+
+    ``share`` is that of the learned networks in both; the prior has the rest.
+    """
 
     forecaster: Nowcaster
     held_out: list[GaussianForecast]
+    share: float
 
 
 def adapted(
     prior: Nowcaster,
     windows: Sequence[Batch],
     *,
-    share: float = 1.0,
+    most: float = 1.0,
     steps: int = STEPS,
     seed: int = 0,
     progress: bool = False,
@@ -48,7 +57,7 @@ def adapted(
     Args:
         prior: The networks to start from.
         windows: Earlier windows with their targets, at least two.
-        share: Share of the learned networks in the forecast; the prior has the rest.
+        most: Largest share of the learned networks in the forecast.
         steps: Steps of each training.
         seed: Seed of the crops.
         progress: Whether to show a progress bar.
@@ -57,24 +66,33 @@ def adapted(
     folds = min(FOLDS, len(windows))
     parts = [range(first, len(windows), folds) for first in range(folds)]
     tuned: list[NowcastNetwork] = []
-    held_out: dict[int, GaussianForecast] = {}
+    learned: dict[int, GaussianForecast] = {}
     with progress_bar("learning from earlier windows", folds * steps, unit="steps", show=progress) as bar:
         for number, part in enumerate(parts):
             start = prior.networks[number % len(prior.networks)]
             others = [one for position, one in enumerate(seen) if position not in part]
             tuned.append(fine_tuned(start, others, steps=steps, seed=seed + number, tick=bar.update))
-            own = _mixed(prior, tuned[-1:], share)
-            held_out |= {position: own.predict(windows[position]) for position in part}
-    return Adapted(_mixed(prior, tuned, share), [held_out[position] for position in range(len(windows))])
+            own = Nowcaster((tuned[-1],), (1.0,))
+            learned |= {position: own.predict(windows[position]) for position in part}
+    start = _mixed(prior, (), 0.0)
+    pairs = [(learned[position], start.predict(window)) for position, window in enumerate(windows)]
+    tried = {share: [mixed(pair, (share, 1 - share)) for pair in pairs] for share in SHARES if share <= most}
+    best = min(tried, key=lambda share: _mean_crps(tried[share], windows))
+    return Adapted(_mixed(prior, tuned, best), list(tried[best]), best)
+
+
+def _mean_crps(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch]) -> float:
+    scores = [score_forecast(one, window.targets).crps for one, window in zip(forecasts, windows, strict=True)]
+    return float(np.nanmean(scores))
 
 
 def _mixed(prior: Nowcaster, tuned: Sequence[NowcastNetwork], share: float) -> Nowcaster:
     """Return the mixture of tuned networks and, with the rest of the shares, of the prior."""
-    own = (share / len(tuned),) * len(tuned)
-    if share == 1:
-        return Nowcaster(tuple(tuned), own)
     kept = tuple((1 - share) * one / sum(prior.shares) for one in prior.shares)
-    return Nowcaster((*tuned, *prior.networks), (*own, *kept))
+    if share == 0:
+        return Nowcaster(prior.networks, kept)
+    own = (share / len(tuned),) * len(tuned)
+    return Nowcaster(tuple(tuned), own) if share == 1 else Nowcaster((*tuned, *prior.networks), (*own, *kept))
 
 
 class Learned(NamedTuple):

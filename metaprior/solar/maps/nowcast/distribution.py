@@ -7,6 +7,7 @@ network has four outputs for each lead time, ($\mu$, d, raw $s_1$, raw $s_2$), a
 s_{\min}$.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -55,3 +56,11 @@ class NowcastForecast(GaussianForecast):
         """Standard deviation because the weather is uncertain, to each network."""
         within = (self.means.unflatten(0, (-1, 2)) - self.samples[:, None]).flatten(0, 1).square()
         return mixture.average(self.scales.square() + within, self.weights).sqrt()
+
+
+def mixed(forecasts: Sequence[GaussianForecast], shares: Sequence[float]) -> NowcastForecast:
+    """Return the mixture of forecasts of the same windows; one whose share is 0 is left out."""
+    kept = [(one, share) for one, share in zip(forecasts, shares, strict=True) if share > 0]
+    means, scales = torch.cat([one.means for one, _ in kept]), torch.cat([one.scales for one, _ in kept])
+    weights = [share * one.weights.flatten() for one, share in kept if one.weights is not None]
+    return NowcastForecast(means, scales, weights=torch.cat(weights))

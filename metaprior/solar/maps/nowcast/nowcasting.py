@@ -21,7 +21,7 @@ from metaprior.solar.maps.nowcast.bank import Batch
 from metaprior.solar.maps.nowcast.blocks import LARGEST, blocks_of
 from metaprior.solar.maps.nowcast.earlier import earlier_moments, spread_moments
 from metaprior.solar.maps.nowcast.forecaster import Nowcaster
-from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS
+from metaprior.solar.maps.nowcast.inputs import INPUTS, LEADS, filled
 from metaprior.solar.maps.nowcast.moments import Moments, Rows
 from metaprior.solar.maps.windows import utc
 from metaprior.text_table import counted
@@ -31,12 +31,14 @@ CHECKED, LEARNED = 8, 10
 LEAST_LEARNED = 3
 """Earlier moments without which nothing is learned."""
 FEW_DAYS = 3
-"""With moments of fewer days, a forecast is half that of the unadapted networks."""
+"""With moments of fewer days, at least half of a forecast is that of the networks as they were."""
 FEW_SHARE = 0.5
 LATEST = 300
 """Frames from the end of an archive among which the last with anything to see is looked for."""
 LOW_SUN, LOW_SHARE = 10.0, 0.05
 """Degrees below which the sun is called low, and the share of the forecast in which this is said."""
+FIRST_LIGHT = 0.25
+"""Brightness of the earlier frames in shares of the last one's below which it is first light."""
 TRAINED_MINUTES = (5.0, 60.0)
 """Cadences of the simulated worlds."""
 
@@ -163,12 +165,13 @@ def adapted_to(
         return None
     past = windows_of(moments, earlier)
     days = len(np.unique(moments.times[earlier].astype("datetime64[D]")))
-    share = 1.0 if days >= FEW_DAYS else FEW_SHARE
-    found = adapted(prior, past, share=share, steps=steps, progress=progress)
+    found = adapted(prior, past, most=1.0 if days >= FEW_DAYS else FEW_SHARE, steps=steps, progress=progress)
     first, last = utc(moments.times[earlier[0]]), utc(moments.times[earlier[-1]])
     told = f"the networks have learned from {counted(len(past), 'window')} of {first} to {last}"
-    if share < 1:
-        told += f"; of {counted(days, 'day')} alone, so half of the forecast is that of the networks as they were"
+    if found.share == 0:
+        told += ", but that did not help on windows held back, so the forecast is that of the networks as they were"
+    elif found.share < 1:
+        told += f"; their share in the forecast is {100 * found.share:.0f} %, the rest is of the networks as they were"
     return Made(found.forecaster, backtest(found.held_out, past, moments.times[earlier]), told)
 
 
@@ -228,6 +231,8 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
         )
         if days < FEW_DAYS:
             told.append("that is little to go by: expect bands to hold 80 to 97 %, less if the weather changes")
+    if is_first_light(window):
+        told.append("most of what was seen is dark: at first light a forecast knows little, and its bands may not hold")
     low = window.known.sine[:, INPUTS:]
     if bool(low.isfinite().any()):
         share = float((low < math.sin(math.radians(LOW_SUN))).float().mean())
@@ -236,6 +241,13 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
                 f"the sun is lower than {LOW_SUN:g} degrees in {100 * share:.0f} % of the forecast: trust it less there"
             )
     return told
+
+
+def is_first_light(window: Batch) -> bool:
+    """Return whether the frames before the last are dark beside it, or all of them are."""
+    values, _ = filled(window.frames)
+    seen = (values - values.amin().clamp_max(0.0)).mean((0, 2, 3))
+    return float(seen[:-1].mean()) <= FIRST_LIGHT * float(seen[-1])
 
 
 def summary(found: Nowcast) -> str:

@@ -1,11 +1,16 @@
 """Learning from windows lowers the loss on them; held-out forecasts are by networks that did not see the window."""
 
+from copy import deepcopy
+
+import numpy as np
 import pytest
 import torch
 
 from metaprior.solar.maps.nowcast import adapting
 from metaprior.solar.maps.nowcast.adapting import adapted, fine_tuned, learned_from
+from metaprior.solar.maps.nowcast.backtest import score_forecast
 from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.network import NowcastNetwork
 from metaprior.solar.maps.nowcast.training import relative_loss
 from tests.solar.maps.nowcast.small import moments, nowcaster
 
@@ -30,7 +35,8 @@ def test_training_goes_on_and_the_start_is_kept() -> None:
     assert all(torch.equal(value, before[name]) for name, value in own.state_dict().items())
 
 
-def test_every_window_has_a_forecast_by_networks_that_did_not_see_it() -> None:
+def test_every_window_has_a_forecast_by_networks_that_did_not_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapting, "SHARES", (1.0,))
     given = windows(4)
     found = adapted(nowcaster(), given, steps=6)
     assert len(found.held_out) == 4
@@ -42,9 +48,34 @@ def test_every_window_has_a_forecast_by_networks_that_did_not_see_it() -> None:
     assert not torch.equal(found.held_out[1].mean, again.held_out[1].mean)
 
 
-def test_the_prior_keeps_its_share() -> None:
+def test_the_prior_keeps_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapting, "SHARES", (0.5, 1.0))
     prior = nowcaster()
-    found = adapted(prior, windows(3), share=0.5, steps=2).forecaster
+    found = adapted(prior, windows(3), most=0.5, steps=2).forecaster
     assert found.networks[-2:] == prior.networks
     assert sum(found.shares) == pytest.approx(1)
     assert sum(found.shares[-2:]) == pytest.approx(0.5)
+
+
+def test_what_does_not_help_on_windows_held_back_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ruined(network: NowcastNetwork, *_: object, **__: object) -> NowcastNetwork:
+        copy = deepcopy(network)
+        with torch.no_grad():
+            copy.output.residual.bias += 50.0
+        return copy
+
+    monkeypatch.setattr(adapting, "fine_tuned", ruined)
+    prior, given = nowcaster(), windows(3)
+    found = adapted(prior, given)
+    assert found.share == 0
+    assert found.forecaster.networks == prior.networks
+    assert torch.equal(found.held_out[1].mean, prior.predict(given[1]).mean)
+
+
+def test_the_share_is_that_with_the_lowest_crps_on_windows_held_back() -> None:
+    given = [one._replace(targets=one.frames[:, -1:].expand(-1, 4, -1, -1) + 3.0) for one in windows(4)]
+    found = adapted(nowcaster(), given, steps=30)
+    assert found.share > 0
+    own = np.mean([score_forecast(one, w.targets).crps for one, w in zip(found.held_out, given, strict=True)])
+    as_it_was = np.mean([score_forecast(nowcaster().predict(w), w.targets).crps for w in given])
+    assert own < as_it_was

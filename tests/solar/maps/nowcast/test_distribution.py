@@ -3,7 +3,7 @@
 import torch
 
 from metaprior import mixture
-from metaprior.solar.maps.nowcast.distribution import OUTPUTS, NowcastForecast, components
+from metaprior.solar.maps.nowcast.distribution import OUTPUTS, NowcastForecast, components, mixed
 
 LEADS = 3
 
@@ -44,3 +44,12 @@ def test_a_widened_forecast_keeps_its_kind_and_mean() -> None:
     assert isinstance(wide, NowcastForecast)
     torch.testing.assert_close(wide.mean, found.mean)
     torch.testing.assert_close(wide.std[:, 0], 2 * found.std[:, 0])
+
+
+def test_a_mixture_has_the_weighted_mean_and_leaves_out_a_share_of_nothing() -> None:
+    torch.manual_seed(0)
+    one, other = forecast(), forecast(1)
+    found = mixed([one, other], [0.25, 0.75])
+    torch.testing.assert_close(found.mean, 0.25 * one.mean + 0.75 * other.mean)
+    assert found.samples.shape[0] == 3
+    torch.testing.assert_close(mixed([one, other], [1, 0]).mean, one.mean)

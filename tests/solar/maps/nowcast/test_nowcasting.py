@@ -75,3 +75,13 @@ def test_large_frames_are_checked_by_one_block_of_each_moment(monkeypatch: pytes
     whole = archive.batch(int(positions[1]))
     assert torch.equal(seen[1].frames, whole.frames[..., :18, 14:])
     assert torch.equal(seen[1].targets, whole.targets[..., :18, 14:])
+
+
+def test_first_light_is_told() -> None:
+    archive = moments(days=2)
+    frames = archive.frames.copy()
+    frames[:, :, :] = frames.values * np.where(np.arange(len(frames)) % 10 < 5, 0.0, 1.0)[:, None, None]
+    dawn = nowcast_archive(frames, at=archive.times[15], forecaster=nowcaster())
+    assert any("first light" in line for line in dawn.trusted)
+    day = nowcast_archive(frames, at=archive.times[18], forecaster=nowcaster())
+    assert not any("first light" in line for line in day.trusted)
