@@ -74,8 +74,8 @@ def adapted(
             tuned.append(fine_tuned(start, others, steps=steps, seed=seed + number, tick=bar.update))
             own = Nowcaster((tuned[-1],), (1.0,))
             learned |= {position: own.predict(windows[position]) for position in part}
-    start = _mixed(prior, (), 0.0)
-    pairs = [(learned[position], start.predict(window)) for position, window in enumerate(windows)]
+    as_it_was = _mixed(prior, (), 0.0)
+    pairs = [(learned[position], as_it_was.predict(window)) for position, window in enumerate(windows)]
     tried = {share: [mixed(pair, (share, 1 - share)) for pair in pairs] for share in SHARES if share <= most}
     best = min(tried, key=lambda share: _mean_crps(tried[share], windows))
     return Adapted(_mixed(prior, tuned, best), list(tried[best]), best)
