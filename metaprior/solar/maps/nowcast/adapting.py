@@ -6,7 +6,7 @@ has gained: the forecast is a mixture with that of the prior, whose share is the
 left out. So no training is for calibration alone, and what did not help is not used.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -76,12 +76,16 @@ def adapted(
             learned |= {position: own.predict(windows[position]) for position in part}
     as_it_was = _mixed(prior, (), 0.0)
     pairs = [(learned[position], as_it_was.predict(window)) for position, window in enumerate(windows)]
-    tried = {share: [mixed(pair, (share, 1 - share)) for pair in pairs] for share in SHARES if share <= most}
-    best = min(tried, key=lambda share: _mean_crps(tried[share], windows))
-    return Adapted(_mixed(prior, tuned, best), list(tried[best]), best)
+
+    def held_out(share: float) -> Iterator[GaussianForecast]:
+        return (mixed(pair, (share, 1 - share)) for pair in pairs)
+
+    allowed = [share for share in SHARES if share <= most]
+    best = min(allowed, key=lambda share: _mean_crps(held_out(share), windows))
+    return Adapted(_mixed(prior, tuned, best), list(held_out(best)), best)
 
 
-def _mean_crps(forecasts: Sequence[GaussianForecast], windows: Sequence[Batch]) -> float:
+def _mean_crps(forecasts: Iterable[GaussianForecast], windows: Sequence[Batch]) -> float:
     scores = [score_forecast(one, window.targets).crps for one, window in zip(forecasts, windows, strict=True)]
     return float(np.nanmean(scores))
 
