@@ -31,7 +31,7 @@ bench: .venv
 prior-sites: .venv
 	$(BIN)/python -m metaprior.solar.sites.training metaprior/solar/sites/prior
 
-# The prior over satellite products that the package brings along: TRAIN_TIME on two cores, 4 GB of temporary files.
+# The prior over satellite products that the package brings along: about 50 minutes on two cores, 4 GB of temporary files.
 prior-maps: .venv
 	$(BIN)/python -m metaprior.solar.maps.nowcast.training metaprior/solar/maps/nowcast/prior
 
