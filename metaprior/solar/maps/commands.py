@@ -189,4 +189,4 @@ def _left_out(frames: "xr.DataArray") -> list[str]:
     skipped, gaps = frames.attrs["skipped"], frames.attrs["gaps"]
     more = [f"and {counted(len(skipped) - TOLD, 'more frame')}"] * (len(skipped) > TOLD)
     told = [f"left out: {one}" for one in [*skipped[:TOLD], *more]]
-    return told + [f"{counted(len(gaps), 'gap')} in time, the first {gaps[0]}"] * bool(gaps)
+    return [*told, *(f"{counted(len(gaps), 'gap')} in time, the first {gap}" for gap in gaps[:1])]
