@@ -32,6 +32,15 @@ GEOGRAPHIC = {
     "latitude": Geographic({"lat", "latitude", "lats", "nav_lat"}, "degrees_north", 90.0, "y"),
     "longitude": Geographic({"lon", "longitude", "lons", "nav_lon", "long"}, "degrees_east", 360.0, "x"),
 }
+AXES = {
+    "y": {"y", "row", "rows", "line", "lines", "south_north", "rlat", "nj", "yc"},
+    "x": {"x", "column", "columns", "col", "cols", "pixel", "pixels", "west_east", "rlon", "ni", "xc"},
+}
+"""Names of dimensions along columns and rows; so are those that begin with ``y_`` or ``x_``, such as x_osgb."""
+STANDARD = {
+    axis: {f"projection_{axis}_coordinate", f"projection_{axis}_angular_coordinate", grid}
+    for axis, grid in (("y", "grid_latitude"), ("x", "grid_longitude"))
+}
 SAME_DEGREES = 1e-3
 """Degrees by which the latitudes of a row may differ that still count as one."""
 SHARE_OF_A_STEP = 0.01
@@ -109,8 +118,11 @@ def direction(data: xr.DataArray, dim: Hashable) -> str | None:
         if any(geographic.recognises(name, one.attrs) for name, one in data.coords.items() if one.dims == (dim,)):
             return geographic.dim
     attrs = data[dim].attrs if dim in data.coords else {}
-    axis = str(attrs.get("axis", dim)).lower()
-    return axis if axis in ("y", "x") else None
+    for axis, standard in STANDARD.items():
+        if str(attrs.get("axis", "")).lower() == axis or attrs.get("standard_name") in standard:
+            return axis
+    name = str(dim).lower().rpartition("/")[2]  # without its group
+    return next((axis for axis, names in AXES.items() if name in names or name.startswith(f"{axis}_")), None)
 
 
 def _places(data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.DataArray] | None:
