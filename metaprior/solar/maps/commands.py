@@ -136,7 +136,7 @@ def nowcast(
     Example: metaprior nowcast archive.nc --out forecast.nc --page forecast.html
     """
     from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime, open_frames
-    from metaprior.solar.maps.nowcast.file import check_nowcast_path, write_nowcast
+    from metaprior.solar.maps.nowcast.file import check_geotiff, check_nowcast_path, write_nowcast
     from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
     from metaprior.solar.maps.nowcast.nowcasting import nowcast_archive
     from metaprior.solar.maps.windows import utc
@@ -157,6 +157,7 @@ def nowcast(
                 on_bad="skip",
                 missing="keep",
             )
+        check_geotiff(out, frames)
         for line in [*frames.attrs["findings"], *_left_out(frames)]:
             typer.echo(f"- {as_options(line, NOWCAST_ARGUMENTS)}")
         announce("learning from earlier frames, then forecasting" if adapt else "forecasting, first earlier frames")
@@ -176,9 +177,9 @@ def nowcast(
 
         write_nowcast_page(page, found)
         typer.echo(f"written: {page}, to be opened in a browser")
-    if out is not None:
+    if out is not None and out.suffix in (".nc", ".zarr"):
         typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
-    elif page is None:
+    elif out is None and page is None:
         typer.echo(f"next: {shlex.join(['metaprior', 'nowcast', archive, '--out', 'forecast.nc'])}")
 
 

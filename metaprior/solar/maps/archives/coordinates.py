@@ -41,6 +41,8 @@ STANDARD = {
     axis: {f"projection_{axis}_coordinate", f"projection_{axis}_angular_coordinate", grid}
     for axis, grid in (("y", "grid_latitude"), ("x", "grid_longitude"))
 }
+LENGTHS = {"m", "km", "metre", "metres", "meter", "meters", "rad", "radian", "radians"}
+"""Units of the axes of projections."""
 SAME_DEGREES = 1e-3
 """Degrees by which the latitudes of a row may differ that still count as one."""
 SHARE_OF_A_STEP = 0.01
@@ -87,7 +89,7 @@ def grid_of(path: object, dataset: xr.Dataset, layout: Layout, notes: Notes) -> 
         notes.finding("latitude and longitude computed from the satellite's scan angles")
         degrees = seen
     else:
-        return Grid(axes, ())
+        return _projected(data, {"y": y, "x": x}, axes)
     if degrees["latitude"].ndim == 2:
         if (rows_and_columns := _separated(degrees["latitude"], degrees["longitude"])) is None:
             notes.finding("latitude and longitude are given for every pixel")
@@ -123,6 +125,26 @@ def direction(data: xr.DataArray, dim: Hashable) -> str | None:
             return axis
     name = str(dim).lower().rpartition("/")[2]  # without its group
     return next((axis for axis, names in AXES.items() if name in names or name.startswith(f"{axis}_")), None)
+
+
+def _projected(data: xr.DataArray, dims: dict[str, Hashable], axes: dict[str, xr.Variable]) -> Grid:
+    """Return the axes of a projection, with y to the north and x to the east; other axes as they are."""
+    turned = []
+    for name, dim in dims.items():
+        if name not in axes or not (is_projected(name, axes[name]) or str(dim).lower().startswith(f"{name}_")):
+            continue
+        standard = {"standard_name": f"projection_{name}_coordinate", **axes[name].attrs}
+        axes[name] = xr.Variable(name, axes[name].values, standard)
+        if len(axes[name]) > 1 and (np.diff(axes[name].values) < 0).all():
+            axes[name] = axes[name][::-1]
+            turned.append(dim)
+    return Grid(axes, tuple(turned))
+
+
+def is_projected(name: str, axis: xr.Variable) -> bool:
+    """Return whether an axis is that of a projection, on which y is northing and x is easting."""
+    units = str(axis.attrs.get("units", "")).lower()
+    return axis.attrs.get("standard_name") in STANDARD[name] or units in LENGTHS
 
 
 def _places(data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.DataArray] | None:
