@@ -79,7 +79,7 @@ def _bands(found: Nowcast) -> tuple[list[str], np.ndarray[tuple[int, ...], np.dt
         maps += [mean[lead], *quantiles[:, lead]]
     whole = np.stack(maps).astype(np.float32)
     place = found.moments.place
-    rows = place.latitude if place is not None else found.moments.frames.get("y")
+    rows = place.latitude if place is not None else found.moments.frames.coords.get("y")
     return names, whole[:, ::-1] if rows is not None and float(rows[0]) < float(rows[-1]) else whole
 
 

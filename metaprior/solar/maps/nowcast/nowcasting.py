@@ -203,7 +203,7 @@ def _assumed(moments: Moments, window: Batch) -> list[str]:
     present = window.frames.isfinite()
     whole = int((~present.flatten(2).any(2)).sum())
     if whole:
-        told.append(f"{whole} of the {INPUTS} frames seen are not in the archive")
+        told.append(f"the archive lacks {whole} of the {INPUTS} frames to be seen")
     absent = float((~present).float().mean())
     if absent:
         told.append(f"{100 * absent:.2g} % of the values seen are missing; they count as the last known ones")
