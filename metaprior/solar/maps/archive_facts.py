@@ -31,6 +31,8 @@ LOOKED_AT = 100
 ARGUMENTS = {"variable": "--variable ", "time_pattern": "--time-pattern "} | {
     name: f"--set tasks.{name}=" for name in ("cadence", "on_bad", "value_units")
 }
+HOLES = "missing (NaN)"
+"""In the message of a frame with missing values by day; if most have some, they are kept."""
 WARNINGS = ("stored in chunks",)
 """Warnings of the reader that are problems of the archive."""
 NOTHING = Trainable((), ())
@@ -71,12 +73,13 @@ def inspect_archive(path: Path, variable: str | None, time_pattern: str | None =
             code = f"import xarray as xr; xr.open_dataset({str(path)!r}).sortby('time').to_netcdf({out!r})"
             following = [python_command(code), shlex.join(["metaprior", "inspect", out])]
         problems += [] if found is None else [as_options(found.error, ARGUMENTS)]
-        return Inspection(KIND, facts, problems, following)
+        night = found is not None and "it is night in all frames" in found.error  # infrared can be forecast
+        return Inspection(KIND, facts, problems, [_nowcast(path, given)] if night else following)
     facts |= {"cadence": found.cadence, **_value_facts(found.frames)}
     body = "\n".join(["understood:", *(f"  {as_options(line, ARGUMENTS)}" for line in found.frames.attrs["findings"])])
     problems += [*_left_out(found), *found.settings.reasons]
     if not found.settings.changes:
-        return Inspection(KIND, facts, problems, body=body)
+        return Inspection(KIND, facts, problems, [_nowcast(path, given)], body=body)
     return Inspection(KIND, facts, problems, _next(path, given, found), body, CONFIG, found.settings.changes)
 
 
@@ -117,12 +120,21 @@ def _best(path: Path, given: Mapping[str, str], steps: TimeSteps) -> Opened | No
 
 
 def _opened(path: Path, asked: Mapping[str, str], cadence: str) -> Opened:
-    variable, time_pattern = asked.get("variable"), asked.get("time_pattern")
-    try:
-        frames = open_frames(path, variable=variable, time_pattern=time_pattern, cadence=cadence, on_bad="skip")
-    except (ValueError, OSError) as error:
-        return Opened(cadence, None, error=str(error))
+    how: dict[str, Any] = {**asked, "cadence": cadence, "on_bad": "skip"}
     given: dict[str, Any] = {"path": str(path), **asked}
+    try:
+        frames = open_frames(path, **how)
+        with_holes = sum(HOLES in line for line in frames.attrs["skipped"]) > len(frames)
+    except (ValueError, OSError) as error:
+        if "it is night in all frames" in str(error):
+            return Opened(cadence, None, error=str(error))
+        with_holes = True
+    if with_holes:
+        given |= {"missing": "keep"}
+        try:
+            frames = open_frames(path, **how, missing="keep")
+        except (ValueError, OSError) as error:
+            return Opened(cadence, None, error=str(error))
     given |= {"cadence": cadence} if cadence != AUTO else {}
     given |= {"on_bad": "skip"} if frames.attrs["skipped"] else {}
     frames = frames.load() if 4 * frames.size <= KEPT_BYTES else frames
@@ -146,7 +158,18 @@ def python_command(code: str) -> str:
 
 def _next(path: Path, given: Mapping[str, str], found: Opened) -> list[str]:
     train, out = train_command(path, found.settings), f"{bare_name(archive_name(path))}.toml"
-    return [train] if given else [train, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
+    following = [train, _nowcast(path, given)]
+    return (
+        following
+        if given
+        else [*following, shlex.join(["metaprior", "init", CONFIG, "--data", str(path), "--out", out])]
+    )
+
+
+def _nowcast(path: Path, given: Mapping[str, str]) -> str:
+    """Return the command that forecasts the next frames without training."""
+    options = [word for name, text in given.items() for word in (f"--{name.replace('_', '-')}", text)]
+    return shlex.join(["metaprior", "nowcast", str(path), *options, "--out", "forecast.nc"])
 
 
 def _archive_facts(archive: Archive) -> dict[str, str]:

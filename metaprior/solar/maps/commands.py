@@ -141,7 +141,7 @@ def nowcast(
     Example: metaprior nowcast archive.nc --out forecast.nc --page forecast.html
     """
     from metaprior.solar.maps.archives.frames import BadFramesSkipped, GapsInTime, open_frames
-    from metaprior.solar.maps.nowcast.file import check_nowcast_path, write_nowcast
+    from metaprior.solar.maps.nowcast.file import check_geotiff, check_nowcast_path, write_nowcast
     from metaprior.solar.maps.nowcast.forecaster import PRIOR, Nowcaster
     from metaprior.solar.maps.nowcast.nowcasting import nowcast_archive
     from metaprior.solar.maps.windows import utc
@@ -164,6 +164,7 @@ def nowcast(
                 on_bad="skip",
                 missing="keep",
             )
+        check_geotiff(out, frames)
         for line in [*frames.attrs["findings"], *_left_out(frames)]:
             typer.echo(f"- {as_options(line, NOWCAST_ARGUMENTS)}")
         announce("learning from earlier frames, then forecasting" if adapt else "forecasting, first earlier frames")
@@ -183,9 +184,9 @@ def nowcast(
 
         write_nowcast_page(page, found)
         typer.echo(f"written: {page}, to be opened in a browser")
-    if out is not None:
+    if out is not None and out.suffix in (".nc", ".zarr"):
         typer.echo(f"next: {shlex.join(['metaprior', 'inspect', str(out)])}")
-    elif page is None:
+    elif out is None and page is None:
         typer.echo(f"next: {shlex.join(['metaprior', 'nowcast', archive, '--out', 'forecast.nc'])}")
 
 
@@ -196,4 +197,4 @@ def _left_out(frames: "xr.DataArray") -> list[str]:
     skipped, gaps = frames.attrs["skipped"], frames.attrs["gaps"]
     more = [f"and {counted(len(skipped) - TOLD, 'more frame')}"] * (len(skipped) > TOLD)
     told = [f"left out: {one}" for one in [*skipped[:TOLD], *more]]
-    return told + [f"{counted(len(gaps), 'gap')} in time, the first {gaps[0]}"] * bool(gaps)
+    return [*told, *(f"{counted(len(gaps), 'gap')} in time, the first {gap}" for gap in gaps[:1])]

@@ -59,8 +59,8 @@ def trainable(frames: xr.DataArray, opened_with: Mapping[str, Any]) -> Trainable
     fixed, reasons = _fixed(frames)
     if (days := all_days(frames["time"].values)).count < LEAST_DAYS:
         reasons.append(
-            f"whole days are divided from {LEAST_DAYS} days, and there is {counted(days.count, 'day')}: hours are "
-            "divided, so tests are of nearly the same weather"
+            f"whole days are divided from {LEAST_DAYS} days on, and the archive has {counted(days.count, 'day')}: "
+            "hours are divided, so tests are of nearly the same weather"
         )
     last = ""
     for candidate in _candidates(frames):

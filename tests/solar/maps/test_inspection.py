@@ -101,6 +101,17 @@ def test_a_short_archive_gets_shorter_windows(june: Path) -> None:
     check_trains(text)
 
 
+def test_frames_with_holes_are_kept_if_most_have_some(tmp_path: Path) -> None:
+    write_frames(simulate(days=14, size=36, start="2025-06-01", progress=False), tmp_path / "whole.nc")
+
+    def holes(dataset: xr.Dataset) -> xr.Dataset:
+        return dataset.where(dataset["latitude"] > dataset["latitude"][2])
+
+    text = inspected(rewritten(tmp_path / "whole.nc", tmp_path / "holes.nc", holes))
+    assert "tasks.missing=keep" in changes(text)
+    check_trains(text)
+
+
 def test_a_day_or_two_are_divided_by_hours(long: Path, tmp_path: Path) -> None:
     path = rewritten(long, tmp_path / "short.nc", lambda dataset: dataset.isel(time=slice(0, 60)))
     text = inspected(path)
@@ -112,7 +123,7 @@ def test_too_few_frames_are_told(long: Path, tmp_path: Path) -> None:
     path = rewritten(long, tmp_path / "short.nc", lambda dataset: dataset.isel(time=slice(0, 8)))
     text = inspected(path)
     assert any("no settings were found with which tasks can be drawn" in told for told in problems(text))
-    assert "next:" not in text
+    assert re.findall(r"next: (metaprior \w+)", text) == ["metaprior nowcast"]
     assert "no settings were found" in str(invoke("init", "--data", path, "--out", tmp_path / "a.toml").exception)
     assert not (tmp_path / "a.toml").exists()
 

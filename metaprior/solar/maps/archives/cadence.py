@@ -56,6 +56,10 @@ def on_grid(times: Times, step: np.timedelta64 | None) -> OnGrid:
     if step is None:
         step = _best_step(times, counts)
         findings.append(f"cadence {cadence_text(step)} detected")
+    coarser = [other for other in counts if asked is None and other > step / SECOND]
+    if coarser:
+        told = ", ".join(f"{counts[other]} of {cadence_text(np.timedelta64(other, 's'))}" for other in coarser)
+        findings.append(f"other steps are longer ({told}) and count as gaps; cadence= chooses another")
     rounded = _rounded(times, step)
     off = np.abs(rounded - times) / SECOND
     if (off > 0).any():
@@ -102,13 +106,15 @@ def _nominal(seconds: int, *, regular: bool) -> int:
 
 
 def _best_step(times: Times, counts: dict[int, int]) -> np.timedelta64:
-    """Return the step of the latest day, unless another one gives more than twice as many consecutive frames."""
+    """Return the step of the latest frames, unless another one gives more than twice as many consecutive frames."""
     if not counts:
         return 30 * MINUTE  # there are too few frames, which is said elsewhere
     pairs = {step: _pairs(times, np.timedelta64(step, "s")) for step in counts}
     best = max(pairs, key=lambda step: pairs[step])
     last_day = times[times > times[-1] - DAY]
-    latest = frequent_steps(last_day) if len(last_day) > LEAST_COUNT else {}
+    latest = list(frequent_steps(last_day)) if len(last_day) > LEAST_COUNT else []
+    final = frequent_steps(times[-LEAST_COUNT - 1 :])
+    latest = [step for step, count in final.items() if count == LEAST_COUNT and step in latest] + latest
     chosen = next((step for step in latest if step in pairs and 2 * pairs[step] >= pairs[best]), best)
     return np.timedelta64(chosen, "s")
 

@@ -18,8 +18,9 @@ from metaprior.solar.maps.archives.cf_layout import (
     stated_attributes,
     to_seconds,
 )
+from metaprior.solar.maps.archives.cf_times import told_times
 from metaprior.solar.maps.archives.cf_values import masked, note_other_scaling, valid_range
-from metaprior.solar.maps.archives.coordinates import grid_of
+from metaprior.solar.maps.archives.coordinates import Layout, grid_of
 from metaprior.solar.maps.archives.notes import Notes
 
 
@@ -37,25 +38,26 @@ def read_cf(
         notes.stop(str(path), f"{path}: {data.name} must hold numbers, got {data.dtype} of shape {data.shape}")
     chunks = data.encoding.get("preferred_chunks")
     if chunks:
-        _warn_of_large_chunks(path, data, layout.time, engine)
+        _warn_of_large_chunks(path, data, layout, engine)
     grid = grid_of(path, dataset, layout, notes)
     values = masked(arranged(dataset, layout, grid.turned), valid_range(data))
     frames_per_chunk = int(chunks.get(layout.time, 1)) if chunks else 1
     attrs = stated_attributes(data)
+    notes.findings += told_times(dataset, layout.time)
     note_other_scaling(data, notes)
     times = to_seconds(data[layout.time].values)
     return Archive(path, times, values, layout.name, attrs, grid.coords, frames_per_chunk, close=dataset.close)
 
 
-def _warn_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine: Engine) -> None:
+def _warn_of_large_chunks(path: Path, data: xr.DataArray, layout: Layout, engine: Engine) -> None:
     """Warn if the file's chunks make reading by frames slow, or need more memory than a block may have.
 
     A chunk is decompressed as a whole, however little of it is read; only rewriting the file changes that.
     """
     chunks: Mapping[Hashable, int] = data.encoding["preferred_chunks"]
     size = math.prod(chunks.values()) * np.dtype(data.encoding.get("dtype", data.dtype)).itemsize
-    grid = {dim: length for dim, length in data.sizes.items() if dim != time}
-    most = frames_per_block(*grid.values())
+    time, *grid = layout.dims
+    most = frames_per_block(*(data.sizes[dim] for dim in grid))
     times_read = math.ceil(min(chunks[time], data.sizes[time]) / most)
     costs = []
     if size > LARGEST_BLOCK_BYTES:
@@ -64,7 +66,7 @@ def _warn_of_large_chunks(path: Path, data: xr.DataArray, time: Hashable, engine
         costs.append(f"to check the frames, {most} or fewer at a time, every chunk is decompressed {times_read} times")
     if not costs:
         return
-    smaller = {dim: grid.get(dim, min(max(1, most // 8), data.sizes[time])) for dim in data.dims}
+    smaller = {**data.sizes, time: min(max(1, most // 8), data.sizes[time])}
     if engine == "netcdf4":
         advice = f"nccopy -c {','.join(f'{dim}/{length}' for dim, length in smaller.items())} OLD.nc NEW.nc"
     else:

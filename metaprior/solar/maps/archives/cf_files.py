@@ -24,6 +24,7 @@ from metaprior.solar.maps.archives.cf_layout import (
     stated_time,
     to_seconds,
 )
+from metaprior.solar.maps.archives.cf_times import told_times
 from metaprior.solar.maps.archives.cf_values import note_other_scaling, valid_range
 from metaprior.solar.maps.archives.coordinates import Layout, grid_of
 from metaprior.solar.maps.archives.file_list import Files, root_of
@@ -57,17 +58,20 @@ def read_cf_files(
     first, dataset = _first_readable(source, files, notes)
     layout = choose_layout(str(source), dataset, variable, notes)
     unused = tuple(str(name) for name in dataset.variables if not _is_used(name, dataset, layout))
+    dataset.close()  # the NetCDF library may crash where a file with text is opened again while it is open
     headers = _headers(source, files, layout, unused, notes, progress)
     _check_corners(source, list(headers), layout, notes)
     times = _times(source, headers, time_pattern, notes)
     frames = [(times[path][number], path, number) for path in headers for number in range(len(times[path]))]
     frames.sort(key=lambda frame: frame[0])
     paths = [path for _, path, _ in frames]
-    grid = grid_of(first, dataset, layout, notes)
-    others = [str(name) for name in dataset.variables if name != layout.name]
-    reader = FileReader(layout, grid.turned, others, paths, np.array([number for *_, number in frames], np.intp))
-    with dataset:
+    needed = {layout.name, *(set(dataset.dims) - {layout.y, layout.x})}  # names of times and channels
+    others = [str(name) for name in dataset.variables if name not in needed]
+    with open_dataset(first, "netcdf4") as dataset:
+        grid = grid_of(first, dataset, layout, notes)
+        reader = FileReader(layout, grid.turned, others, paths, np.array([number for *_, number in frames], np.intp))
         data = dataset[layout.name]
+        notes.findings += told_times(dataset, layout.time)
         note_other_scaling(data, notes)
         stored = next(iter(headers.values()))
         dtype = stored.dtype if valid_range(data) is None else np.dtype(np.float32)
@@ -193,7 +197,7 @@ def _header(path: Path, layout: Layout, unused: Sequence[str], notes: Notes) -> 
             times, stated_by = np.array([], "datetime64[ns]"), ""
             if layout.time is not None and data[layout.time].dtype.kind == "M":
                 times, stated_by = to_seconds(data[layout.time].values), f"the variable {layout.time}"
-            elif layout.time is None and (stated := stated_time(dataset)) is not None:
+            elif layout.time is None and (stated := stated_time(dataset, layout.name)) is not None:
                 times, stated_by = np.array([stated[0]], "datetime64[ns]"), stated[1]
             shape = (data.sizes[layout.y], data.sizes[layout.x])
             along = ((layout.y,), (layout.x,))

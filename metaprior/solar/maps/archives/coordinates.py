@@ -32,6 +32,17 @@ GEOGRAPHIC = {
     "latitude": Geographic({"lat", "latitude", "lats", "nav_lat"}, "degrees_north", 90.0, "y"),
     "longitude": Geographic({"lon", "longitude", "lons", "nav_lon", "long"}, "degrees_east", 360.0, "x"),
 }
+AXES = {
+    "y": {"y", "row", "rows", "line", "lines", "south_north", "rlat", "nj", "yc"},
+    "x": {"x", "column", "columns", "col", "cols", "pixel", "pixels", "west_east", "rlon", "ni", "xc"},
+}
+"""Names of dimensions along columns and rows; so are those that begin with ``y_`` or ``x_``, such as x_osgb."""
+STANDARD = {
+    axis: {f"projection_{axis}_coordinate", f"projection_{axis}_angular_coordinate", grid}
+    for axis, grid in (("y", "grid_latitude"), ("x", "grid_longitude"))
+}
+LENGTHS = {"m", "km", "metre", "metres", "meter", "meters", "rad", "radian", "radians"}
+"""Units of the axes of projections."""
 SAME_DEGREES = 1e-3
 """Degrees by which the latitudes of a row may differ that still count as one."""
 SHARE_OF_A_STEP = 0.01
@@ -78,7 +89,7 @@ def grid_of(path: object, dataset: xr.Dataset, layout: Layout, notes: Notes) -> 
         notes.finding("latitude and longitude computed from the satellite's scan angles")
         degrees = seen
     else:
-        return Grid(axes, ())
+        return _projected(data, {"y": y, "x": x}, axes)
     if degrees["latitude"].ndim == 2:
         if (rows_and_columns := _separated(degrees["latitude"], degrees["longitude"])) is None:
             notes.finding("latitude and longitude are given for every pixel")
@@ -109,8 +120,31 @@ def direction(data: xr.DataArray, dim: Hashable) -> str | None:
         if any(geographic.recognises(name, one.attrs) for name, one in data.coords.items() if one.dims == (dim,)):
             return geographic.dim
     attrs = data[dim].attrs if dim in data.coords else {}
-    axis = str(attrs.get("axis", dim)).lower()
-    return axis if axis in ("y", "x") else None
+    for axis, standard in STANDARD.items():
+        if str(attrs.get("axis", "")).lower() == axis or attrs.get("standard_name") in standard:
+            return axis
+    name = str(dim).lower().rpartition("/")[2]  # without its group
+    return next((axis for axis, names in AXES.items() if name in names or name.startswith(f"{axis}_")), None)
+
+
+def _projected(data: xr.DataArray, dims: dict[str, Hashable], axes: dict[str, xr.Variable]) -> Grid:
+    """Return the axes of a projection, with y to the north and x to the east; other axes as they are."""
+    turned = []
+    for name, dim in dims.items():
+        if name not in axes or not (is_projected(name, axes[name]) or str(dim).lower().startswith(f"{name}_")):
+            continue
+        standard = {"standard_name": f"projection_{name}_coordinate", **axes[name].attrs}
+        axes[name] = xr.Variable(name, axes[name].values, standard)
+        if len(axes[name]) > 1 and (np.diff(axes[name].values) < 0).all():
+            axes[name] = axes[name][::-1]
+            turned.append(dim)
+    return Grid(axes, tuple(turned))
+
+
+def is_projected(name: str, axis: xr.Variable) -> bool:
+    """Return whether an axis is that of a projection, on which y is northing and x is easting."""
+    units = str(axis.attrs.get("units", "")).lower()
+    return axis.attrs.get("standard_name") in STANDARD[name] or units in LENGTHS
 
 
 def _places(data: xr.DataArray, y: Hashable, x: Hashable) -> dict[str, xr.DataArray] | None:

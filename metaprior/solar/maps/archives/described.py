@@ -8,6 +8,8 @@ from metaprior.solar.maps.archives.archive import Archive, multiplied
 from metaprior.solar.maps.archives.notes import Notes
 from metaprior.solar.value_units import IRRADIANCE, NO_UNITS, OVERRIDE, flux_of, one_spelling
 
+SUMMED_SHARE = 0.1
+"""Share of frames with too much energy from which it is taken to be summed over several steps."""
 SECOND = np.timedelta64(1, "s")
 
 
@@ -35,6 +37,18 @@ def described(
     else:
         notes.finding(f"{units} multiplied by {factor:g}, so values are in {IRRADIANCE}")
     return replace(archive, variable=multiplied(archive.variable, factor), attrs={**attrs, "units": IRRADIANCE})
+
+
+def check_not_summed(source: str, stated: str, bad: int, count: int, notes: Notes) -> None:
+    """Raise if energy of one step is too much in many frames: it is summed from the start of a run or a day."""
+    if bad < SUMMED_SHARE * count or not ((flux := flux_of(one_spelling(stated))) and flux.per_step):
+        return
+    notes.stop(
+        source,
+        f"{source}: {stated} must be the energy of one step, and in {bad} of {count} frames it would be more than the "
+        "sun gives. It is probably summed from the start of a run or a day: take differences first (in Python, "
+        "xarray's diff('time')), or give other units: value_units=\"!W m-2\"",
+    )
 
 
 def _settled(source: str, stated: str, value_units: str | None, notes: Notes) -> str | None:

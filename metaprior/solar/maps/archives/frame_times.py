@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -53,7 +54,9 @@ def check_times(times: Times, frame_name: Callable[[int], str], cadence: np.time
     """
     repeated = np.flatnonzero(np.diff(times) == np.timedelta64(0)) + 1
     for position in repeated.tolist():
-        notes.bad_frame(frame_name(position), f"a second frame of {time_text(times[position])}")
+        first = int(np.searchsorted(times, times[position]))
+        beside = Path(frame_name(first)).name
+        notes.bad_frame(frame_name(position), f"a second frame of {time_text(times[position])}, beside {beside}")
     distinct: Positions = np.setdiff1d(np.arange(len(times)), repeated)
     if not len(distinct):
         return distinct

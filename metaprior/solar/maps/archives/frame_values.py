@@ -36,11 +36,12 @@ class Range(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """Positions of the good frames, and the range of their finite values."""
+    """Positions of the good frames, the range of their finite values, and how many others are out of range."""
 
     positions: Positions
     data_min: float
     data_max: float
+    out_of_range: int = 0
 
 
 def check_values(
@@ -51,7 +52,7 @@ def check_values(
     With ``missing="keep"`` frames in which values are missing are good, too, and those without any value are left out.
     """
     good, low, high, units = [], np.inf, -np.inf, archive.attrs.get("units")
-    with_holes, empty = 0, 0
+    with_holes, empty, outside = 0, 0, 0
     with progress_bar("checking frames", len(positions), unit="frames", show=progress) as bar:
         for position, values in _each_frame(archive, positions, notes, _block_length(archive)):
             bar.update()
@@ -59,7 +60,9 @@ def check_values(
             if missing == "keep" and finite.low > finite.high and np.isnan(values).all():
                 empty += 1
                 continue
-            problem = _out_of_range(finite, units) or _holes(values, finite, archive, position, missing)
+            out_of_range = _out_of_range(finite, units)
+            outside += out_of_range is not None
+            problem = out_of_range or _holes(values, finite, archive, position, missing)
             if problem is not None:
                 notes.bad_frame(archive.frame_name(position), problem)
                 continue
@@ -71,7 +74,7 @@ def check_values(
         notes.finding(f"{counted(with_holes, 'frame')} with missing values kept ({share:.3g} % of all)")
     if empty:
         notes.finding(f"{counted(empty, 'frame')} without any value (night, or empty) left out")
-    return Checked(np.array(good, dtype=np.intp), float(low), float(high))
+    return Checked(np.array(good, dtype=np.intp), float(low), float(high), outside)
 
 
 def check_daylight(archive: Archive, source: str, checked: Checked) -> None:

@@ -30,7 +30,7 @@ from metaprior.solar.maps.archives.archive import (
 from metaprior.solar.maps.archives.cadence import on_grid
 from metaprior.solar.maps.archives.cf_file import read_cf
 from metaprior.solar.maps.archives.cf_files import read_cf_files
-from metaprior.solar.maps.archives.described import described
+from metaprior.solar.maps.archives.described import check_not_summed, described
 from metaprior.solar.maps.archives.file_list import NETCDF, NPY, files_of, is_pattern
 from metaprior.solar.maps.archives.frame_times import (
     Gaps,
@@ -103,11 +103,13 @@ def open_frames(
     step = _checked_arguments(cadence, missing, notes)
     archive = read_archive(Path(path), variable, time_pattern, notes, progress)
     archive, step, usable = _on_grid(archive, source, step, notes)
+    stated = archive.attrs.get("units", "")
     archive = described(archive, source, value_units, long_name, step, notes)
     if not archive.located:
         notes.finding("latitudes and longitudes are not known: night is told by brightness")
     notes.raise_problems(source)
     checked = check_values(archive, usable, notes, progress, missing)
+    check_not_summed(source, stated, checked.out_of_range, len(usable), notes)
     notes.raise_bad(source)
     times = archive.times[checked.positions]
     _check_enough(times, source, notes)
@@ -177,9 +179,12 @@ def _name_of(archive: Archive, positions: Positions, number: int) -> str:
 def _check_enough(times: Times, source: str, notes: Notes) -> None:
     """Raise ValueError unless there are two frames, with the bad ones that were left out."""
     if len(times) < 2:
-        count = ("no frame", "one frame")[len(times)]
         skipped = f"; {len(notes.skipped)} were left out:{first_lines(notes.skipped)}" if notes.skipped else ""
-        raise ValueError(f"{source}: {count} is too few; a window has at least one to see and one to forecast{skipped}")
+        told = "".join(f"; {line}" for line in notes.findings if "without any value" in line)
+        raise ValueError(
+            f"{source}: there must be at least 2 usable frames, one to see and one to forecast, got {len(times)}"
+            f"{told}{skipped}"
+        )
 
 
 def _as_array(archive: Archive, checked: Checked) -> xr.DataArray:

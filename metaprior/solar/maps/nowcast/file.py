@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from metaprior.files import written_when_complete
 from metaprior.solar.maps.forecast_file import check_forecast_path, write_forecast
 from metaprior.solar.maps.nowcast.nowcasting import Nowcast
+from metaprior.solar.maps.units import has_coordinates
 from metaprior.solar.maps.windows import utc
 
 GEOTIFF = (".tif", ".tiff")
@@ -56,10 +58,11 @@ def write_nowcast(path: Path, found: Nowcast, *, overwrite: bool = False) -> Non
 
 def _write_geotiff(path: Path, found: Nowcast) -> None:
     rasterio = _rasterio()
-    names, maps = _bands(found)
     frames = found.moments.frames
+    georeference = _georeference(frames)
+    names, maps = _bands(found)
     shape = {"count": len(maps), "height": maps.shape[1], "width": maps.shape[2], "dtype": "float32"}
-    how = {"driver": "GTiff", "nodata": math.nan, "compress": "deflate", **shape, **_georeference(found)}
+    how = {"driver": "GTiff", "nodata": math.nan, "compress": "deflate", **shape, **georeference}
     with written_when_complete(path) as temporary, rasterio.open(temporary, "w", **how) as target:
         target.write(maps)
         target.descriptions = names
@@ -76,25 +79,35 @@ def _bands(found: Nowcast) -> tuple[list[str], np.ndarray[tuple[int, ...], np.dt
         maps += [mean[lead], *quantiles[:, lead]]
     whole = np.stack(maps).astype(np.float32)
     place = found.moments.place
-    upside_down = place is not None and place.latitude.ndim == 1 and place.latitude[0] < place.latitude[-1]
-    return names, whole[:, ::-1] if upside_down else whole
+    rows = place.latitude if place is not None else found.moments.frames.coords.get("y")
+    return names, whole[:, ::-1] if rows is not None and float(rows[0]) < float(rows[-1]) else whole
 
 
-def _georeference(found: Nowcast) -> dict[str, object]:
-    """Return reference system and transform, if latitudes and longitudes are known and evenly spaced."""
-    place = found.moments.place
-    if place is None:
+def check_geotiff(out: Path | None, frames: xr.DataArray) -> None:
+    """Raise if the file is a GeoTIFF, which the frames are too uneven for."""
+    if out is not None and out.suffix in GEOTIFF:
+        _georeference(frames)
+
+
+def _georeference(frames: xr.DataArray) -> dict[str, object]:
+    """Return the transform where rows and columns have coordinates, and the reference system of degrees."""
+    degrees = has_coordinates(frames)
+    names = ("latitude", "longitude") if degrees else ("y", "x")
+    if not set(names) <= set(frames.coords) or min(frames.shape[1:]) < 2:
         return {}
-    latitude, longitude = np.sort(place.latitude)[::-1].astype(float), place.longitude.astype(float)
-    down, right = np.diff(latitude, axis=0), np.diff(longitude, axis=-1)
-    if latitude.ndim > 1 or not (np.allclose(down, down[0], rtol=1e-3) and np.allclose(right, right[0], rtol=1e-3)):
+    rows, columns = (frames[name].values.astype(float) for name in names)
+    if degrees and columns.ndim == 1:
+        columns = np.unwrap(columns, period=360.0)  # across the date line
+    down, right = np.diff(np.sort(rows, axis=0)[::-1], axis=0), np.diff(columns, axis=-1)
+    if rows.ndim > 1 or not (np.allclose(down, down[0], rtol=1e-2) and np.allclose(right, right[0], rtol=1e-2)):
         raise ValueError(
-            "a GeoTIFF needs latitudes and longitudes that are evenly spaced, and these are not. Write .nc instead"
+            "a GeoTIFF needs rows and columns at even steps, and the latitudes and longitudes of these frames are "
+            "not. Give --out a name that ends in .nc or .zarr"
         )
     from rasterio.transform import from_origin  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
-    corner = float(longitude[0] - right[0] / 2), float(latitude[0] - down[0] / 2)
-    return {"crs": "EPSG:4326", "transform": from_origin(*corner, float(right[0]), float(-down[0]))}
+    transform = from_origin(columns[0] - right.mean() / 2, rows.max() - down.mean() / 2, right.mean(), -down.mean())
+    return {"transform": transform, **({"crs": "EPSG:4326"} if degrees else {})}
 
 
 def _rasterio() -> Any:

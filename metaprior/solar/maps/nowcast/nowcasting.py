@@ -96,11 +96,19 @@ def nowcast_archive(
     moments = Moments(frames)
     position = _position(moments, at)
     issued, window = moments.times[position], moments.batch(position)
+    later = "" if at is not None or issued == moments.times[-1] else utc(moments.times[-1])
     made = adapted_to(prior, moments, issued, progress=progress) if adapt else None
     told = [] if made or not adapt else [f"fewer than {LEAST_LEARNED} earlier moments to learn from: nothing was"]
     made = made or checked_on(prior, moments, issued, checked)
+    if later:
+        told.append(
+            f"the archive goes on until {later}, after the last frame that shows something and follows others without "
+            "a gap; at chooses another"
+        )
     own, assumed = calibrated(made), [made.told, *told, *_assumed(moments, window)]
     trusted = _trusted(window, made.checked)
+    if not moments.has_structure(position):
+        trusted.insert(0, "the last frame seen shows almost nothing (night, or one value), so there is nothing to move")
     return Nowcast(own.predict(window), own, window, issued, moments, made.checked, assumed, trusted)
 
 
@@ -209,7 +217,11 @@ def _assumed(moments: Moments, window: Batch) -> list[str]:
     )
     if max(moments.shape) > LARGEST:
         told.append(f"frames are forecast in blocks of at most {LARGEST} pixels a side, earlier moments one block each")
-    absent = float((~window.frames.isfinite()).float().mean())
+    present = window.frames.isfinite()
+    whole = int((~present.flatten(2).any(2)).sum())
+    if whole:
+        told.append(f"the archive lacks {whole} of the {INPUTS} frames to be seen")
+    absent = float((~present).float().mean())
     if absent:
         told.append(f"{100 * absent:.2g} % of the values seen are missing; they count as the last known ones")
     return told

@@ -152,12 +152,12 @@ def example_forecast(
         samples=(mean + std * errors.detach()).numpy(),
         inputs=context.inputs[window].numpy(),
         units=units_text(str(dataset.frames.attrs.get("units", ""))),
-        latitude=None if place is None else _along(place.latitude, 1),
-        longitude=None if place is None else _along(place.longitude, 0),
+        latitude=None if place is None else along(place.latitude, 1),
+        longitude=None if place is None else along(place.longitude, 0),
     )
 
 
-def _along(degrees: Array, axis: int) -> Array:
+def along(degrees: Array, axis: int) -> Array:
     """Return the degrees of rows or columns; of every pixel's their means, by which a picture is turned."""
     return degrees if degrees.ndim == 1 else np.nan_to_num(np.nanmean(degrees, axis))
 

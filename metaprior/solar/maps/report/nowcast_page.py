@@ -5,17 +5,21 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metaprior.report.page.content import PageContent, Section
 from metaprior.report.page.writing import write_page
+from metaprior.solar.maps.archives.coordinates import is_projected
 from metaprior.solar.maps.nowcast.backtest import OURS
 from metaprior.solar.maps.nowcast.bank import Batch
+from metaprior.solar.maps.nowcast.moments import Moments
 from metaprior.solar.maps.nowcast.nowcasting import Nowcast
 from metaprior.solar.maps.report.content import maps_section
-from metaprior.solar.maps.report.example import ExampleForecast
+from metaprior.solar.maps.report.example import ExampleForecast, along
 from metaprior.solar.maps.windows import utc
 from metaprior.solar.value_units import units_text
 
+Coordinates = NDArray[np.floating]
 LARGEST = 360
 """Pixels of a side of the maps on the page; larger frames are thinned."""
 
@@ -50,8 +54,7 @@ def example_of(found: Nowcast, window: Batch, issued: np.datetime64, name: str) 
     forecast = found.forecaster.predict(window)
     step = max(1, int(np.ceil(max(found.moments.shape) / LARGEST)))
     thin = (..., slice(None, None, step), slice(None, None, step))
-    place = found.moments.place
-    even = place is not None and place.latitude.ndim == 1
+    north, east = directions(found.moments)
     return ExampleForecast(
         name=name,
         issued=str(issued.astype("datetime64[s]")),
@@ -61,9 +64,21 @@ def example_of(found: Nowcast, window: Batch, issued: np.datetime64, name: str) 
         std=forecast.std[0].numpy()[thin],
         inputs=window.frames[0].numpy()[thin],
         units=units_text(str(found.moments.frames.attrs.get("units", ""))),
-        latitude=place.latitude[::step] if place is not None and even else None,
-        longitude=place.longitude[::step] if place is not None and even else None,
+        latitude=None if north is None else north[::step],
+        longitude=None if east is None else east[::step],
     )
+
+
+def directions(moments: Moments) -> tuple[Coordinates | None, Coordinates | None]:
+    """Return numbers of the rows that grow to the north, and of the columns that grow to the east, where known."""
+    place, frames = moments.place, moments.frames
+    if place is not None:
+        return along(place.latitude, 1), along(place.longitude, 0)
+    y, x = (
+        frames[name].values if name in frames.coords and is_projected(name, frames[name].variable) else None
+        for name in ("y", "x")
+    )
+    return y, x
 
 
 def _sentences(lines: Sequence[str]) -> str:

@@ -100,3 +100,14 @@ def test_a_cadence_that_is_asked_for_thins_finer_frames(tmp_path: Path) -> None:
     np.testing.assert_array_equal(frames.values, ramp(12)[::3])
     assert any("8 frames between left out" in told for told in frames.attrs["findings"])
     assert open_frames(path).attrs["cadence"] == "10min"
+
+
+def test_the_cadence_of_the_last_frames_is_taken_and_others_are_told() -> None:
+    start = np.datetime64("2024-06-01T06:00", "ns")
+    minutes = [*range(0, 180, 15), *range(180, 360, 5), *range(360, 660, 15)]
+    found = on_grid(start + np.array(minutes) * np.timedelta64(1, "m"), None)
+    assert found.step == np.timedelta64(15, "m")
+    minutes = [*range(0, 180, 15), *range(180, 360, 5)]
+    found = on_grid(start + np.array(minutes) * np.timedelta64(1, "m"), None)
+    assert found.step == np.timedelta64(5, "m")
+    assert any("other steps are longer (12 of 15min)" in line for line in found.findings)

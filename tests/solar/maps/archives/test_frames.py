@@ -170,14 +170,21 @@ def test_a_single_row_has_no_direction(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_frames(tmp_path / "a.nc").values, ramp(3, rows=1))
 
 
-def test_a_grid_without_places_keeps_its_own_axes(tmp_path: Path) -> None:
+def test_axes_of_a_projection_run_to_the_north_and_the_east(tmp_path: Path) -> None:
     renamed = dataset(ramp(3)).rename(lat="y", lon="x")
     for axis, metres in (("y", [9.0, 8.0, 7.0]), ("x", [1.0, 2.0, 3.0, 4.0])):
         renamed[axis] = (axis, metres, {"units": "m"})
     renamed.to_netcdf(tmp_path / "a.nc")
     frames = open_frames(tmp_path / "a.nc")
-    np.testing.assert_array_equal(frames.y, [9, 8, 7])
+    np.testing.assert_array_equal(frames.y, [7, 8, 9])
+    np.testing.assert_array_equal(frames.values, ramp(3)[:, ::-1])
+    assert frames.y.attrs["standard_name"] == "projection_y_coordinate"
     assert "latitude" not in frames.coords
+
+
+def test_rows_that_are_only_counted_keep_their_order(tmp_path: Path) -> None:
+    dataset(ramp(3)).rename(lat="y", lon="x").assign_coords(y=[2, 1, 0], x=[0, 1, 2, 3]).to_netcdf(tmp_path / "a.nc")
+    np.testing.assert_array_equal(open_frames(tmp_path / "a.nc").values, ramp(3))
 
 
 def test_times_in_days_of_floating_point_are_those_that_were_meant(tmp_path: Path) -> None:

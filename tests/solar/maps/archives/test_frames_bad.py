@@ -205,7 +205,9 @@ def test_the_first_five_bad_frames_are_shown_and_all_are_listed(tmp_path: Path) 
         frames = open_frames(path, on_bad="skip")
     assert len(frames.attrs["skipped"]) == 7
     values[:9, 0, 0] = np.nan
-    with pytest.raises(ValueError, match=r"one frame is too few; .* 9 were left out:(\n  .*){5}\n  ... and 4 more"):
+    with pytest.raises(
+        ValueError, match=r"at least 2 usable frames, .* got 1; 9 were left out:(\n  .*){5}\n  ... and 4 more"
+    ):
         open_frames(write("npz", tmp_path, values), on_bad="skip")
 
 
@@ -257,7 +259,7 @@ FAR_NORTH = dataset(ramp(3)).assign_coords(lat=("lat", [100.0, 100.1, 100.2], {"
         (archive("npz", ramp(4), BACK), {}, r"09:30 \(number 2\) follows 2024-06-01T10:00; sort the archive"),
         (archive("nc", ramp(4), BACK), {"on_bad": "skip"}, r"09:30 \(number 2\) follows 2024-06-01T10:00; sort"),
         (archive("npz", ramp(3), UNKNOWN), {}, r"time number 1 is missing \(NaT\)"),
-        *((archive(kind, ramp(1)), {}, "one frame is too few") for kind in ("folder", "npz", "nc", "zarr")),
+        *((archive(kind, ramp(1)), {}, "at least 2 usable frames") for kind in ("folder", "npz", "nc", "zarr")),
         (archive("nc", ramp(4), NIGHT), {"on_bad": "skip"}, r"night in all .* than -1.* times must be UTC"),
         (archive("folder", np.zeros((4, 3, 4), "f4")), {}, "all values are 0; it is night in all frames"),
         (archive("folder", ramp(4, dtype="uint8") % 11), {}, "night in all .* brightest value is 10 of 255"),

@@ -83,3 +83,38 @@ def test_a_pattern_says_where_the_time_is(pattern: str) -> None:
 def test_patterns_that_are_none(pattern: str) -> None:
     with pytest.raises(ValueError, match="time_pattern must be a pattern of strptime"):
         times_in_names(["a"], pattern)
+
+
+@pytest.mark.parametrize(
+    ("form", "ahead"),
+    [("m_%Y%m%dT%H%M+0200.nc", 2), ("%Y-%m-%dT%H:%M:%S-05:00.nc", -5), ("%Y%m%d_%H%M-0300.nc", -3)],
+)
+def test_a_time_zone_in_all_names_is_followed(form: str, ahead: int) -> None:
+    found = times_in_names(names(form))
+    assert found is not None
+    np.testing.assert_array_equal(found.times, HOURS.astype("datetime64[ns]") - np.timedelta64(ahead, "h"))
+    assert "zone" in found.form
+
+
+def test_the_clock_of_the_end_is_no_time_zone() -> None:
+    ends = [str(time)[11:16].replace(":", "") for time in HOURS + np.timedelta64(10, "m")]
+    begun = [f"{name}-{end}.nc" for name, end in zip(names("%Y%m%d_%H%M"), ends, strict=True)]
+    for texts in (begun, begun[:1]):
+        found = times_in_names(texts)
+        assert found is not None
+        np.testing.assert_array_equal(found.times, HOURS.astype("datetime64[ns]")[: len(texts)])
+
+
+@pytest.mark.parametrize("form", ["m_%Y%m%d_%I%M%p.nc", "%Y-%m-%d_%I-%M-%S_%p.nc"])
+@pytest.mark.parametrize("pattern", [False, True])
+def test_clocks_of_twelve_hours(form: str, pattern: bool) -> None:
+    texts = names(form)
+    found = times_in_names(texts, form if pattern else None)
+    assert found is not None
+    np.testing.assert_array_equal(found.times, HOURS.astype("datetime64[ns]"))
+
+
+def test_a_pattern_may_name_the_zone() -> None:
+    found = times_in_names([f"{name}+0530" for name in names("%d.%m.%Y %H.%M")], "%d.%m.%Y %H.%M%z")
+    assert found is not None
+    assert found.times[0] == np.datetime64("2023-04-10T06:30")

@@ -111,3 +111,13 @@ def test_wrong_units_of_a_file_are_replaced(tmp_path: Path) -> None:
     frames = open_frames(path, value_units="!K")
     assert frames.attrs["units"] == "K"
     assert "units are K, as given, and not W m-2, as the file states" in frames.attrs["findings"]
+
+
+def test_energy_that_is_summed_from_the_start_of_a_run_is_refused(tmp_path: Path) -> None:
+    watts = 500 + ramp(8) / 10
+    summed = dataset(np.cumsum(1800.0 * watts, 0), units="J m-2")
+    summed.to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(ValueError, match="probably summed from the start of a run"):
+        open_frames(tmp_path / "a.nc", on_bad="skip")
+    summed.diff("time").to_netcdf(tmp_path / "b.nc")
+    np.testing.assert_allclose(open_frames(tmp_path / "b.nc").values, watts[1:], rtol=1e-4)

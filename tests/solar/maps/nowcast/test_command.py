@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -51,6 +52,15 @@ def test_without_files_the_answer_is_printed_alone(files: Path) -> None:
     told = run(files, "--at", str(world().times[2, 6]))
     assert "written:" not in told
     assert "next: metaprior nowcast" in told
+
+
+def test_an_archive_without_gaps_is_forecast(files: Path) -> None:
+    day = np.datetime64("2025-06-01T08:00", "ns") + np.arange(12) * np.timedelta64(15, "m")
+    frames = np.random.default_rng(0).random((12, 20, 24), np.float32)
+    np.savez(files / "day.npz", time=day, sky=frames)
+    result = CliRunner().invoke(cli.app, ["nowcast", str(files / "day.npz"), "--prior", str(files / "prior")])
+    assert result.exit_code == 0, result.exception
+    assert "gap" not in result.output
 
 
 def test_adapting_is_told(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

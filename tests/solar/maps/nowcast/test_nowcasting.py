@@ -85,3 +85,19 @@ def test_first_light_is_told() -> None:
     assert any("first light" in line for line in dawn.trusted)
     day = nowcast_archive(frames, at=archive.times[18], forecaster=nowcaster())
     assert not any("first light" in line for line in day.trusted)
+
+
+def test_what_the_archive_lacks_and_where_it_ends_is_told() -> None:
+    frames = moments().frames
+    dark = frames.copy(data=frames.values)
+    dark.values[-3:] = 0.0
+    dark.attrs = frames.attrs
+    found = nowcast_archive(dark, forecaster=nowcaster(), checked=1)
+    assert any("the archive goes on until" in line for line in found.assumed)
+    night = frames.copy(data=np.zeros_like(frames.values))
+    night.attrs = frames.attrs
+    found = nowcast_archive(night, forecaster=nowcaster(), checked=1)
+    assert found.trusted[0].startswith("the last frame seen shows almost nothing")
+    short = frames[-3:]
+    found = nowcast_archive(short, at=short.time.values[-1], forecaster=nowcaster())
+    assert "the archive lacks 1 of the 4 frames to be seen" in found.assumed
