@@ -38,6 +38,8 @@ LEAST_LIGHT = 0.03
 CLOUDS_CHANGE, LARGEST_RESPONSE = 0.01, 2.0
 """Squared change of a frame's mean brightness by clouds, as far as the sun's effect is judged, and the largest power of
 the sun's light that is believed."""
+LIGHT_CONTRAST = 0.01
+"""Standard deviation in shares of the mean from which values are taken for light."""
 LARGEST_RATIO = 8.0
 """Largest factor by which light changes a candidate."""
 FULL_LIGHT = 0.15
@@ -196,7 +198,8 @@ def _response(sun: Tensor, above: Tensor) -> Tensor:
     """Return the power (N, 1, 1, 1) of the sun's light with which the brightness of the window has changed.
 
     It is 1 where the sun hardly changes: the slope of a line through the logarithms of the frames' means, held to 1 by
-    a prior that corresponds to clouds that change the mean by some per cent. Frames by night have no weight.
+    a prior that corresponds to clouds that change the mean by some per cent. Frames by night have no weight. Where
+    values vary by less than a per cent of their mean, most of it is no light, and the line is held to 0.
     """
     seen, light = above.mean((2, 3)), sun.mean((2, 3))
     weight = ((light - LEAST_LIGHT) / FULL_LIGHT).clamp(1e-6, 1.0)
@@ -204,7 +207,9 @@ def _response(sun: Tensor, above: Tensor) -> Tensor:
     x, y = light.log(), seen.clamp_min(0.01 * seen.amax(1, keepdim=True).clamp_min(1e-30)).log()
     x, y = (one - (weight * one).sum(1, keepdim=True) for one in (x, y))
     held = CLOUDS_CHANGE / INPUTS
-    slope = ((weight * x * y).sum(1) + held) / ((weight * x * x).sum(1) + held)
+    contrast = above.std((1, 2, 3)) / above.mean((1, 2, 3)).clamp_min(1e-30)
+    usual = (contrast / LIGHT_CONTRAST).clamp_max(1.0).square()
+    slope = ((weight * x * y).sum(1) + held * usual) / ((weight * x * x).sum(1) + held)
     return slope.clamp(0.0, LARGEST_RESPONSE).reshape(-1, 1, 1, 1)
 
 

@@ -260,3 +260,14 @@ def test_inputs_draw_no_random_numbers_and_leave_frames_as_they_are(window: tupl
     torch.manual_seed(1)
     assert torch.equal(prepared(holed, known).x, first)
     assert torch.equal(holed.nan_to_num(-1), before.nan_to_num(-1))
+
+
+def test_a_large_offset_is_no_light(window: tuple[Tensor, Known]) -> None:
+    frames, known = window
+    nothing = Known.nothing(frames)
+    sun = known._replace(typical=nothing.typical, darkest=nothing.darkest)
+    far = prepared(1e6 + frames, sun)
+    still, lit = (far.x[:, 1 : 1 + LEADS], far.x[:, LIT])
+    plain = prepared(frames)
+    torch.testing.assert_close(still, plain.x[:, 1 : 1 + LEADS], rtol=1e-4, atol=1e-4)
+    assert float((lit - still).abs().max()) < 1
