@@ -270,4 +270,4 @@ def test_a_large_offset_is_no_light(window: tuple[Tensor, Known]) -> None:
     still, lit = (far.x[:, 1 : 1 + LEADS], far.x[:, LIT])
     plain = prepared(frames)
     torch.testing.assert_close(still, plain.x[:, 1 : 1 + LEADS], rtol=1e-4, atol=1e-4)
-    assert float((lit - still).abs().max()) < 1
+    assert float((lit - still).abs().max()) < 2  # 100 were it light
