@@ -239,7 +239,7 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
         days, inside = days_of(result), result.coverage()
         told.append(
             f"at {counted(len(result.times), 'earlier moment')} of {counted(days, 'day')}, 90 % bands held "
-            f"{100 * inside.min():.0f} to {100 * inside.max():.0f} % of the values, depending on the lead time"
+            f"{_percent(inside)} of the values"
         )
         if days < FEW_DAYS:
             told.append("that is little to go by: expect bands to hold 80 to 97 %, less if the weather changes")
@@ -253,6 +253,12 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
                 f"the sun is lower than {LOW_SUN:g} degrees in {100 * share:.0f} % of the forecast: trust it less there"
             )
     return told
+
+
+def _percent(shares: NDArray[np.float64]) -> str:
+    """Return the lowest and highest share of the lead times in per cent."""
+    low, high = (f"{100 * share:.0f}" for share in (shares.min(), shares.max()))
+    return f"{low} %" if low == high else f"{low} (worst lead time) to {high} %"
 
 
 def is_first_light(window: Batch) -> bool:

@@ -88,7 +88,7 @@ def test_first_light_is_told() -> None:
 
 
 def test_what_the_archive_lacks_and_where_it_ends_is_told() -> None:
-    frames = moments().frames
+    frames = moments().frames.copy()
     dark = frames.copy(data=frames.values)
     dark.values[-3:] = 0.0
     dark.attrs = frames.attrs
