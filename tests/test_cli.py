@@ -27,7 +27,8 @@ def test_help_lists_the_commands_and_version_is_the_packages() -> None:
     assert runner.invoke(cli.app, ["--version"]).output.strip() == metaprior.__version__
 
 
-COMMANDS = ["inspect", "init", "train", "evaluate", "plan", "simulate", "predict", "report", "explore", "sites"]
+TRAINING = ["inspect", "init", "train", "evaluate", "plan"]
+COMMANDS = [*TRAINING, "simulate", "nowcast", "predict", "report", "explore", "sites"]
 PLAN = ["plan", "drifting_blobs", "--set", "tasks.k_shot=2", "--set", "tasks.k_query=1", "--set", "adaptation.steps=2"]
 
 

@@ -95,7 +95,7 @@ def test_names_of_benchmarks_are_those_of_their_modules() -> None:
 
 
 def test_errors_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"one of adaptation, .*, wheel or all, got 'imagenet'. Try --list"):
+    with pytest.raises(ValueError, match=r"one of adaptation, .*, worlds or all, got 'imagenet'. Try --list"):
         find("imagenet")
     with pytest.raises(ValueError, match="--quick and --full must not be given together"):
         TOY.run(quick=True, larger=True)
