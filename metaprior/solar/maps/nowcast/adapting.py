@@ -6,6 +6,7 @@ has gained: the forecast is a mixture with that of the prior, whose share is the
 left out. So no training is for calibration alone, and what did not help is not used.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import NamedTuple
@@ -84,13 +85,17 @@ def adapted(
         return (mixed(pair, (share, 1 - share)) for pair in pairs)
 
     crps = {share: _mean_crps(held_out(share), windows) for share in SHARES if share <= most}
-    best = max(share for share, own in crps.items() if own <= TOLERANCE * min(crps.values()))
+    best = max((share for share, own in crps.items() if own <= TOLERANCE * min(crps.values())), default=0.0)
     return Adapted(_mixed(prior, tuned, best), list(held_out(best)), best)
 
 
 def _mean_crps(forecasts: Iterable[GaussianForecast], windows: Sequence[Batch]) -> float:
-    scores = [score_forecast(one, window.targets).crps for one, window in zip(forecasts, windows, strict=True)]
-    return float(np.nanmean(scores))
+    """Return the mean over windows and lead times that have targets; NaN if none has."""
+    scores = np.array(
+        [score_forecast(one, window.targets).crps for one, window in zip(forecasts, windows, strict=True)]
+    )
+    scores = scores[np.isfinite(scores)]
+    return float(scores.mean()) if scores.size else math.nan
 
 
 def _mixed(prior: Nowcaster, tuned: Sequence[NowcastNetwork], share: float) -> Nowcaster:

@@ -233,7 +233,7 @@ def _trusted(window: Batch, result: Backtest | None) -> list[str]:
     if result is None:
         told.append(
             "nothing in the archive is early enough to check the forecast on, so its bands are those of the "
-            "training: on products not seen, 90 % bands held 80 to 97 %"
+            "training: on products not seen, 90 % bands held 77 to 94 %"
         )
     else:
         days, inside = days_of(result), result.coverage()

@@ -79,3 +79,8 @@ def test_the_share_is_that_with_the_lowest_crps_on_windows_held_back() -> None:
     own = np.mean([score_forecast(one, w.targets).crps for one, w in zip(found.held_out, given, strict=True)])
     as_it_was = np.mean([score_forecast(nowcaster().predict(w), w.targets).crps for w in given])
     assert own < as_it_was
+
+
+def test_without_any_target_nothing_is_used() -> None:
+    absent = [one._replace(targets=torch.full_like(one.targets, torch.nan)) for one in windows(3)]
+    assert adapted(nowcaster(), absent, steps=1).share == 0
