@@ -15,10 +15,10 @@ from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike, DataFrameLike
 from metaprior.errors import CheckpointError
 from metaprior.forecasts import Forecast, GaussianForecast
+from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
-from metaprior.numpy_forecast import NumpyForecast
 from metaprior.scaling import TargetScale
 from metaprior.team import current_team
 from metaprior.weights import WeightDistribution

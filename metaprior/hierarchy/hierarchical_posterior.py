@@ -24,9 +24,9 @@ from torch import Tensor
 
 from metaprior.checks import ArrayLike
 from metaprior.forecasts import Forecast, GaussianForecast
+from metaprior.forecasts.numpy_forecast import as_numpy
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.noise import Noise
-from metaprior.numpy_forecast import as_numpy
 from metaprior.posterior import Posterior
 from metaprior.weights import WeightDistribution, inverse_softplus
 

@@ -32,10 +32,10 @@ from metaprior.checks import ArrayLike, checked_device
 from metaprior.errors import NotFittedError
 from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.forecasts import Forecast
+from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
 from metaprior.network import BayesianNetwork
-from metaprior.numpy_forecast import NumpyForecast
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.tasks.task import Examples, Task, Tasks
 

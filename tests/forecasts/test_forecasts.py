@@ -7,7 +7,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from metaprior import scores
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast
-from metaprior.numpy_forecast import NumpyForecast
+from metaprior.forecasts.numpy_forecast import NumpyForecast
 
 S, N = 7, 5
 
