@@ -25,7 +25,7 @@ FLOORS = [
     },
     {"weights", "forecasts", "tasks"},
     {"team"},
-    {"priors", "likelihoods", "models", "network", "numpy_forecast", "scores"},
+    {"priors", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
     {"adaptation"},
     {"evaluation", "stack_descent", "training"},
