@@ -233,6 +233,19 @@ def at_least_single(targets: Tensor) -> Tensor:
     return targets.float() if targets.dtype in (torch.float16, torch.bfloat16) else targets
 
 
+def observation_weights(values: object, y: Tensor) -> Tensor:
+    """Return weights of observations, (N,), finite and not negative; raise if all are zero."""
+    weights = moved(_real(values, "sample_weight"), y.device)
+    weights = weights.to(y.dtype if y.is_floating_point() else torch.float32)
+    refuse_non_finite(weights, "sample_weight", "give every observation a weight")
+    if weights.shape != (len(y),):
+        raise ValueError(f"sample_weight must have one weight for each of {len(y)} observations, got {weights.shape}")
+    if bool((weights < 0).any()) or not bool((weights > 0).any()):
+        low, high = float(weights.min()), float(weights.max())
+        raise ValueError(f"sample_weight must be at least 0, and above 0 somewhere, got {low} to {high}")
+    return weights
+
+
 def same_length(x: Tensor, y: Tensor) -> None:
     """Raise unless both have the same number of observations."""
     if len(x) != len(y):

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
 
@@ -176,8 +178,10 @@ class BayesianNetwork:
         copied = tuple(map(torch.clone, features)) if isinstance(features, tuple) else features.clone()
         return functional_call(part, values, (copied,))
 
-    def map_samples(self, function: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+    def map_samples(self, function: Callable[..., Tensor], *rows: Any) -> Tensor:
         """Return ``function`` of every row (of phis (S, D), of data beside them), stacked; vectorised where possible.
+
+        What is beside phis may be a tensor or a dictionary of tensors.
 
         A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), raises the
         first time; from then on its samples are computed one after the other, more slowly and with the same result.
@@ -189,7 +193,7 @@ class BayesianNetwork:
                 raise
             except (RuntimeError, TypeError, ValueError):
                 self._vectorizes = False
-        return torch.stack([function(*row) for row in zip(*rows, strict=True)])
+        return torch.stack([function(*(tree_map(itemgetter(i), row) for row in rows)) for i in range(len(rows[0]))])
 
     def numbers_per_observation(self, weights: WeightDistribution, x: Tensor) -> int:
         """Return how many numbers the network's operations produce for one observation."""

@@ -17,8 +17,10 @@ class TargetMoments(NamedTuple):
     variance: Tensor
 
     @classmethod
-    def of(cls, targets: Tensor) -> "TargetMoments":
-        """Return the moments of targets (N, C, ...)."""
+    def of(cls, targets: Tensor, weights: Tensor | None = None) -> "TargetMoments":
+        """Return the moments of targets (N, C, ...); observation n counts as ``weights[n]`` of them."""
+        if weights is not None:
+            return cls._weighted(targets, weights)
         axes = [0, *range(2, targets.ndim)]
         wide, present = targets.double(), present_numbers(targets)
         size = present.sum(axes, dtype=torch.float64)
@@ -27,6 +29,19 @@ class TargetMoments(NamedTuple):
         mean = torch.where(size > 0, wide.nansum(axes) / size, 0.0)
         away = wide - mean.reshape(-1, *[1] * (wide.ndim - 2)) if wide.ndim > 1 else wide - mean
         return cls(size, mean, torch.where(size > 0, away.square().nansum(axes) / size, 0.0))
+
+    @classmethod
+    def _weighted(cls, targets: Tensor, weights: Tensor) -> "TargetMoments":
+        axes, wide = [0, *range(2, targets.ndim)], targets.double()
+        counted = present_numbers(targets) * weights.double().reshape(-1, *[1] * (targets.ndim - 1))
+        total = counted.sum(axes)
+
+        def average(values: Tensor) -> Tensor:
+            return (counted * values.nan_to_num(0.0)).sum(axes) / total  # a missing target has no weight
+
+        mean = average(wide)
+        away = wide - mean.reshape(-1, *[1] * (wide.ndim - 2)) if wide.ndim > 1 else wide - mean
+        return cls(present_numbers(targets).sum(axes, dtype=torch.float64), mean, average(away.square()))
 
     @classmethod
     def pooled(cls, parts: Sequence["TargetMoments"]) -> "TargetMoments":
@@ -57,9 +72,9 @@ class TargetScale(NamedTuple):
         return bool((self.loc == 0).all()) and bool((self.scale == 1).all())
 
     @classmethod
-    def standardising(cls, targets: Tensor) -> "TargetScale":
+    def standardising(cls, targets: Tensor, weights: Tensor | None = None) -> "TargetScale":
         """Return the scale that gives each channel (axis 1) of ``targets`` mean 0 and standard deviation 1."""
-        return cls.from_moments(TargetMoments.of(targets), targets)
+        return cls.from_moments(TargetMoments.of(targets, weights), targets)
 
     @classmethod
     def from_moments(cls, moments: TargetMoments, like: Tensor) -> "TargetScale":

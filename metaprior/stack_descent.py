@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from metaprior.checks import check_counts, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import NOISE_RHO, Likelihood
+from metaprior.minibatches import Batch, HeldOut, Minibatches, ShuffledData, WeightedExamples
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES, NOISE_LR_FACTOR, Terms, minibatch_free_energy
@@ -155,6 +155,8 @@ class FreeEnergy:
     temperature: float = 1.0
     numbers_per_observation: int = 1
     """Activations of one observation, which decide how many weight samples are computed together."""
+    own_plain: bool = False
+    """Whether every task has plain parameters of its own, stacked on a first axis; otherwise tasks share them."""
 
     def masking(self, data: Sequence[Examples]) -> "FreeEnergy":
         """Return the free energy itself, or, if some of the targets are missing, that of the others."""
@@ -170,28 +172,41 @@ class FreeEnergy:
         """Iterate over groups of weight samples whose weights and activations stay small."""
         return sample_groups(samples, max(weights, observations * self.numbers_per_observation))
 
-    def nll(self, phis: Tensor, data: Examples, plain: Mapping[str, Tensor]) -> Tensor:
-        """Return -log p(D_i | phi), summed over data (B, N, ...) and averaged over samples phis (B, S, D): (B,)."""
+    def nll(self, phis: Tensor, data: Examples, plain: Mapping[str, Tensor], weights: Tensor | None = None) -> Tensor:
+        """Return -log p(D_i | phi), summed over data (B, N, ...) and averaged over samples phis (B, S, D): (B,).
 
-        def of_sample(phi: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.likelihood.nll(self.network(phi, plain, x), y, plain).sum()
+        ``weights`` (B, N) are how many observations each one counts as.
+        """
+        likelihood, network = self.likelihood, self.network
 
-        def of_task(samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()
+        def of_task(samples: Tensor, x: Tensor, y: Tensor, *own: Any) -> Tensor:
+            values, counts = own[0] if self.own_plain else plain, own[-1] if weights is not None else None
 
-        return self.network.map_samples(of_task, phis, *data)
+            def of_sample(phi: Tensor) -> Tensor:
+                nll = likelihood.nll(network(phi, values, x), y, values)
+                return (nll if counts is None else nll * counts).sum()
+
+            return network.map_samples(of_sample, samples).mean()
+
+        rows = (*data, *([dict(plain)] if self.own_plain else []), *([] if weights is None else [weights]))
+        return network.map_samples(of_task, phis, *rows)
 
     def samples_with_nll(
-        self, q: WeightDistribution, data: Examples, noise: Noise, samples: int, batch_size: int
+        self, q: WeightDistribution, data: HeldOut, noise: Noise, samples: int
     ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
-        energy = self.masking([data])
-        pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in data), strict=True)]
+        most = max(len(piece.examples.y) for piece in data.pieces())
         with evaluation_mode(self.network.module):
-            for group in self.sample_groups(samples, len(q.mu), batch_size):
+            for group in self.sample_groups(samples, len(q.mu), most):
                 phis = q.sample(noise.normals(q.mu, group))
-                nll = torch.stack([energy.nll(phis[None], piece, q.plain)[0] for piece in pieces]).sum()
-                yield phis, nll, len(group) / samples
+                parts = [self._nll_of(phis, piece, q.plain) for piece in data.pieces()]
+                yield phis, torch.stack(parts).sum(), len(group) / samples
+
+    def _nll_of(self, phis: Tensor, piece: WeightedExamples, plain: Mapping[str, Tensor]) -> Tensor:
+        """Return -log p(D | phi) of one data set, summed over it and averaged over samples phis (S, D)."""
+        (x, y), weights = piece
+        own = None if weights is None else weights[None]
+        return self.masking([piece.examples]).nll(phis[None], Examples(x[None], y[None]), plain, own)[0]
 
 
 class StackDescent:
@@ -204,6 +219,7 @@ class StackDescent:
         shared: the parameters that all tasks share.
         plan: settings of the whole descent.
         noise: noise of weight samples and shuffling; each task and step has its own.
+        batches: the mini-batches, where they are not those of the stack's data (whose ``data`` may then be empty).
     """
 
     def __init__(
@@ -214,15 +230,14 @@ class StackDescent:
         shared: SharedParameters,
         plan: DescentPlan,
         noise: Noise,
+        batches: Minibatches | None = None,
     ) -> None:
-        self.energy, self.stack, self.prior, self.shared, self.plan = (
-            energy.masking(stack.data),
-            stack,
-            prior,
-            shared,
-            plan,
+        self.energy, self.stack, self.prior = energy.masking(stack.data) if stack.data else energy, stack, prior
+        self.shared, self.plan, self._noise = shared, plan, noise
+        self.batches = batches or ShuffledData(
+            stack.data, stack.indices, plan.batch_size, plan.weighting, noise, stack.steps_taken
         )
-        self._noise, self._batches, self.steps_taken, self.seen = noise, self._minibatches(), stack.steps_taken, 0
+        self._next_batches, self.steps_taken, self.seen = iter(self.batches), stack.steps_taken, 0
         self.mu, self.rho = (stack.records[:, row].clone().requires_grad_() for row in (0, 1))
         self._adam = torch.optim.Adam([self.mu, self.rho], fused=self.mu.device.type in ("cpu", "cuda"))
         if stack.steps_taken:
@@ -242,10 +257,10 @@ class StackDescent:
             shared_lr: learning rate of the shared parameters; None leaves them as they are.
             weight: weight of these tasks' gradient with respect to the shared parameters.
         """
-        batch, share = next(self._batches)
+        batch = next(self._next_batches)
         self._adam.param_groups[0]["lr"] = self.plan.lr_at(step)
         plain = self._fixed if shared_lr is None else self.shared.values
-        terms = self._accumulate_gradient(batch, share, plain, self.plan.kl_weight_at(step))
+        terms = self._accumulate_gradient(batch, plain, self.plan.kl_weight_at(step))
         for what, values in zip(vars(terms), torch.stack([*vars(terms).values()]).tolist(), strict=True):
             for name, value in zip(self.stack.names, values, strict=True):
                 if not math.isfinite(value):
@@ -259,7 +274,7 @@ class StackDescent:
             for value in self.shared.values.values():
                 value.grad = None if value.grad is None else value.grad * (weight / len(self.stack.indices))
             self.shared.step(shared_lr)
-        self.steps_taken, self.seen = self.steps_taken + 1, self.seen + batch.x.shape[1]
+        self.steps_taken, self.seen = self.steps_taken + 1, self.seen + batch.examples.y.shape[1]
         return terms
 
     def records(self) -> Tensor:
@@ -273,43 +288,25 @@ class StackDescent:
                 )
         return records
 
-    def _accumulate_gradient(self, batch: Examples, share: float, plain: dict[str, Tensor], kl_weight: float) -> Terms:
+    def _accumulate_gradient(self, batch: Batch, plain: dict[str, Tensor], kl_weight: float) -> Terms:
         """Add the gradient of the tasks' free energies to the leaves; return the terms per observation, (B,)."""
-        q, size, samples = WeightDistribution(self.mu, self.rho, plain), self.stack.size, self.plan.samples
+        q, samples = WeightDistribution(self.mu, self.rho, plain), self.plan.samples
         noises = [self._noise.at(task=index, step=self.steps_taken) for index in self.stack.indices]
         sums = Terms(torch.zeros_like(q.mu[:, 0]), torch.zeros_like(q.mu[:, 0]))
-        for group in self.energy.sample_groups(samples, ROWS * q.mu.numel(), batch.x.shape[1] * len(q.mu)):
+        for group in self.energy.sample_groups(samples, ROWS * q.mu.numel(), batch.examples.y.shape[1] * len(q.mu)):
             epsilon = torch.stack([noise.normals(q.mu[0], group) for noise in noises])  # (B, S, D)
             phis = q.mu.unsqueeze(1) + q.sigma.unsqueeze(1) * epsilon
             terms = minibatch_free_energy(
-                self.energy.nll(phis, batch, plain),
+                self.energy.nll(phis, batch.examples, plain, batch.weights),
                 self.prior.kl_from(q, phis),
-                num_observations=size,
-                num_batches=self.plan.num_batches(size),
-                kl_share=share,
+                num_observations=self.batches.observations,
+                num_batches=self.batches.count,
+                kl_share=batch.kl_share,
                 temperature=self.energy.temperature,
             ).scaled(len(group) / samples)
             (terms.nll + kl_weight * terms.kl).sum().backward()
             sums += terms.detached()
         return sums
-
-    def _minibatches(self) -> Iterator[tuple[Examples, float]]:
-        """Iterate without end over each task's next mini-batches, stacked, with their shares of the KL.
-
-        Every pass shuffles the data anew.
-        """
-        stack, count = self.stack, self.plan.num_batches(self.stack.size)
-        shares = MINIBATCH_SHARES[self.plan.weighting](count)
-        if count == 1:
-            yield from repeat((_stacked(stack.data), shares[0]))
-        turn, place = divmod(stack.steps_taken, count)
-        while True:
-            noises = [self._noise.at(task=index, step=turn + 1).fork("shuffle") for index in stack.indices]
-            orders = [torch.randperm(stack.size, generator=noise.generator()) for noise in noises]
-            pieces = zip(*(order.split(self.plan.batch_size) for order in orders), strict=True)
-            for rows, share in list(zip(pieces, shares, strict=True))[place:]:
-                yield _stacked([data.rows(row) for data, row in zip(stack.data, rows, strict=True)]), share
-            turn, place = turn + 1, 0
 
 
 def visit(descent: StackDescent, steps: range, *, shared_lr: bool = False, weight: float = 1.0) -> tuple[Tensor, Terms]:
@@ -340,10 +337,6 @@ def checked_theta(theta: WeightDistribution, network: BayesianNetwork, name: str
         refuse_non_finite(value, f"{name}'s {part}", remedy="it must come from a finished training")
     mu, rho = (value.detach().to(network.device, network.dtype) for value in (theta.mu, theta.rho))
     return WeightDistribution(mu, rho)
-
-
-def _stacked(parts: Sequence[Examples]) -> Examples:
-    return Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
 
 
 def _adam_state(first: Tensor, second: Tensor, steps: int) -> dict[str, Tensor]:

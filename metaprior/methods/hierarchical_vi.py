@@ -38,6 +38,7 @@ from metaprior.history import EpochRecord
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import TaskMethod
 from metaprior.methods.target_units import TargetUnits
+from metaprior.minibatches import HeldOutData, WeightedExamples
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.priors import GaussianHyperprior
@@ -248,7 +249,8 @@ class HierarchicalVI(TaskMethod):
         for entry in given.entries:
             q, noise = self.posterior(entry.name).weights, Noise(seed).fork("elbo").at(task=indices[entry.name])
             data = given.data_of(entry, state.target_scale)
-            groups = self.model.energy(state, data).samples_with_nll(q, data, noise, samples, data.size)
+            whole = HeldOutData(WeightedExamples(data), data.size)
+            groups = self.model.energy(state, data).samples_with_nll(q, whole, noise, samples)
             nll += sum(float(part) * share for _, part, share in groups)
             kl += float(state.psi.kl_from(q))
         return HierarchyTerms(nll, kl, state.psi.kl_to(self.model.hyperprior))

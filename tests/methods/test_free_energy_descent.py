@@ -6,10 +6,15 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.methods.bayes_by_backprop import _hold_out, held_out_free_energy
+from metaprior.methods.free_energy_fit import held_out_free_energy, hold_out
+from metaprior.minibatches import HeldOutData, WeightedExamples
 from metaprior.stack_descent import FreeEnergy
 from metaprior.tasks.task import Examples
 from tests.methods.test_bayes_by_backprop import FAST, linear, linear_problem, trained
+
+
+def in_pieces(x: Tensor, y: Tensor, batch_size: int) -> HeldOutData:
+    return HeldOutData(WeightedExamples(Examples(x, y)), batch_size)
 
 
 def test_samples_in_groups_give_the_gradient_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,8 +40,8 @@ def test_history_is_the_mean_free_energy_of_the_epoch(weighting: str) -> None:
 
 
 def test_a_fraction_is_held_out_and_the_rest_is_trained_on() -> None:
-    data = Examples(torch.arange(20.0), torch.arange(20.0))
-    train, held_out = _hold_out(data, 0.25, mp.Noise(0))
+    data = WeightedExamples(Examples(torch.arange(20.0), torch.arange(20.0)))
+    (train, _), (held_out, _) = hold_out(data, 0.25, mp.Noise(0))
     assert (train.size, held_out.size) == (15, 5)
     assert sorted([*train.x.tolist(), *held_out.x.tolist()]) == list(range(20))
     assert sorted(held_out.x.tolist()) not in ([0, 1, 2, 3, 4], [15, 16, 17, 18, 19]), "drawn at random, not cut off"
@@ -47,9 +52,9 @@ def test_held_out_data_are_scored_without_dropout() -> None:
     net = nn.Sequential(nn.Linear(3, 20, dtype=torch.float64), nn.Dropout(0.5), nn.Linear(20, 1, dtype=torch.float64))
     network = mp.BayesianNetwork(net)
     x, y = linear_problem()
-    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5)), Examples(x, y.unsqueeze(-1))
+    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5)), in_pieces(x, y.unsqueeze(-1), 16)
     prior, q = mp.NormalPrior(), network.initial()
-    assert len({held_out_free_energy(energy, prior, q, data, 40, mp.Noise(0), 16) for _ in range(2)}) == 1
+    assert len({held_out_free_energy(energy, prior, q, data, 40, mp.Noise(0)) for _ in range(2)}) == 1
 
 
 def test_early_stopping_keeps_the_best_held_out_weights_after_the_warm_up() -> None:
@@ -64,8 +69,8 @@ def test_early_stopping_keeps_the_best_held_out_weights_after_the_warm_up() -> N
     assert len(scores) - 1 - int(np.argmin(scores)) == 5
     energy = FreeEnergy(bnn.posterior_.network, bnn.posterior_.likelihood, bnn.temperature)
     scale = bnn.posterior_.target_scale
-    held_out = Examples(x[30:], scale.to_internal(y[30:].unsqueeze(-1)))
-    kept = held_out_free_energy(energy, bnn.prior, bnn.posterior_.weights, held_out, 30, mp.Noise(0), 7)
+    held_out = in_pieces(x[30:], scale.to_internal(y[30:].unsqueeze(-1)), 7)
+    kept = held_out_free_energy(energy, bnn.prior, bnn.posterior_.weights, held_out, 30, mp.Noise(0))
     assert kept == pytest.approx(min(scores), rel=1e-6)
     bnn.fit(x[:30], y[:30], epochs=100, validation=[x[30:], y[30:]], patience=5, kl_warmup=0.5, progress=False)  # type: ignore[arg-type]
     assert len(bnn.history_) >= 55, "epochs of the warm-up are not compared"
@@ -76,13 +81,13 @@ def test_held_out_free_energy_is_the_closed_form_of_a_linear_model() -> None:
     x, y = linear_problem()
     network = mp.BayesianNetwork(linear())
     q = network.initial(relative_sigma=0.01)
-    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5), temperature=0.3), Examples(x, y.unsqueeze(-1))
+    energy, data = FreeEnergy(network, mp.Gaussian(noise=0.5), temperature=0.3), in_pieces(x, y.unsqueeze(-1), 16)
     residual = (y - x @ q.mu) ** 2 + (x**2) @ q.sigma**2
     nll = 0.5 * residual / 0.25 + math.log(0.5) + 0.5 * math.log(2 * math.pi)
     expected = nll.mean() / 0.3 + mp.NormalPrior().kl_from(q) / 1000
-    found = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1000, mp.Noise(0), 16)
+    found = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1000, mp.Noise(0))
     assert found == pytest.approx(float(expected), rel=0.01)  # 16 weight samples
-    dominated_by_kl = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1, mp.Noise(0), 16)
+    dominated_by_kl = held_out_free_energy(energy, mp.NormalPrior(), q, data, 1, mp.Noise(0))
     assert dominated_by_kl - found == pytest.approx(0.999 * float(mp.NormalPrior().kl_from(q)), rel=1e-6)
 
 
