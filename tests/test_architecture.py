@@ -29,7 +29,7 @@ FLOORS = [
     {"posterior", "metagrad"},
     {"adaptation"},
     {"evaluation", "stack_descent", "training"},
-    {"calibration", "hierarchy"},
+    {"calibration", "conformal", "hierarchy"},
     {"methods"},
     {"report"},
     {"runs"},
