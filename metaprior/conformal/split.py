@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast, overload
 
 import numpy.typing as npt
 import torch
@@ -30,7 +30,7 @@ from metaprior.noise import Noise
 
 Group = str | int | float | bool
 AnyForecast = Forecast | NumpyForecast
-Array = Tensor | npt.NDArray[Any]
+Array = npt.NDArray[Any]
 CALIBRATION, PREDICTION = "conformal calibration", "conformal prediction"
 """Purposes of random numbers."""
 
@@ -203,9 +203,19 @@ class ConformalIntervals(Conformal):
         """Return the scores of targets, (N, ...); NaN for missing ones."""
         return interval_scores(forecast, targets, score, level)
 
+    @overload
+    def interval(
+        self, forecast: Forecast, groups: Iterable[Group] | None = ..., *, new_groups: bool = ...
+    ) -> tuple[Tensor, Tensor]: ...
+
+    @overload
+    def interval(
+        self, forecast: NumpyForecast, groups: Iterable[Group] | None = ..., *, new_groups: bool = ...
+    ) -> tuple[Array, Array]: ...
+
     def interval(
         self, forecast: AnyForecast, groups: Iterable[Group] | None = None, *, new_groups: bool = False
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Tensor | Array, Tensor | Array]:
         """Return the lower and the upper bound of each target: tensors, or arrays for a forecast in arrays.
 
         Args:
@@ -230,9 +240,19 @@ class ConformalSets(Conformal):
         """Return the scores of labels, (N, ...); NaN for missing ones."""
         return label_scores(forecast, targets, score, noise)
 
+    @overload
+    def sets(
+        self, forecast: Forecast, groups: Iterable[Group] | None = ..., *, new_groups: bool = ..., seed: int = ...
+    ) -> Tensor: ...
+
+    @overload
+    def sets(
+        self, forecast: NumpyForecast, groups: Iterable[Group] | None = ..., *, new_groups: bool = ..., seed: int = ...
+    ) -> Array: ...
+
     def sets(
         self, forecast: AnyForecast, groups: Iterable[Group] | None = None, *, new_groups: bool = False, seed: int = 0
-    ) -> Array:
+    ) -> Tensor | Array:
         """Return whether each class is in the set: Boolean, of the shape of ``forecast.probabilities``, (N, C, ...).
 
         A set can be empty with "aps" and "lac": no class is as good as held-out labels are.

@@ -44,7 +44,7 @@ def threshold(scores: Tensor, level: float, members: Tensor | None = None) -> Te
         members: which task each of the n observations is of, (n,); None: each is exchangeable with all others.
     """
     members = torch.arange(len(scores)) if members is None else members
-    columns = scores.reshape(len(scores), -1).unbind(1)
+    columns = (scores.flatten(1) if scores.ndim > 1 else scores[:, None]).unbind(1)
     found = [_of_one_target(column[there], members[there], level) for column in columns for there in [~column.isnan()]]
     return torch.stack(found).reshape(scores.shape[1:])
 
