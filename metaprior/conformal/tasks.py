@@ -15,6 +15,7 @@ from metaprior.checks import check_integer, warn_caller
 from metaprior.conformal.scores import INTERVAL_SCORES, SET_SCORES, check_score
 from metaprior.conformal.split import CALIBRATION, Conformal, ConformalIntervals, ConformalSets
 from metaprior.conformal.threshold import check_level
+from metaprior.errors import NotFinite
 from metaprior.evaluation import check_task, finite_forecast, for_each_task, with_targets
 from metaprior.likelihoods import Likelihood
 from metaprior.noise import Noise
@@ -73,8 +74,8 @@ class ConformalByShots(Generic[C]):
         names = {n: "all" if n is None else str(n) for n in self.by_shots}
         failed = {n: f" ({k} more tasks failed)" if (k := self.failed.get(n, 0)) else "" for n in self.by_shots}
         lines = [f"    {names[n]} shots: {one!r}{failed[n]}" for n, one in self.by_shots.items()]
-        each = f" of {self.examples_per_shot} examples each" if self.examples_per_shot > 1 else ""
-        return "\n".join([f"{type(self).__name__}(shots{each}", *lines, ")"])
+        each = f"shots of {self.examples_per_shot} examples:" if self.examples_per_shot > 1 else ""
+        return "\n".join([f"{type(self).__name__}({each}", *lines, ")"])
 
     def as_json(self) -> dict[str, Any]:
         """Return numbers, texts and lists for a file."""
@@ -173,11 +174,16 @@ def over_tasks(
     if share is not None and not 0 < share <= 1:
         raise ValueError(f"share must be above 0 and at most 1, or None, got {share!r}")
     check_integer("samples", samples, 2)
-    if not shots:
-        raise ValueError("shots must be numbers such as (0, 1, 5), got none")
+    if not isinstance(shots, Sequence) or not shots:
+        raise ValueError(f"shots must be a sequence of integers such as (0, 1, 5), got {shots!r}")
     for one in shots:
         if one is not None:
             check_integer("shots", one, 0)
+    if not hasattr(learner, "adapt"):
+        raise TypeError(
+            f"learner must be a MetaLearner or a HierarchicalVI, got {type(learner).__name__}. Try "
+            "conformal.intervals(forecast, y) for one data set."
+        )
     kind, each, counts = _kind_of(score), learner.examples_per_shot, [*dict.fromkeys(shots)]
 
     def scored(index: int, given: Task) -> dict[int | None, Tensor | _Failed]:
@@ -192,10 +198,9 @@ def over_tasks(
             try:  # the seed of ``predict``'s own default for all tasks, so that a forecast is a function of its task
                 posterior = learner.adapt(support) if support.size else learner.prior_predictive()
                 forecast = finite_forecast(posterior, task.query.x, samples, 0)
-            except FloatingPointError as error:
+                found[n] = kind.scores(forecast, task.query.y, score, level, noise).cpu()
+            except (FloatingPointError, NotFinite) as error:  # the task's own numbers were checked before
                 found[n] = _Failed(f"{task.name}: {error}")
-                continue
-            found[n] = kind.scores(forecast, task.query.y, score, level, noise).cpu()
         return found
 
     results = for_each_task(scored, as_tasks(tasks), progress)
@@ -225,7 +230,7 @@ def _calibrated(
         )
     if not scores:
         raise FloatingPointError(
-            f"none of {len(failures)} tasks has a finite forecast {when}; the first: {failures[0][0]}"
+            f"none of {len(failures)} tasks has a finite forecast {when}; the first: {failures[0].message}"
         )
     if failures:
         warn_caller(

@@ -43,20 +43,19 @@ def threshold(scores: Tensor, level: float, members: Tensor | None = None) -> Te
         level: probability with which a new observation's score is at most the threshold.
         members: which task each of the n observations is of, (n,); None: each is exchangeable with all others.
     """
+    columns = scores.flatten(1) if scores.ndim > 1 else scores[:, None]
+    present = ~columns.isnan()
     members = torch.arange(len(scores)) if members is None else members
-    columns = (scores.flatten(1) if scores.ndim > 1 else scores[:, None]).unbind(1)
-    found = [_of_one_target(column[there], members[there], level) for column in columns for there in [~column.isnan()]]
-    return torch.stack(found).reshape(scores.shape[1:])
-
-
-def _of_one_target(scores: Tensor, members: Tensor, level: float) -> Tensor:
-    _, own, sizes = members.unique(return_inverse=True, return_counts=True)
-    whole = min(math.lcm(*sizes.unique().tolist()), FINEST)  # the weight of a task, as an integer
-    ordered, order = scores.sort()
-    reached = (whole // sizes)[own[order]].cumsum(0)
-    needed = math.ceil(exact(level) * (len(sizes) + 1) * whole)
-    below = int((reached < needed).sum())
-    return ordered[below] if below < len(ordered) else scores.new_tensor(math.inf)
+    names, own = members.unique(return_inverse=True)
+    sizes = torch.zeros(len(names), columns.shape[1], dtype=torch.long).index_add(0, own, present.long())
+    whole = min(math.lcm(*sizes.unique().clamp_min(1).tolist()), FINEST)  # the weight of a task, as an integer
+    weights = present * (whole // sizes.clamp_min(1))[own]
+    ordered, order = columns.sort(0)  # NaN is last
+    reached = weights.gather(0, order).cumsum(0)
+    needed = [math.ceil(exact(level) * (count + 1) * whole) for count in (sizes > 0).sum(0).tolist()]
+    below = (reached < torch.tensor(needed)).sum(0, keepdim=True)
+    infinity = columns.new_full((1, columns.shape[1]), math.inf)
+    return torch.cat([ordered, infinity]).gather(0, below).reshape(scores.shape[1:])
 
 
 def score_of_share(scores: Tensor, share: float) -> Tensor:

@@ -185,7 +185,8 @@ def test_ranks_share_the_tasks() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shots": ()}, "shots must be numbers such as"),
+        ({"shots": ()}, r"shots must be a sequence of integers such as \(0, 1, 5\), got \(\)"),
+        ({"shots": 5}, "shots must be a sequence of integers"),
         ({"shots": (-1,)}, "shots must be an integer of at least 0"),
         ({"level": 1.5}, "level must lie strictly between 0 and 1"),
         ({"share": 0}, "share must be above 0 and at most 1, or None, got 0"),
@@ -196,6 +197,23 @@ def test_ranks_share_the_tasks() -> None:
 def test_wrong_settings_raise(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fitted(Blind(6, 1), offsets(3, 6, 1), **options)
+
+
+def test_a_method_for_one_data_set_raises() -> None:
+    with pytest.raises(TypeError, match="learner must be a MetaLearner or a HierarchicalVI, got BayesByBackprop"):
+        fitted(mp.BayesByBackprop(mp.MLP(1, [2], 1), mp.Gaussian()), offsets(3, 6, 1))
+
+
+def test_a_forecast_whose_spread_is_infinite_is_a_failure() -> None:
+    class Endless(Blind):
+        def adapt(self, support: Examples) -> Any:
+            mean = torch.zeros(self.shape, dtype=torch.float64)
+            return Told(normal(mean, math.inf if float(support.y[0]) > 3 else 1.0))
+
+    tasks = offsets(30, 6, 1)
+    bad = sum(float(task.support.y[0]) > 3 for task in tasks)
+    with pytest.warns(UserWarning, match=f"{bad} of 30 tasks have no finite forecast"):
+        assert fitted(Endless(6, 1), tasks, shots=(1,), score="std").after(1).tasks == 30 - bad
 
 
 def test_tasks_without_an_end_raise() -> None:
@@ -228,7 +246,7 @@ def test_a_meta_learner_with_labels() -> None:
     learner = mp.MetaLearner(mp.MLP(6, [8], 3), mp.Categorical(), adaptation=mp.ClosedForm(), examples_per_shot=3)
     learner.fit(tasks, epochs=1, tasks_per_epoch=10, meta_batch=5, progress=False)
     found = fitted(learner, [tasks[i] for i in range(100, 130)], shots=(0, 2), score="aps")
-    assert "shots of 3 examples each" in repr(found)
+    assert "shots of 3 examples:" in repr(found)
     sets = found.after(2).sets(learner.adapt(tasks[200].support).predict(tasks[200].query.x))
     assert sets.shape == (12, 3)
     shares = [
