@@ -72,6 +72,14 @@ def test_the_hierarchy() -> None:
     assert page["forecast"].mean.shape == page["parts"].std.shape
 
 
+def test_conformal_coverage_is_the_level_where_the_forecasts_own_is_not() -> None:
+    names = run_examples(DOCS / "guides" / "conformal.md")
+    assert names["of_forecast"] < 0.6
+    for found in ("of_conformal", "of_sets", "of_tasks"):
+        assert names[found] == pytest.approx(0.9, abs=0.06)
+    assert min(names["shares"]) < 0.7  # no promise for a single task
+
+
 def test_the_training() -> None:
     names = run_examples(DOCS / "training.md")
     assert [summary.tasks for summary in names["learner"].history_] == [64, 64]
