@@ -27,6 +27,7 @@ FLOORS = [
     {"team", "minibatches"},
     {"priors", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
+    {"adaptation", "callbacks"},
     {"ensemble", "evaluation", "stack_descent", "training"},
     {"calibration", "conformal", "hierarchy"},
     {"methods"},
