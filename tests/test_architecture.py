@@ -27,7 +27,7 @@ FLOORS = [
     {"team"},
     {"priors", "likelihoods", "models", "network", "scores"},
     {"posterior", "metagrad"},
-    {"adaptation"},
+    {"adaptation", "callbacks"},
     {"evaluation", "stack_descent", "training"},
     {"calibration", "hierarchy"},
     {"methods"},
