@@ -22,6 +22,8 @@ from metaprior.metagrad.memory import peak_memory
 from metaprior.progress import ProgressBar, progress_bar
 from metaprior.team import Team, current_team, use_team
 
+__all__ = ["CSVLog", "Callback", "EarlyStopping", "Fit", "Progress", "SaveEvery", "TensorBoardLog"]
+
 REFRESH = 0.1
 """Seconds between two updates of a progress bar."""
 WARM_START = "warm start"

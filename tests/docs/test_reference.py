@@ -7,7 +7,14 @@ import pytest
 
 from tests.docs.pages import DOCS
 
-MODULES = ("metaprior", "metaprior.metagrad", "metaprior.tasks", "metaprior.solar.maps", "metaprior.solar.sites")
+MODULES = (
+    "metaprior",
+    "metaprior.callbacks",
+    "metaprior.metagrad",
+    "metaprior.tasks",
+    "metaprior.solar.maps",
+    "metaprior.solar.sites",
+)
 ENTRIES = [
     entry
     for page in sorted((DOCS / "reference").glob("*.md"))

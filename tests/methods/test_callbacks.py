@@ -125,7 +125,8 @@ def test_bars_of_fits_count_steps_and_rounds(monkeypatch: pytest.MonkeyPatch, tm
     bars = recorded_bars(monkeypatch, callbacks)
     small_learner().fit(lines(8), **{**FOUR, "progress": True}, warm_start=3)
     inference(tmp_path).fit(waves(3), **{**FAST, "progress": True}, task_batch=2)
-    assert [(bar.label, bar.total, bar.counts[-1]) for bar in bars] == [("Meta-Training", 11, 11), ("hierarchy", 4, 4)]
+    counted = [(bar.label, bar.total, bar.counts[-1]) for bar in bars if bar.label != "checking tasks"]
+    assert counted == [("Meta-Training", 11, 11), ("hierarchy", 4, 4)]
 
 
 def test_all_ranks_stop_and_keep_alike() -> None:
