@@ -36,8 +36,7 @@ class Fit:
     """A fit under way, as callbacks see it.
 
     Args:
-        method: the method that is fitted. Until the fit has ended it holds what it held before; ``fitted()`` returns
-            what is learned so far.
+        method: the method that is fitted. What it has learned so far is in ``fitted()``, not here.
         label: what is done, in words.
         epochs: planned number of epochs.
         steps: planned number of steps, of all epochs together.
@@ -86,10 +85,7 @@ class Fit:
         return self._fitted()
 
     def keep(self) -> None:
-        """Let the fit end with what is learned now, whatever comes after (until ``keep`` is called again).
-
-        To be called in ``after_epoch``.
-        """
+        """Let the fit end with what it has learned after this epoch, until ``keep`` is called in a later one."""
         if self._keep is None:
             raise TypeError(
                 f"keep() must not be called for {type(self.method).__name__}, which has one state alone and ends with "
@@ -97,16 +93,16 @@ class Fit:
             )
         self._keep_now = True
 
-    def _settled(self, decision: tuple[str | None, bool]) -> None:
-        """Do what was decided in an epoch: on rank 0, for all ranks."""
-        self.stopped, keep = decision
-        self._keep_now = False
+    def _decided(self) -> tuple[str | None, bool]:
+        """Return what callbacks decided in this epoch: the reason to stop, and whether its end is kept."""
+        keep, self._keep_now = self._keep_now, False
+        return self.stopped, keep
+
+    def _do(self, stopped: str | None, keep: bool) -> None:
+        """Do what was decided, on every rank."""
+        self.stopped = stopped
         if keep and self._keep is not None:
             self._keep()
-
-    @property
-    def _decision(self) -> tuple[str | None, bool]:
-        return self.stopped, self._keep_now
 
 
 class Callback:
@@ -207,9 +203,9 @@ class Listeners:
                 raise self._late
             for one in self._all:
                 one.after_epoch(self.fit, record)
-            return self.fit._decision
+            return self.fit._decided()
 
-        self.fit._settled(self._on_first(call))
+        self.fit._do(*self._on_first(call))
 
     def _begin(self) -> None:
         for one in self._all:
@@ -221,7 +217,9 @@ class Listeners:
             self._begun.pop(0).end(self.fit)
 
     def _end_after(self, error: BaseException) -> None:
-        """Call ``end`` after an error, which stays the one that is raised."""
+        """Call ``end`` after an error, which stays the one that is raised; others become notes."""
+        if self._late not in (None, error):
+            error.add_note(f"Before, a callback raised {type(self._late).__name__}: {self._late}")
         while self._begun:
             one = self._begun.pop(0)
             try:

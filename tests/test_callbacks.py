@@ -289,3 +289,17 @@ def test_an_error_on_the_first_rank_is_raised_on_all(place: str) -> None:
         assert loop.listeners is not None
         assert loop.listeners.error is error
         assert loop.listeners.fit.step == (2 if place in ("step", "epoch") else 0 if place == "begin" else 6)
+
+
+def test_an_error_of_a_step_is_told_if_another_one_comes_first() -> None:
+    class Diverging(Loop):
+        def run(self, given: Any = (), **options: Any) -> Fit:
+            fit = Fit(self, "counting", epochs=1, steps=2, fitted=lambda: self)
+            with Listeners(fit, given) as listeners:
+                listeners.after_step(lambda: {"loss": 1.0})
+                raise FloatingPointError("diverged")
+
+    first, second = outcomes(2, lambda team: Diverging([1.0]).run([StepRecorder("step")]))
+    assert isinstance(first, FloatingPointError)
+    assert first.__notes__ == ["Before, a callback raised RuntimeError: broken step"]
+    assert isinstance(second, FloatingPointError)
