@@ -23,6 +23,7 @@ from metaprior.ensemble import EnsemblePosterior, fresh_start
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE_RHO, Likelihood, Masked
+from metaprior.methods.cross_fit import fitted_spread, parts_of, without_parts
 from metaprior.methods.free_energy_fit import Budget, FreeEnergyFit, hold_out
 from metaprior.methods.method import Method
 from metaprior.minibatches import HeldOut, HeldOutData, Minibatches, ShuffledData, StreamedData, WeightedExamples
@@ -110,6 +111,7 @@ class BayesByBackprop(Method):
         kl_warmup: float = 0.5,
         validation: Validation = None,
         patience: int = 50,
+        cross_fit: bool = False,
         callbacks: Callbacks = (),
         progress: bool = True,
     ) -> Self:
@@ -135,12 +137,17 @@ class BayesByBackprop(Method):
                 hold out. Training then stops when the held-out free energy has not improved for ``patience`` epochs,
                 and the weights of the best epoch are kept. Epochs of the KL's warm-up are not compared.
             patience: see ``validation``.
+            cross_fit: let each of K members leave a K-th of the observations out, and fit the spread of forecasts to those
+                (``metaprior.methods.cross_fit``): calibrated, at the price of members that see less.
             callbacks: what is called in between: ``Callback`` objects, or functions of (fit, record).
             progress: show a progress bar (of a fit of more than two seconds).
         """
         checks.check_counts(batch_size=batch_size, patience=patience)
         self._check_settings()
-        noise, data = Noise(int(self.seed)), self._data(x, y, sample_weight, validation, batch_size, weighting)
+        noise, data = (
+            Noise(int(self.seed)),
+            self._data(x, y, sample_weight, validation, batch_size, weighting, cross_fit),
+        )
         budget = Budget.of(steps, epochs, data.batches.count)
         plan = DescentPlan(budget.steps, batch_size, lr, samples, kl_warmup, linear_warmup=True, weighting=weighting)
         network, likelihood = self.network, data.likelihood
@@ -171,7 +178,11 @@ class BayesByBackprop(Method):
         """Return a method with what was learned."""
         axes, scalar = data.x.ndim, data.scalar_targets
         units: dict[str, Any] = {"target_scale": data.scale, "input_axes": axes, "scalar_targets": scalar}
-        method.posterior_ = as_one([Posterior(self.network, data.likelihood, own, **units) for own in weights])
+        members = [Posterior(self.network, data.likelihood, own, **units) for own in weights]
+        if data.parts and data.whole is not None:
+            spread = fitted_spread(members, data.whole, data.parts)
+            members = [member.widened(spread) for member in members]
+        method.posterior_ = as_one(members)
         method.history_ = [replace(record, missing=data.count.missing) for record in records]
         return method
 
@@ -204,6 +215,7 @@ class BayesByBackprop(Method):
         else:
             description["prior"] = checkpoint.describe(self.prior, PRIORS)
         description["settings"] = {name: kind(getattr(self, name)) for name, kind in _SETTINGS.items()}
+        description["spreads"] = [member.spread for member in members_of(self._predictive())]
         description["history"] = history.described(self.history_)
         checkpoint.write(folder, KIND, tensors, description)
 
@@ -230,7 +242,9 @@ class BayesByBackprop(Method):
             settings = {"stochastic": description["stochastic"], **description["settings"]}
             network = learned[0].network
             loaded = cls(network.module, learned[0].likelihood, prior=prior, device=device, **settings)
-            loaded.posterior_ = as_one([replace(one.posterior, network=network) for one in learned])
+            spreads = description.get("spreads", [1.0] * members)
+            own = zip(learned, spreads, strict=True)
+            loaded.posterior_ = as_one([replace(one.posterior, network=network, spread=float(f)) for one, f in own])
             loaded.history_ = history.restored(description["history"])
         return loaded
 
@@ -269,15 +283,18 @@ class BayesByBackprop(Method):
         validation: Validation,
         batch_size: int,
         weighting: str,
+        cross_fit: bool,
     ) -> "_Data":
         """Return the checked data of a fit, with targets in the network's units."""
         if isinstance(x, Dataset | DataLoader):
             if y is not None or sample_weight is not None:
                 raise TypeError(f"y and sample_weight must be None where x, a {type(x).__name__}, gives pairs (x, y)")
+            if cross_fit:
+                raise ValueError(f"cross_fit must be False where x is a {type(x).__name__}, whose data are streamed")
             return self._streamed(x, validation, batch_size, weighting)
         if y is None:
             raise TypeError("y must be given, unless x is a torch Dataset or DataLoader of pairs (x, y)")
-        return self._in_memory(x, y, sample_weight, validation, batch_size, weighting)
+        return self._in_memory(x, y, sample_weight, validation, batch_size, weighting, cross_fit)
 
     def _in_memory(
         self,
@@ -287,6 +304,7 @@ class BayesByBackprop(Method):
         validation: Validation,
         batch_size: int,
         weighting: str,
+        cross_fit: bool,
     ) -> "_Data":
         network, noise = self.network, Noise(int(self.seed))
         inputs = checks.inputs(x, dtype=network.dtype, device=network.device)
@@ -299,16 +317,23 @@ class BayesByBackprop(Method):
         y = data.examples.y
         scale = TargetScale.standardising(y, data.weights) if self._standardised else TargetScale.identity(y)
         examples = self._internal(data.examples, scale)
-        batches = ShuffledData(
-            [examples] * self.members, range(self.members), batch_size, weighting, noise, weights=data.weights
-        )
+        whole, members = WeightedExamples(examples, data.weights), range(self.members)
+        weights = None if data.weights is None else data.weights.expand(self.members, -1)
+        learned, parts = [examples] * self.members, list[Tensor]()
+        if cross_fit:
+            parts = parts_of(whole, self.members, noise)
+            learned, weights = without_parts(whole, parts)
+        batches = ShuffledData(learned, members, batch_size, weighting, noise, weights=weights)
         if held_out is not None:
             own = held_out._replace(examples=self._internal(held_out.examples, scale))
             scored: HeldOut | None = HeldOutData(own, batch_size)
         else:
             scored = self._validation(validation, output_shape, scale, batch_size)
         likelihood = self.likelihood.in_units_of(scale.scale)
-        return _Data(inputs, examples.y, batches, scored, scale, likelihood, scalar_targets, count, count.missing > 0)
+        missing = count.missing > 0
+        return _Data(
+            inputs, examples.y, batches, scored, scale, likelihood, scalar_targets, count, missing, whole, parts
+        )
 
     def _streamed(self, given: Loaded, validation: Validation, batch_size: int, weighting: str) -> "_Data":
         if isinstance(validation, Real):
@@ -415,6 +440,9 @@ class _Data:
     scalar_targets: bool
     count: TargetCount
     has_missing: bool
+    whole: WeightedExamples | None = None
+    parts: Sequence[Tensor] = ()
+    """Rows of the whole data that each member leaves out."""
 
 
 def members_of(posterior: Posterior | EnsemblePosterior) -> tuple[Posterior, ...]:
@@ -428,9 +456,7 @@ def as_one(members: Sequence[Posterior]) -> Posterior | EnsemblePosterior:
     if len(members) == 1:
         return first
     scale, axes, scalar = first.target_scale, first.input_axes, first.scalar_targets
-    return EnsemblePosterior(
-        first.network, tuple(members), target_scale=scale, input_axes=axes, scalar_targets=scalar, spread=first.spread
-    )
+    return EnsemblePosterior(first.network, tuple(members), target_scale=scale, input_axes=axes, scalar_targets=scalar)
 
 
 def _name_of(member: int, name: str) -> str:
