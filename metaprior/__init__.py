@@ -7,6 +7,7 @@ from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.context.encoder import SupportEncoder
 from metaprior.adaptation.context.settings import Combination, Context
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
+from metaprior.forecasts import Forecast
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.theta_inference import HMC, Anchored, Variational
@@ -57,6 +58,7 @@ __all__ = [
     "Descent",
     "EpochRecord",
     "Examples",
+    "Forecast",
     "Gaussian",
     "GaussianHyperprior",
     "GaussianMixture",
