@@ -143,7 +143,8 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
     if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray) and not hasattr(values, "to_numpy"):
-        return torch.from_dlpack(values).clone()  # a copy: the caller's array is not shared
+        shared: Tensor = torch.utils.dlpack.from_dlpack(values)
+        return shared.clone()
     values = array_of(values, name)
     if values.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers, got {_held(values)}. Try {ENCODE.get(name, 'numbers')}.")

@@ -153,12 +153,13 @@ def _lower_quantiles(means: Tensor, inverse: Tensor, weights: Tensor | None, p: 
     r"""Return the quantiles at levels p <= 1/2, (K,), of mixtures (S, K) of mean 0 and variance 1.
 
     Halley's method for $\log F(x) = \log p$, from the quantile of a normal distribution. The root is kept in a bracket,
-    at first that of Cantelli's inequality, $-\sqrt{(1-p)/p} \le x \le \sqrt{p/(1-p)}$. A step that leaves it, or that is
+    at first that of Cantelli's inequality, $-\sqrt{(1-p)/p} \le x \le \sqrt{p/(1-p)}$. A step that leaves it, or is
     more than half as long as the last one, is not converging: it becomes a bisection, which does. Mixtures whose
     quantile is found leave the search. ``inverse`` is $1/\sqrt2\sigma$.
     """
     x, low, high = torch.special.ndtri(p), -((1 - p) / p).sqrt(), (p / (1 - p)).sqrt()
-    found, place, moved = x.clone(), torch.arange(len(p), device=p.device), high - low
+    found: Tensor = x.clone()
+    place, moved = torch.arange(len(p), device=p.device), high - low
     settled = torch.zeros_like(place, dtype=torch.bool)
     for _ in range(MOST_STEPS):
         below, step = _halley(means, inverse, weights, p, x)
@@ -191,4 +192,5 @@ def _halley(means: Tensor, inverse: Tensor, weights: Tensor | None, p: Tensor, x
     slope = average(densities.mul_(u).mul_(inverse), weights) * (2 / math.sqrt(math.pi))
     log_excess = torch.log(below / p)
     bend = (1 - 0.5 * log_excess * (slope * below / density.square() - 1)).clamp(0.5, 2.0)
-    return below, log_excess * below / density / bend
+    step: Tensor = log_excess * below / density / bend
+    return below, step

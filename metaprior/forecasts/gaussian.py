@@ -57,11 +57,10 @@ class GaussianForecast(Forecast):
         """Return the forecast of all components, in which draws of theta remain groups where all are equally large."""
         sizes = {len(one.means) // one.thetas for one in members}
         thetas = sum(one.thetas for one in members) if len(sizes) == 1 and any(one.thetas > 1 for one in members) else 1
-        if any(one.task_scales is not None for one in members):
-            own = [one.scales.new_zeros(()) if one.task_scales is None else one.task_scales for one in members]
-        else:
-            own = [None] * len(members)
-        alike = [replace(one, task_scales=part, thetas=1) for one, part in zip(members, own, strict=True)]
+        alike = [replace(one, thetas=1) for one in members]
+        if any(one.task_scales is not None for one in members):  # the others' scales are all noise
+            none = members[0].scales.new_zeros(())
+            alike = [replace(one, task_scales=none if one.task_scales is None else one.task_scales) for one in alike]
         return replace(super()._joined(alike, weights), thetas=thetas)
 
     @property
