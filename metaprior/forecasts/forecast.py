@@ -37,7 +37,8 @@ class Forecast(ABC):
                 )
             return
         weights = self.weights.to(given).flatten(1) if self.weights.ndim > 1 else self.weights.to(given)[:, None]
-        if weights.shape not in ((len(given), 1), given.shape[:2]) or not bool((weights >= 0).all()):
+        traced = torch.compiler.is_compiling()  # numbers are not known, only shapes
+        if weights.shape not in ((len(given), 1), given.shape[:2]) or not (traced or bool((weights >= 0).all())):
             raise ValueError(
                 f"weights must be {len(given)} numbers >= 0 (or have shape {tuple(given.shape[:2])}), one for each "
                 f"component, got shape {tuple(self.weights.shape)}, smallest {self.weights.min()}"
