@@ -137,8 +137,8 @@ class BayesByBackprop(Method):
                 hold out. Training then stops when the held-out free energy has not improved for ``patience`` epochs,
                 and the weights of the best epoch are kept. Epochs of the KL's warm-up are not compared.
             patience: see ``validation``.
-            cross_fit: let each of K members leave a K-th of the observations out, and fit the spread of forecasts to those
-                (``metaprior.methods.cross_fit``): calibrated, at the price of members that see less.
+            cross_fit: let each of K members leave a K-th of the observations out, which then decide on the spread of
+                forecasts (``metaprior.methods.cross_fit``): calibrated, at the price of members that see less.
             callbacks: what is called in between: ``Callback`` objects, or functions of (fit, record).
             progress: show a progress bar (of a fit of more than two seconds).
         """
@@ -321,6 +321,7 @@ class BayesByBackprop(Method):
         weights = None if data.weights is None else data.weights.expand(self.members, -1)
         learned, parts = [examples] * self.members, list[Tensor]()
         if cross_fit:
+            checks.check_integer("members (with cross_fit)", self.members, 2)
             parts = parts_of(whole, self.members, noise)
             learned, weights = without_parts(whole, parts)
         batches = ShuffledData(learned, members, batch_size, weighting, noise, weights=weights)

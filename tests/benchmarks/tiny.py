@@ -4,7 +4,19 @@ from dataclasses import replace
 from typing import Any
 
 import metaprior as mp
-from benchmarks import gradients, mnist, omniglot, permuted, reading, robustness, sinusoid, speed, uci, warmstart
+from benchmarks import (
+    gradients,
+    mnist,
+    omniglot,
+    permuted,
+    prediction,
+    reading,
+    robustness,
+    sinusoid,
+    speed,
+    uci,
+    warmstart,
+)
 from benchmarks.adaptation import comparison as adaptation
 from benchmarks.adaptation import maps
 from benchmarks.adaptation import omniglot as characters
@@ -98,6 +110,9 @@ TINY: dict[str, Any] = {
         test_samples=5,
     ),
     "permuted": permuted.Settings(DIGITS, DIGITS),
+    "prediction": prediction.Settings(
+        rows=200, samples=10, repeats=1, columns=10, epochs=2, kept=(3,), draws=2, reference_samples=20
+    ),
     "reading": reading.Settings(steps=2, rounds=2, width=2, patch=16, days=14, size=20),
     "robustness": robustness.Settings(
         sinusoid_steps=2,
