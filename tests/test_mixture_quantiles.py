@@ -90,6 +90,12 @@ def test_mixtures_that_are_not_numbers_have_no_quantile_and_disturb_no_other() -
     torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
 
 
+def test_components_without_a_spread_are_points() -> None:
+    points = torch.tensor([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]]).double()
+    found = mixture.quantiles(points, torch.zeros_like(points), [0.1, 0.5, 0.9])
+    torch.testing.assert_close(found, torch.tensor([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]]).double())
+
+
 def test_a_search_ends_after_few_steps_on_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes it fast: three evaluations of a mixture, where 60 bisections take 60."""
     evaluated = []
