@@ -1,13 +1,14 @@
 """This package's methods on a table: the estimator, and Bayes by Backprop as it is without one."""
 
 import math
-from typing import Any
+import time
+from typing import Any, Self
 
 import torch
 
 import metaprior as mp
 from benchmarks.table.peer import Peer, Rows, Trained
-from benchmarks.table.predictive import FloatArray, Normals
+from benchmarks.table.predictive import FloatArray, Forecasted, Normals, Predictive
 
 HIDDEN = 50
 SAMPLES = 200
@@ -42,3 +43,23 @@ class BackpropBenchmark(BackpropDefaults):
         """Return 5,000 steps of 100 rows, with four weight samples each."""
         epochs = math.ceil(5000 / math.ceil(rows / 100))
         return {"epochs": epochs, "batch_size": 100, "lr": 1e-2, "samples": 4}
+
+
+class Estimator:
+    """``metaprior.sklearn.BayesRegressor()`` with its defaults: it standardises and chooses inside."""
+
+    def __init__(self, seed: int, seconds: float) -> None:
+        from metaprior.sklearn import BayesRegressor  # type: ignore[import-not-found, unused-ignore]
+
+        self._regressor = BayesRegressor(random_state=seed)
+
+    def fit(self, x: FloatArray, y: FloatArray) -> Self:
+        """Fit the columns as they are."""
+        started = time.process_time()
+        self._regressor.fit(x, y)
+        self.fit_seconds = self.total_seconds = time.process_time() - started
+        return self
+
+    def predictive(self, x: FloatArray) -> Predictive:
+        """Return the estimator's own forecast."""
+        return Forecasted(self._regressor.forecast(x))

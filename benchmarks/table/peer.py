@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -33,10 +34,13 @@ class Unit(NamedTuple):
     scale: Any
 
     @classmethod
-    def of(cls, values: FloatArray) -> Self:
-        """Return the unit of an array's columns."""
-        scale = values.std(0)
-        return cls(values.mean(0), np.where(scale == 0, 1.0, scale))
+    def of(cls, values: FloatArray, plain: Sequence[int] = ()) -> Self:
+        """Return the unit of an array's columns; ``plain`` columns are left as they are."""
+        loc, scale = np.array(values.mean(0)), np.array(values.std(0))
+        scale[scale == 0] = 1.0
+        if plain:
+            loc[list(plain)], scale[list(plain)] = 0.0, 1.0
+        return cls(loc, scale)
 
     def apply(self, values: FloatArray) -> FloatArray:
         """Return values in this unit."""
@@ -54,17 +58,18 @@ class Peer(ABC):
     Args:
         seed: Of everything that is drawn.
         seconds: CPU seconds for the choice and the final training together.
+        plain: Columns that are not standardised, such as categories.
     """
 
     candidates: ClassVar[tuple[Any, ...]] = (None,)
 
-    def __init__(self, seed: int, seconds: float) -> None:
-        self.seed, self.seconds = seed, seconds
+    def __init__(self, seed: int, seconds: float, plain: Sequence[int] = ()) -> None:
+        self.seed, self.seconds, self.plain = seed, seconds, tuple(plain)
 
     def fit(self, x: FloatArray, y: FloatArray) -> Self:
         """Choose settings, train, and note ``setting``, ``fit_seconds`` (of the final training), ``total_seconds``."""
         started = time.process_time()
-        self._x, self._y = Unit.of(x), Unit.of(y)
+        self._x, self._y = Unit.of(x, self.plain), Unit.of(y)
         rows = Rows(self._x.apply(x), self._y.apply(y))
         self.setting = self.candidates[0] if len(self.candidates) == 1 else self._chosen(rows, started)
         chosen = time.process_time()

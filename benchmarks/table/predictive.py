@@ -200,4 +200,4 @@ def pinball(quantiles: FloatArray, levels: FloatArray, targets: FloatArray) -> F
 
 
 Forecaster = Callable[[FloatArray], Rescalable]
-"""A trained method: features (N, F) to the predictive distribution of their targets, in the units that it trained in."""
+"""A trained method: features (N, F) to the predictive distribution of targets, in the units that it trained in."""
