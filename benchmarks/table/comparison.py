@@ -13,7 +13,7 @@ from benchmarks.common.budget import one_thread
 from benchmarks.common.data import UCI_SPLITS, uci_rows
 from benchmarks.common.result import BenchmarkResult, Row, mean_row
 from benchmarks.table import grouped
-from benchmarks.table.methods import ENSEMBLE, OURS, PEERS, estimators_exist, methods
+from benchmarks.table.methods import ENSEMBLE, OURS, PEERS, has_estimator, methods
 from benchmarks.table.predictive import INTERVAL, Scores, scores_of
 from benchmarks.table.settings import Settings
 
@@ -62,8 +62,11 @@ def measure(context: Context[Settings]) -> BenchmarkResult:
         rows += grouped_result.rows
         headline |= grouped_result.headline
         notes += grouped_result.notes
-    if not estimators_exist():
-        notes.append("metaprior.sklearn is not there: the rows of its estimators are left out, headlines are missing")
+    notes += [
+        f"metaprior.sklearn.{name} is not there: its rows are left out, and its headlines are missing"
+        for name in ("BayesRegressor", "MetaRegressor")
+        if not has_estimator(name)
+    ]
     return BenchmarkResult(headline, rows, notes)
 
 

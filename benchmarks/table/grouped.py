@@ -59,8 +59,8 @@ def measure(context: Context[Settings], tables: Sequence[str]) -> BenchmarkResul
         rows += [_row(name, same) for same in zip(*cells, strict=True)]
     notes = [
         f"grouped tables: {draws} draws of groups and rows; new groups have {SUPPORT_ROWS} support rows. The mixed "
-        "model has a random intercept and random slopes, and its variance is that of Gaussian conditioning; pooled methods "
-        "are fitted again with the support rows",
+        "model has a random intercept and random slopes, and its variance is that of Gaussian conditioning; pooled "
+        "methods are fitted again with the support rows",
         "crps_ratio_mixed: our CRPS over the mixed model's, geometric mean over tables; nll_gain_mixed: its NLL minus "
         "ours, mean over tables; coverage_90: of ours; _known and _new groups",
     ]

@@ -13,10 +13,10 @@ from statsmodels.regression.mixed_linear_model import MixedLM  # type: ignore[im
 from statsmodels.tools.sm_exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 
 from benchmarks.table.grouped_data import GroupedRows, Groups
-from benchmarks.table.methods import estimators_exist
+from benchmarks.table.methods import has_estimator
 from benchmarks.table.ours import BackpropBenchmark
 from benchmarks.table.peer import Peer, Unit
-from benchmarks.table.predictive import FloatArray, Normals, Predictive
+from benchmarks.table.predictive import FloatArray, Forecasted, Normals, Predictive
 from benchmarks.table.trees import BoostedQuantiles
 
 
@@ -194,17 +194,13 @@ class Estimator(GroupedMethod):
         self._regressor = make(random_state=self.seed).fit(rows.x, rows.y, groups=rows.groups)
 
     def known(self, x: FloatArray, groups: Groups) -> Predictive:
-        """Return normal distributions of the estimator's means and standard deviations."""
-        mean, std = self._regressor.predict(x, groups=groups, return_std=True)
-        return Normals(np.asarray(mean, dtype=np.float64)[None], np.asarray(std, dtype=np.float64)[None])
+        """Return the estimator's own forecast."""
+        return Forecasted(self._regressor.forecast(x, groups=groups))
 
     def new(self, support: GroupedRows, x: FloatArray, groups: Groups) -> Predictive:
-        """Adapt to one group after the other."""
-        mean, std = np.empty(len(x)), np.empty(len(x))
-        for group in np.unique(groups):
-            at, own = groups == group, support.of(support.groups == group)
-            mean[at], std[at] = self._regressor.adapt(own.x, own.y).predict(x[at], return_std=True)
-        return Normals(mean[None], std[None])
+        """Add the new groups' rows, without learning again."""
+        self._regressor.add_groups(support.x, support.y, groups=support.groups)
+        return Forecasted(self._regressor.forecast(x, groups=groups))
 
 
 OURS, MIXED = "MetaRegressor, defaults", "mixed linear model"
@@ -217,4 +213,4 @@ PEERS: dict[str, Callable[[int, float], GroupedMethod]] = {
 
 def methods() -> dict[str, Callable[[int, float], GroupedMethod]]:
     """Return all methods; the estimator only where the package has it."""
-    return {OURS: Estimator, **PEERS} if estimators_exist() else PEERS
+    return {OURS: Estimator, **PEERS} if has_estimator("MetaRegressor") else PEERS

@@ -1,6 +1,7 @@
 """All methods of the small tables, by the names in the results."""
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -42,9 +43,9 @@ PEERS: dict[str, Callable[[int, float], Method]] = {
 
 def methods() -> dict[str, Callable[[int, float], Method]]:
     """Return all methods; the estimator only where the package has it."""
-    return {OURS: Estimator, **PEERS} if estimators_exist() else PEERS
+    return {OURS: Estimator, **PEERS} if has_estimator("BayesRegressor") else PEERS
 
 
-def estimators_exist() -> bool:
-    """Return whether the package has its scikit-learn estimators."""
-    return find_spec("metaprior.sklearn") is not None
+def has_estimator(name: str) -> bool:
+    """Return whether the package has a scikit-learn estimator of this name."""
+    return find_spec("metaprior.sklearn") is not None and hasattr(import_module("metaprior.sklearn"), name)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from importlib import import_module
 from typing import Any, Self
 
 import torch
@@ -49,9 +50,8 @@ class Estimator:
     """``metaprior.sklearn.BayesRegressor()`` with its defaults: it standardises and chooses inside."""
 
     def __init__(self, seed: int, seconds: float) -> None:
-        from metaprior.sklearn import BayesRegressor  # type: ignore[import-not-found, unused-ignore]
-
-        self._regressor = BayesRegressor(random_state=seed)
+        make: Any = import_module("metaprior.sklearn").BayesRegressor
+        self._regressor = make(random_state=seed)
 
     def fit(self, x: FloatArray, y: FloatArray) -> Self:
         """Fit the columns as they are."""
