@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.table.networks import DESCENTS, HIDDEN, Descent, Layers, trained_layers
+from benchmarks.table.networks import HIDDEN, Descent, Layers, trained_layers
 from benchmarks.table.peer import Peer, Rows, Trained
 from benchmarks.table.predictive import FloatArray, Normals
 
@@ -25,7 +25,13 @@ EVIDENCE_LR = 0.1
 class LastLayerLaplace(Peer):
     """The last layer's weights with their full covariance; prior precision and noise by the marginal likelihood."""
 
-    candidates = DESCENTS
+    candidates = tuple(
+        Descent(steps, decay)
+        for steps, decay in (
+            *((4000, 1e-2), (4000, 1e-3), (1000, 1e-2), (12000, 1e-3)),
+            *((4000, 1e-1), (300, 1e-2), (12000, 1e-4)),
+        )
+    )
     weights: ClassVar[dict[str, str]] = {"subset_of_weights": "last_layer", "hessian_structure": "full"}
 
     def train(self, setting: Descent, rows: Rows, held_out: Rows | None) -> Trained:
@@ -47,6 +53,10 @@ class LastLayerLaplace(Peer):
             return Normals(mean.detach().double().numpy().reshape(1, -1), scale.numpy()[None])
 
         return Trained(forecaster, setting)
+
+    def cost(self, setting: Descent) -> float:
+        """Return the steps, to which the marginal likelihood's search adds as much as some hundreds of them."""
+        return setting.steps + EVIDENCE_STEPS
 
 
 class KroneckerLaplace(LastLayerLaplace):

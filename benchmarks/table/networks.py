@@ -34,13 +34,6 @@ class Descent:
     lr: float = 1e-2
 
 
-DESCENTS = tuple(
-    Descent(steps, decay)
-    for steps, decay in ((4000, 1e-3), (4000, 1e-2), (4000, 1e-4), (1500, 1e-3), (12000, 1e-3), (12000, 1e-4))
-)
-"""What deep ensembles and Laplace's approximations choose from."""
-
-
 class Layers(NamedTuple):
     """Weights of M networks: (M, F, H), (M, 1, H), (M, H, O), (M, 1, O)."""
 
@@ -109,7 +102,13 @@ def _inputs(x: FloatArray, members: int) -> Tensor:
 class DeepEnsemble(Peer):
     """Five networks that give mean and scale, an equal mixture (Lakshminarayanan et al. 2017)."""
 
-    candidates = DESCENTS
+    candidates = tuple(
+        Descent(steps, decay)
+        for steps, decay in (
+            *((1000, 1e-2), (300, 1e-2), (3000, 1e-2), (300, 1e-1), (150, 1e-2)),
+            *((1000, 1e-1), (3000, 1e-1), (10000, 1e-2), (10000, 1e-3)),
+        )
+    )
 
     def train(self, setting: Descent, rows: Rows, held_out: Rows | None) -> Trained:
         """Train the five networks, each in its own order of the rows."""
@@ -120,6 +119,10 @@ class DeepEnsemble(Peer):
             return Normals(mean.numpy(), scale.numpy())
 
         return Trained(forecaster, setting)
+
+    def cost(self, setting: Descent) -> float:
+        """Return the steps."""
+        return setting.steps
 
 
 @dataclass(frozen=True)
@@ -136,11 +139,11 @@ class MCDropout(Peer):
     candidates = tuple(
         DropoutSetting(Descent(steps, dropout=rate))
         for steps, rate in (
-            *((10000, 0.005), (10000, 0.05), (10000, 0.01), (10000, 0.1)),
-            *((4000, 0.005), (4000, 0.05), (25000, 0.005)),
+            *((4000, 0.01), (4000, 0.05), (4000, 0.1), (4000, 0.005)),
+            *((12000, 0.005), (12000, 0.05), (1000, 0.05), (25000, 0.005)),
         )
     )
-    noises = tuple(np.geomspace(0.02, 1.0, 40).tolist())
+    noises = tuple(np.geomspace(0.005, 1.0, 60).tolist())
 
     def train(self, setting: DropoutSetting, rows: Rows, held_out: Rows | None) -> Trained:
         """Train the network; with held-out rows, choose the noise by their density."""
@@ -158,6 +161,10 @@ class MCDropout(Peer):
             losses = [self.loss(_equal_noise(known, noise), held_out.y) for noise in self.noises]
             setting = replace(setting, noise=self.noises[int(np.argmin(losses))])
         return Trained(lambda x: _equal_noise(means(x), setting.noise), setting)
+
+    def cost(self, setting: DropoutSetting) -> float:
+        """Return the steps."""
+        return setting.descent.steps
 
 
 def _equal_noise(means: FloatArray, noise: float) -> Normals:

@@ -3,7 +3,7 @@
 import math
 import time
 from importlib import import_module
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -40,9 +40,11 @@ class BackpropDefaults(Peer):
 class BackpropBenchmark(BackpropDefaults):
     """``BayesByBackprop`` with the settings of ``python -m benchmarks uci``."""
 
+    steps: ClassVar[int] = 5000
+
     def fit_settings(self, rows: int) -> dict[str, Any]:
-        """Return 5,000 steps of 100 rows, with four weight samples each."""
-        epochs = math.ceil(5000 / math.ceil(rows / 100))
+        """Return epochs for the number of steps, of 100 rows and with four weight samples each."""
+        epochs = math.ceil(self.steps / math.ceil(rows / 100))
         return {"epochs": epochs, "batch_size": 100, "lr": 1e-2, "samples": 4}
 
 

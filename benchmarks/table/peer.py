@@ -51,8 +51,8 @@ class Unit(NamedTuple):
 class Peer(ABC):
     """A method that a user would pick instead, with ``fit(X, y)`` and ``predictive(X)``.
 
-    ``fit`` tries the candidates, the most trusted first, on 80 % of the rows (at most 1,000 are held out), as long as
-    another one and the final training are expected to fit into ``seconds`` of CPU time. The best by ``loss`` on the
+    ``fit`` tries the candidates, the most trusted first, on 80 % of the rows (at most 1,000 are held out). One is left
+    out if it and the final training are not expected to fit into ``seconds`` of CPU time. The best by ``loss`` on the
     held-out rows is trained again on all rows. A method with one candidate has nothing to choose.
 
     Args:
@@ -92,17 +92,22 @@ class Peer(ABC):
         """Return what the choice minimises: the mean negative log density."""
         return -float(predictive.log_prob(targets).mean())
 
+    def cost(self, setting: Any) -> float:
+        """Return the CPU time of a training relative to those of other candidates."""
+        return 1.0
+
     def _chosen(self, rows: Rows, started: float) -> Any:
         order = np.random.default_rng(self.seed).permutation(len(rows.y))
         count = min(MOST_VALIDATION_ROWS, max(1, round(VALIDATION * len(rows.y))))
         held_out, rest = (Rows(rows.x[index], rows.y[index]) for index in (order[:count], order[count:]))
-        found, longest = [], 0.0
+        found, most, pace = [], 0.0, 0.0
         for setting in self.candidates:
-            began = time.process_time()
-            if found and began - started + (2 + VALIDATION) * longest > self.seconds:
-                break
+            began, cost = time.process_time(), self.cost(setting)
+            final = (1 + VALIDATION) * max(most, cost)  # the one to come might be chosen, and is trained on all rows
+            if found and began - started + pace * (cost + final) > self.seconds:
+                continue
             trained = self.train(setting, rest, held_out)
             found.append((self.loss(trained.forecaster(held_out.x), held_out.y), trained.setting))
-            longest = max(longest, time.process_time() - began)
+            pace, most = max(pace, (time.process_time() - began) / cost), max(most, cost)
         losses = [loss if np.isfinite(loss) else np.inf for loss, _ in found]
         return found[int(np.argmin(losses))][1]

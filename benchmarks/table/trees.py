@@ -13,7 +13,7 @@ from benchmarks.table.predictive import FloatArray, Normals, QuantileTable, Resc
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)
 BANDWIDTHS = tuple(np.geomspace(0.02, 0.5, 12).tolist())
-MOST_TREES = 400
+MOST_TREES = 300
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Boosting:
 class BoostedQuantiles(Peer):
     """One boosting of histogram trees for each of 13 levels; settings are chosen by CRPS. Plain columns: categories."""
 
-    candidates = (Boosting(0.1, 8, 5), Boosting(0.1, 16, 10), Boosting(0.1, 31, 20), Boosting(0.1, 4, 5))
+    candidates = (Boosting(0.1, 16, 10), Boosting(0.1, 8, 5), Boosting(0.1, 31, 20), Boosting(0.05, 16, 5))
 
     def train(self, setting: Boosting, rows: Rows, held_out: Rows | None) -> Trained:
         """Train every level; with held-out rows, find each level's best number of trees, and the kernels' width."""
