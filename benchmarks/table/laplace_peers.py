@@ -15,8 +15,8 @@ from benchmarks.table.predictive import FloatArray, Normals
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of the curvature libraries that it imports
-    from laplace import Laplace  # type: ignore[import-untyped]
-    from laplace.baselaplace import BaseLaplace  # type: ignore[import-untyped]
+    from laplace import Laplace
+    from laplace.baselaplace import BaseLaplace
 
 EVIDENCE_STEPS = 200
 EVIDENCE_LR = 0.1
@@ -47,7 +47,7 @@ class LastLayerLaplace(Peer):
         def forecaster(inputs: FloatArray) -> Normals:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                mean, variance = posterior(torch.as_tensor(inputs, dtype=torch.float32))
+                mean, variance = posterior(torch.as_tensor(inputs, dtype=torch.float32), pred_type="glm")
             noise = float(posterior.sigma_noise)
             scale = (variance.detach().flatten().double() + noise**2).sqrt()
             return Normals(mean.detach().double().numpy().reshape(1, -1), scale.numpy()[None])

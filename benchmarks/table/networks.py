@@ -78,7 +78,7 @@ def trained_layers(rows: Rows, descent: Descent, *, members: int, noisy: bool, s
             if descent.decay:
                 loss = loss + descent.decay / 2 * (layers.first.square().sum() + layers.last.square().sum())
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             schedule.step()
     return Layers(*(part.detach() for part in layers))

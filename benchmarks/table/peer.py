@@ -100,7 +100,8 @@ class Peer(ABC):
         order = np.random.default_rng(self.seed).permutation(len(rows.y))
         count = min(MOST_VALIDATION_ROWS, max(1, round(VALIDATION * len(rows.y))))
         held_out, rest = (Rows(rows.x[index], rows.y[index]) for index in (order[:count], order[count:]))
-        found, most, pace = [], 0.0, 0.0
+        found: list[tuple[float, Any]] = []
+        most = pace = 0.0
         for setting in self.candidates:
             began, cost = time.process_time(), self.cost(setting)
             final = (1 + VALIDATION) * max(most, cost)  # the one to come might be chosen, and is trained on all rows

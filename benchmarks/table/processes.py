@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning  # type: ignore[import-untyped]
 from sklearn.gaussian_process import GaussianProcessRegressor  # type: ignore[import-untyped]
 from sklearn.gaussian_process.kernels import (  # type: ignore[import-untyped]
@@ -22,6 +23,7 @@ EVIDENCE_ROWS = 500
 MOST_ROWS = 3000
 """Rows that the process is conditioned on, once."""
 BOUNDS = (1e-2, 1e3)
+"""Of length scales, in standard deviations of the features; other bounds are scikit-learn's."""
 
 
 class GaussianProcess(Peer):
@@ -32,8 +34,8 @@ class GaussianProcess(Peer):
     def train(self, setting: str, rows: Rows, held_out: Rows | None) -> Trained:
         """Find the kernel's parameters on some rows, and condition on many."""
         order = np.random.default_rng(self.seed).permutation(len(rows.y))
-        kernel = ConstantKernel(1.0, (1e-3, 1e3)) * KERNELS[setting](np.ones(rows.x.shape[1]), BOUNDS)
-        found = self._process(kernel + WhiteKernel(0.1, (1e-6, 1e1)), rows, order[:EVIDENCE_ROWS], "fmin_l_bfgs_b")
+        kernel = ConstantKernel() * KERNELS[setting](np.ones(rows.x.shape[1]), BOUNDS)
+        found = self._process(kernel + WhiteKernel(0.1), rows, order[:EVIDENCE_ROWS], "fmin_l_bfgs_b")
         if len(order) > EVIDENCE_ROWS:
             found = self._process(found.kernel_, rows, order[:MOST_ROWS], None)
 
@@ -44,7 +46,7 @@ class GaussianProcess(Peer):
         return Trained(forecaster, setting)
 
     def _process(
-        self, kernel: Kernel, rows: Rows, chosen: FloatArray, optimizer: str | None
+        self, kernel: Kernel, rows: Rows, chosen: npt.NDArray[np.int64], optimizer: str | None
     ) -> GaussianProcessRegressor:
         process = GaussianProcessRegressor(kernel, normalize_y=True, optimizer=optimizer, random_state=self.seed)
         with warnings.catch_warnings():
