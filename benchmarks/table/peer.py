@@ -101,14 +101,14 @@ class Peer(ABC):
         count = min(MOST_VALIDATION_ROWS, max(1, round(VALIDATION * len(rows.y))))
         held_out, rest = (Rows(rows.x[index], rows.y[index]) for index in (order[:count], order[count:]))
         found: list[tuple[float, Any]] = []
-        most = pace = 0.0
+        most = tried = 0.0
         for setting in self.candidates:
-            began, cost = time.process_time(), self.cost(setting)
+            spent, cost = time.process_time() - started, self.cost(setting)
             final = (1 + VALIDATION) * max(most, cost)  # the one to come might be chosen, and is trained on all rows
-            if found and began - started + pace * (cost + final) > self.seconds:
+            if found and spent * (1 + (cost + final) / tried) > self.seconds:
                 continue
             trained = self.train(setting, rest, held_out)
             found.append((self.loss(trained.forecaster(held_out.x), held_out.y), trained.setting))
-            pace, most = max(pace, (time.process_time() - began) / cost), max(most, cost)
+            tried, most = tried + cost, max(most, cost)
         losses = [loss if np.isfinite(loss) else np.inf for loss, _ in found]
         return found[int(np.argmin(losses))][1]
