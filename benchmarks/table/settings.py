@@ -18,7 +18,7 @@ class Settings:
 
     parts: tuple[str, ...] = (UCI_PART, GROUPED_PART)
     splits: tuple[int, ...] = (10, 11, 12, 13, 14)
-    seconds: float = 20.0
+    seconds: float = 30.0
     """CPU seconds of every method for each table: choosing its settings and training with them."""
     draws: int = 5
     """Draws of every grouped table: of its groups and of its rows."""
