@@ -80,7 +80,7 @@ def test_without_the_extras_modules_import_or_miss_a_package_of_an_extra(user: O
     missing = [line.split("; ") for line in user.run("-c", WORKS_WITHOUT, *OPTIONAL).splitlines()]
     assert {package.split(".")[0] for _, package, _ in missing} <= set(OPTIONAL)
     rooms = {module.split(".")[1] for module, _, _ in missing}
-    assert rooms <= {"arviz", "report", "runs", "sklearn", "solar"}  # everything else is the core
+    assert rooms <= {"arviz", "explore", "report", "runs", "sklearn", "solar"}  # everything else is the core
 
 
 def test_the_commands_work(user: Outside) -> None:
