@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from metaprior.noise import Noise
 from metaprior.tasks.task import Examples, Task, check_index
@@ -89,10 +90,9 @@ def held_out(count: int, share: float, most: int, seed: int) -> tuple[list[int],
     return sorted(order[apart:]), sorted(order[:apart])
 
 
-def folds(group: Examples, count: int, seed: int) -> Iterator[tuple[Examples, Examples]]:
-    """Iterate over (other rows, rows) for ``count`` random parts of a group's rows, parts without rows left out."""
-    order = torch.randperm(group.size, generator=Noise(seed).fork("folds").generator())
-    for number in range(min(count, group.size)):
-        rows = order[number::count]
-        others = torch.cat([order[other::count] for other in range(count) if other != number])
-        yield group.rows(others), group.rows(rows)
+def folds(size: int, count: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Iterate over (other rows, rows) for ``count`` random parts of the rows 0 to size - 1; none of a single row."""
+    parts = torch.randperm(size, generator=Noise(seed).fork("folds").generator()).chunk(min(count, size))
+    for number, rows in enumerate(parts):
+        if others := parts[:number] + parts[number + 1 :]:
+            yield torch.cat(others), rows

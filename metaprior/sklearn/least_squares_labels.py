@@ -28,7 +28,7 @@ MOST_GROUPS = 50
 STEPS = 50
 FIRST_LOG_FACTOR, FIRST_LOG_SHRINKAGE = 1.0, 0.0
 STRENGTH = 0.05
-"""Weight of the squared distance from the first values, in nats: a few labels that are all foretold give no infinite a."""
+"""Weight of the squared distance from the first values, in nats: labels that are all foretold give no infinite a."""
 
 
 def codes(labels: Tensor, classes: int) -> Tensor:
@@ -66,13 +66,12 @@ def fitted_scale(learner: TaskMethod, groups: Sequence[Examples], labels: Sequen
     order = torch.randperm(len(groups), generator=Noise(seed).fork("groups of the scale").generator()).tolist()
     parts: list[tuple[GaussianForecast, Tensor]] = []
     for number in order[:MOST_GROUPS]:
-        group = Examples(groups[number].x, torch.cat([groups[number].y, labels[number][:, None].double()], 1))
+        group, own = groups[number], labels[number]
         if len(groups) > 1:
-            parts.append((learner.prior_predictive().predict(group.x), labels[number]))  # type: ignore[arg-type]
-        for others, rows in folds(group, FOLDS, seed):
-            if others.size:
-                posterior = learner.adapt((others.x, others.y[:, :-1]))  # type: ignore[arg-type]
-                parts.append((posterior.predict(rows.x), rows.y[:, -1].long()))  # type: ignore[arg-type]
+            parts.append((learner.prior_predictive().predict(group.x), own))  # type: ignore[arg-type]
+        for others, left_out in folds(group.size, FOLDS, seed):
+            posterior = learner.adapt(group.rows(others))
+            parts.append((posterior.predict(group.x[left_out]), own[left_out]))  # type: ignore[arg-type]
     if not parts:
         return LabelScale()
     means, variances, weights = (torch.cat(part, 1) for part in zip(*(_flat(own) for own, _ in parts), strict=True))
@@ -80,7 +79,8 @@ def fitted_scale(learner: TaskMethod, groups: Sequence[Examples], labels: Sequen
 
 
 def _flat(forecast: GaussianForecast) -> tuple[Tensor, Tensor, Tensor]:
-    assert forecast.task_scales is not None and forecast.weights is not None, "the forecast is an exact mixture"
+    assert forecast.task_scales is not None, "the forecast is an exact mixture"
+    assert forecast.weights is not None, "the forecast is an exact mixture"
     weights = forecast.weights.flatten(1).expand(-1, forecast.means.shape[1])
     return forecast.means, forecast.task_scales.square(), weights
 

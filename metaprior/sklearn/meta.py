@@ -38,8 +38,6 @@ Support = tuple[Array, Array]
 class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
     """What both estimators have in common."""
 
-    __metadata_request__predict: ClassVar[dict[str, Any]] = {"return_std": metadata_routing.UNUSED}
-
     def __init__(
         self,
         hidden: Sequence[int] = (16,),
@@ -152,7 +150,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self)
-        return self._scaled(validate_data(self, X, reset=False, dtype=np.float64))
+        return self._scaled(validate_data(self, X, reset=False, dtype=np.float64, order="C"))
 
     def _scaled(self, X: Array) -> Array:
         return (X - self.x_mean_) / self.x_scale_  # type: ignore[no-any-return]
@@ -205,6 +203,8 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
     "point"), ``n_features_in_``, ``feature_names_in_``.
     """
 
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"return_std": metadata_routing.UNUSED}
+
     def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Learn from rows how groups differ, and keep the rows of each.
 
@@ -214,7 +214,7 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
             groups: the group of every row, any hashable labels. None: all rows are of one group, and the estimator is
                 a Bayesian network for one table.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True)
         self.y_mean_, spread = float(y.mean()), float(y.std())
         self.y_scale_ = spread if spread > 1e-12 * abs(self.y_mean_) else 1.0
         return self._fit(X, self._targets(y), groups)
@@ -254,7 +254,7 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
         return forecast.rescaled(like.new_tensor(self.y_mean_), like.new_tensor(self.y_scale_))
 
     def _checked(self, X: Any, y: Any) -> tuple[Array, Array]:
-        x, y = validate_data(self, X, y, reset=False, dtype=np.float64, y_numeric=True)
+        x, y = validate_data(self, X, y, reset=False, dtype=np.float64, order="C", y_numeric=True)
         return x, self._targets(y)
 
     def _targets(self, y: Array) -> Array:
@@ -282,7 +282,7 @@ class MetaClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
             groups: the group of every row, any hashable labels. None: all rows are of one group, and the estimator is
                 a Bayesian network for one table.
         """
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -328,7 +328,7 @@ class MetaClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
         return self.scale_.forecast(forecast) if isinstance(forecast, GaussianForecast) else forecast
 
     def _checked(self, X: Any, y: Any) -> tuple[Array, Array]:
-        x, y = validate_data(self, X, y, reset=False, dtype=np.float64)
+        x, y = validate_data(self, X, y, reset=False, dtype=np.float64, order="C")
         numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         if unknown := sorted(set(y[self.classes_[numbers] != y].tolist())):
             raise ValueError(f"y must have labels of fit, {list(self.classes_)}, got {unknown[0]!r}")
@@ -344,19 +344,16 @@ def _together(parts: list[Forecast], order: Tensor) -> Forecast:
     if len(parts) == 1:
         return parts[0]
     fields = {
-        name: torch.cat([getattr(part, name) for part in parts], 1)[:, order]
+        name: torch.cat([_of_rows(part, name) for part in parts], 1)[:, order]
         for name, value in parts[0]._fields().items()
-        if isinstance(value, Tensor) and name != "weights"
+        if isinstance(value, Tensor)
     }
-    weights = [_weights_of_rows(part) for part in parts]
-    if all(own is None for own in weights):
-        return replace(parts[0], **fields)
-    return replace(parts[0], **fields, weights=torch.cat([own for own in weights if own is not None], 1)[:, order])
+    return replace(parts[0], **fields)
 
 
-def _weights_of_rows(forecast: Forecast) -> Tensor | None:
-    """Return the components' weights for every row, (S, N)."""
-    if forecast.weights is None:
-        return None
-    rows = len(forecast.mean)
-    return forecast.weights.flatten(1).expand(-1, rows)
+def _of_rows(forecast: Forecast, name: str) -> Tensor:
+    """Return a tensor of a forecast with an axis for its rows, which broadcasting may have left out."""
+    values: Tensor = getattr(forecast, name)
+    if name == "weights":
+        return values.flatten(1).expand(-1, len(forecast.mean))
+    return values.expand_as(forecast.samples) if isinstance(forecast, GaussianForecast) else values
