@@ -41,7 +41,7 @@ class GroupNetwork(nn.Module):
         return self.head(torch.cat(parts, 1))  # type: ignore[no-any-return]
 
 
-def made(inputs: int, hidden: Sequence[int], outputs: int, activation: str, seed: int) -> GroupNetwork:
+def made(seed: int, inputs: int, hidden: Sequence[int], outputs: int, activation: str) -> GroupNetwork:
     """Return a network in float64 whose first weights are a function of the seed; torch's generator is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,14 +1,13 @@
 r"""Class labels by regression on their codes, as probabilities.
 
 Draws of a prior need Gaussian noise, so labels are coded as numbers (-1 and 1, or one-hot vectors) and regressed on:
-least-squares classification (Rasmussen & Williams 2006, section 6.5). An output with posterior mean m and variance v
-because the group is not known becomes
-
-$$\text{logit} = \frac{a\,m}{\sqrt{1 + c\,v}},$$
-
-and a and c are those of the largest likelihood of labels that their own group's posterior has not seen.
+least-squares classification (Rasmussen & Williams 2006, section 6.5). The posterior mean m of an output becomes the
+logit $a\,m$. A regression on -1 and 1 states the probability $(1 + m)/2$, whose logit is about $2m$: so a starts at 2.
+It is fitted to labels that their own group's posterior has not seen; but the draws have, and favour a large one, so few
+labels move it little.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,11 +23,11 @@ from metaprior.tasks.task import Examples
 
 FOLDS = 4
 MOST_GROUPS = 50
-"""Groups whose left-out labels decide about a and c."""
+"""Groups whose left-out labels decide about a."""
 STEPS = 50
-FIRST_LOG_FACTOR, FIRST_LOG_SHRINKAGE = 1.0, 0.0
-STRENGTH = 0.05
-"""Weight of the squared distance from the first values, in nats: labels that are all foretold give no infinite a."""
+FIRST_LOG_FACTOR = math.log(2)
+STRENGTH = 10.0
+"""Weight of the squared distance of log a from its first value, in nats."""
 
 
 def codes(labels: Tensor, classes: int) -> Tensor:
@@ -40,22 +39,19 @@ def codes(labels: Tensor, classes: int) -> Tensor:
 
 @dataclass(frozen=True)
 class LabelScale:
-    """The logarithms of a and c."""
+    """The logarithm of a."""
 
     log_factor: float = FIRST_LOG_FACTOR
-    log_shrinkage: float = FIRST_LOG_SHRINKAGE
 
     def forecast(self, of_codes: GaussianForecast) -> CategoricalForecast:
         """Return the forecast of labels, given that of their codes."""
-        assert of_codes.task_scales is not None, "the forecast is an exact mixture"
-        at = torch.tensor([self.log_factor, self.log_shrinkage], dtype=of_codes.means.dtype)
-        logits = _logits(of_codes.means, of_codes.task_scales.square(), at)
         weights = of_codes.weights
+        logits = _logits(of_codes.means, torch.tensor(self.log_factor, dtype=of_codes.means.dtype))
         return CategoricalForecast(logits, weights=None if weights is None else weights.flatten(1))
 
 
 def fitted_scale(learner: TaskMethod, groups: Sequence[Examples], labels: Sequence[Tensor], seed: int) -> LabelScale:
-    """Return a and c of the largest likelihood of labels that are left out.
+    """Return a of the largest likelihood of labels that are left out.
 
     Args:
         learner: draws of a prior over codes.
@@ -67,43 +63,38 @@ def fitted_scale(learner: TaskMethod, groups: Sequence[Examples], labels: Sequen
     parts: list[tuple[GaussianForecast, Tensor]] = []
     for number in order[:MOST_GROUPS]:
         group, own = groups[number], labels[number]
-        if len(groups) > 1:
-            parts.append((learner.prior_predictive().predict(group.x), own))  # type: ignore[arg-type]
         for others, left_out in folds(group.size, FOLDS, seed):
             posterior = learner.adapt(group.rows(others))
-            parts.append((posterior.predict(group.x[left_out]), own[left_out]))  # type: ignore[arg-type]
+            parts.append((posterior.predict(group.x[left_out]), own[left_out]))
     if not parts:
         return LabelScale()
-    means, variances, weights = (torch.cat(part, 1) for part in zip(*(_flat(own) for own, _ in parts), strict=True))
-    return _largest_likelihood(means, variances, weights, torch.cat([own for _, own in parts]))
+    means = torch.cat([forecast.means for forecast, _ in parts], 1)
+    weights = torch.cat([_weights_of_rows(forecast) for forecast, _ in parts], 1)
+    return _largest_likelihood(means, weights, torch.cat([own for _, own in parts]))
 
 
-def _flat(forecast: GaussianForecast) -> tuple[Tensor, Tensor, Tensor]:
-    assert forecast.task_scales is not None, "the forecast is an exact mixture"
+def _weights_of_rows(forecast: GaussianForecast) -> Tensor:
     assert forecast.weights is not None, "the forecast is an exact mixture"
-    weights = forecast.weights.flatten(1).expand(-1, forecast.means.shape[1])
-    return forecast.means, forecast.task_scales.square(), weights
+    return forecast.weights.flatten(1).expand(-1, forecast.means.shape[1])
 
 
-def _largest_likelihood(means: Tensor, variances: Tensor, weights: Tensor, labels: Tensor) -> LabelScale:
-    first = means.new_tensor([FIRST_LOG_FACTOR, FIRST_LOG_SHRINKAGE])
-    at = first.clone().requires_grad_()
+def _largest_likelihood(means: Tensor, weights: Tensor, labels: Tensor) -> LabelScale:
+    at = means.new_tensor(FIRST_LOG_FACTOR).requires_grad_()
     optimizer = torch.optim.LBFGS([at], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        log_mass = _logits(means, variances, at).log_softmax(2)
+        log_mass = _logits(means, at).log_softmax(2)
         own = log_mass.gather(2, labels.expand(len(means), -1)[..., None]).squeeze(2)
-        value = -log_average(own, weights).sum() + STRENGTH * (at - first).square().sum()
-        value.backward()  # type: ignore[no-untyped-call]
+        value = -log_average(own, weights).sum() + STRENGTH * (at - FIRST_LOG_FACTOR).square()
+        value.backward()
         return value
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-    factor, shrinkage = at.detach().tolist()
-    return LabelScale(factor, shrinkage)
+    optimizer.step(loss)
+    return LabelScale(float(at.detach()))
 
 
-def _logits(means: Tensor, variances: Tensor, at: Tensor) -> Tensor:
+def _logits(means: Tensor, log_factor: Tensor) -> Tensor:
     """Return logits (S, N, C) of outputs (S, N, 1) or (S, N, C)."""
-    logits = at[0].exp() * means / (1 + at[1].exp() * variances).sqrt()
+    logits = log_factor.exp() * means
     return torch.cat([torch.zeros_like(logits), logits], 2) if logits.shape[2] == 1 else logits

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import check_random_state, metadata_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+from sklearn.metrics import accuracy_score, r2_score  # type: ignore[import-untyped]
+from sklearn.utils import check_random_state, metadata_routing  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 from torch import Tensor
 
 from metaprior.adaptation import Adaptation
@@ -45,7 +45,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
         prior: Literal["auto", "draws", "point"] = "auto",
         adaptation: Adaptation | Literal["closed_form"] = "closed_form",
         draws: int = 16,
-        steps: int = 400,
+        steps: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.hidden, self.activation, self.prior, self.adaptation = hidden, activation, prior, adaptation
@@ -77,7 +77,8 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if adaptation is not None and self.prior == DRAWS:
             raise ValueError(f"adaptation must be 'closed_form' with prior='draws', got {adaptation!r}")
-        check_counts(steps=self.steps)
+        if self.steps is not None:
+            check_counts(steps=self.steps)
         check_integer("draws", self.draws, 2)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         hidden = tuple(int(width) for width in self.hidden)
@@ -126,7 +127,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
     def _forecast_with(self, support: Support | None, x: Array) -> Forecast:
         """Return the network's forecast of a group of which some rows are known."""
         posterior = self._learner.prior_predictive() if support is None else self._learner.adapt(_examples(*support))
-        return posterior.predict(torch.from_numpy(x))  # type: ignore[no-any-return]
+        return posterior.predict(torch.from_numpy(x))
 
     def add_groups(self, X: Any, y: Any, groups: Any) -> Self:
         """Add rows of new groups, or more rows of known ones, without learning the prior again."""
@@ -171,7 +172,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
         files, network = state.pop("_files", None), state.pop("_network", None)
         super().__setstate__(state)
         if files is not None:
-            self._learner = group_prior.from_bytes(files, self.prior_, made(*network, seed=0), self._adaptation)
+            self._learner = group_prior.from_bytes(files, self.prior_, made(0, *network), self._adaptation)
 
     _learner: TaskMethod
 
@@ -191,12 +192,12 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
         hidden: widths of the hidden layers, whose units every group weights differently; () is a linear model.
         activation: "tanh", "silu" or "relu".
         prior: what is learned about groups. "draws" of the posterior of the prior are honest with few groups; a "point"
-            is learned from any number of rows. "auto" takes draws for up to 2,000 rows or fewer than 50 groups. (Draws
-            are inferred from at most 2,000 rows; each group's forecast uses all of its rows.)
+            is learned from any number of rows. "auto" takes draws for up to 2,000 rows or fewer than 1,000 groups.
+            (Draws are inferred from at most 2,000 rows; each group's forecast uses all of its rows.)
         adaptation: how a group's rows are used: "closed_form", the exact posterior of the last layer; or one such as
             ``metaprior.Descent()``, with a point.
         draws: draws of the prior.
-        steps: gradient steps of every draw, or of the point.
+        steps: gradient steps of every draw, or of the point; None takes 400 or 2,000.
         random_state: seed of everything random; an integer makes a fit reproducible.
 
     After ``fit``: ``groups_`` (the labels of the groups that are known; None without groups), ``prior_`` ("draws" or
@@ -265,7 +266,7 @@ class MetaClassifier(ClassifierMixin, _GroupEstimator):  # type: ignore[misc]
     """Classification for rows in groups: as ``MetaRegressor``, for labels that mean the same in all groups.
 
     Arguments are those of ``MetaRegressor``. With draws, labels are regressed on as codes, and the outputs become
-    probabilities by two numbers that are fitted to labels left out.
+    probabilities by a factor that is fitted to labels left out.
 
     After ``fit``: ``classes_``, ``groups_``, ``prior_``, ``n_features_in_``, ``feature_names_in_``.
     """

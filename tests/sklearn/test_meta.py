@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import metaprior as mp
-from metaprior.sklearn import MetaClassifier, MetaRegressor
+from metaprior.sklearn import MetaClassifier, MetaRegressor, group_prior
 
 SMALL: dict[str, Any] = {"hidden": (6,), "draws": 6, "steps": 90, "random_state": 0}
 GROUPS, ROWS = 12, 10
@@ -303,7 +303,8 @@ def test_another_adaptation_is_an_argument() -> None:
     assert together.std.shape == (4,)
 
 
-def test_many_rows_are_learned_from_as_a_point() -> None:
+def test_many_groups_are_learned_from_as_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_prior, "GROUPS_OF_A_POINT", 50)
     x, y, labels = table(groups=60, rows=35)
     fitted = MetaRegressor(**{**SMALL, "steps": 30}).fit(x, y, groups=labels)
     assert fitted.prior_ == "point"
