@@ -15,6 +15,7 @@ from metaprior.hierarchy.theta_inference import HMC, Anchored, Variational
 from metaprior.hierarchy.whitened import CollapsedHyperprior
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import (
+    BalancedGaussian,
     Bernoulli,
     Categorical,
     CRPSGaussian,
@@ -45,6 +46,7 @@ __all__ = [
     "MLP",
     "AmortizedELBO",
     "Anchored",
+    "BalancedGaussian",
     "BayesByBackprop",
     "BayesianNetwork",
     "BayesianUNet",

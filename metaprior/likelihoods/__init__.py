@@ -6,6 +6,7 @@ everything behind that axis (channels, pixels), never a mean. Targets that are *
 are left out of that sum by ``Masked``, which ``masking`` adds where there are any.
 """
 
+from metaprior.likelihoods.balanced import BalancedGaussian
 from metaprior.likelihoods.gaussian import NOISE_RHO, CRPSGaussian, Gaussian, HeteroscedasticGaussian
 from metaprior.likelihoods.labels import Bernoulli, Categorical
 from metaprior.likelihoods.likelihood import Likelihood, Masked
@@ -17,6 +18,7 @@ LIKELIHOODS = Registry(
     {
         "gaussian": Gaussian,
         "heteroscedastic": HeteroscedasticGaussian,
+        "balanced": BalancedGaussian,
         "crps": CRPSGaussian,
         "mixture": GaussianMixture,
         "categorical": Categorical,
@@ -27,6 +29,7 @@ LIKELIHOODS = Registry(
 __all__ = [
     "LIKELIHOODS",
     "NOISE_RHO",
+    "BalancedGaussian",
     "Bernoulli",
     "CRPSGaussian",
     "Categorical",

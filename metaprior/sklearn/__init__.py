@@ -1,6 +1,16 @@
-"""Estimators with scikit-learn's interface. Needs scikit-learn: ``pip install 'metaprior[sklearn]'``."""
+"""Estimators with scikit-learn's interface, for one table and for tables whose rows belong to groups.
 
-from metaprior.sklearn.adapted import AdaptedClassifier, AdaptedRegressor
+They need the extra: ``pip install 'metaprior[sklearn]'``.
+"""
+
+try:
+    import sklearn  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "metaprior.sklearn needs scikit-learn. Try: pip install 'metaprior[sklearn]'", name=error.name
+    ) from error
+
+from metaprior.sklearn.bayes import BayesClassifier, BayesRegressor
 from metaprior.sklearn.meta import MetaClassifier, MetaRegressor
 
-__all__ = ["AdaptedClassifier", "AdaptedRegressor", "MetaClassifier", "MetaRegressor"]
+__all__ = ["BayesClassifier", "BayesRegressor", "MetaClassifier", "MetaRegressor"]

@@ -1,0 +1,236 @@
+"""Estimators for one table: Bayesian networks with standardised inputs, calibrated by rows that they left out."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state, metadata_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import nn
+
+from metaprior.checks import check_counts
+from metaprior.forecasts.numpy_forecast import NumpyForecast
+from metaprior.likelihoods import BalancedGaussian, Categorical, Likelihood
+from metaprior.methods.bayes_by_backprop import BayesByBackprop
+from metaprior.models.small import MLP
+from metaprior.priors import NormalPrior
+from metaprior.sklearn.adapted import expected, probabilities
+from metaprior.sklearn.state import files_of, from_files
+from metaprior.sklearn.threads import threads
+
+Array = npt.NDArray[Any]
+ModuleFactory = Callable[[int, int], nn.Module]
+"""Makes a network from its numbers of inputs and outputs."""
+LEAST_ROWS_OF_A_PART = 10
+"""Fewer rows in each part than this, and no member leaves any out."""
+
+
+class _TableEstimator(BaseEstimator):  # type: ignore[misc]
+    """What both estimators have in common."""
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (50, 50),
+        activation: Literal["relu", "silu", "tanh"] = "relu",
+        module: ModuleFactory | None = None,
+        likelihood: Likelihood | None = None,
+        members: int = 5,
+        calibrate: bool = True,
+        temperature: float | Literal["auto"] = "auto",
+        prior_std: float = 1.0,
+        steps: int | None = None,
+        batch_size: int = 100,
+        lr: float = 1e-2,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 10,
+        samples: int = 100,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden, self.activation, self.module, self.likelihood = hidden, activation, module, likelihood
+        self.members, self.calibrate, self.temperature, self.prior_std = members, calibrate, temperature, prior_std
+        self.steps, self.batch_size, self.lr = steps, batch_size, lr
+        self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
+        self.samples, self.random_state, self.n_jobs, self.verbose = samples, random_state, n_jobs, verbose
+
+    @abstractmethod
+    def _default_likelihood(self) -> Likelihood: ...
+
+    def _fit(self, X: Array, y: Array, outputs: int, sample_weight: Any) -> Self:
+        """Fit checked rows and targets; ``outputs`` are those of the network."""
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        counted = np.ones(len(X)) if weights is None else weights
+        if not counted.sum() > 0:
+            raise ValueError("sample_weight must be above zero for at least one row, got zeros")
+        self.x_mean_ = np.average(X, axis=0, weights=counted)
+        spread = np.sqrt(np.average((X - self.x_mean_) ** 2, axis=0, weights=counted))
+        self.x_scale_ = np.where(spread > 1e-12 * np.abs(self.x_mean_), spread, 1.0)
+        self._outputs, self._seed = outputs, int(check_random_state(self.random_state).randint(2**31 - 1))
+        calibrated = self._calibrated(counted.sum())
+        cold = 0.2 if calibrated else 1.0
+        self._method = BayesByBackprop(
+            self._module(X.shape[1], outputs),
+            self.likelihood or self._default_likelihood(),
+            prior=NormalPrior(self.prior_std),
+            members=self.members,
+            temperature=cold if self.temperature == "auto" else self.temperature,
+            seed=self._seed,
+        )
+        with threads(self.n_jobs):
+            self._method.fit(
+                self._scaled(X),
+                y,
+                sample_weight=weights,
+                steps=self.steps,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                samples=1,
+                validation=self.validation_fraction if self.early_stopping else None,
+                patience=self.patience,
+                cross_fit=calibrated,
+                progress=self.verbose,
+            )
+        self.history_ = self._method.history_
+        self.n_iter_ = sum(record.steps for record in self.history_)
+        return self
+
+    def _calibrated(self, rows: float) -> bool:
+        """Return whether members leave rows out; raise for settings that cannot work."""
+        check_counts(members=self.members, samples=self.samples, batch_size=self.batch_size)
+        if self.temperature != "auto" and not (isinstance(self.temperature, int | float) and self.temperature > 0):
+            raise ValueError(f"temperature must be 'auto' or a positive number, got {self.temperature!r}")
+        return self.calibrate and self.members > 1 and rows >= LEAST_ROWS_OF_A_PART * self.members
+
+    def _module(self, inputs: int, outputs: int) -> nn.Module:
+        """Return the network with its first weights, which the seed decides."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            if self.module is not None:
+                return self.module(inputs, outputs).double()
+            return MLP(inputs, list(self.hidden), outputs, self.activation).double()
+
+    def _scaled(self, X: Array) -> Array:
+        return (X - self.x_mean_) / self.x_scale_  # type: ignore[no-any-return]
+
+    def forecast(self, X: Any) -> NumpyForecast:
+        """Return the forecast of every row, as an object with all that is known about it (``metaprior.Forecast``)."""
+        check_is_fitted(self)
+        x = self._scaled(validate_data(self, X, reset=False, dtype=np.float64, order="C"))
+        with threads(self.n_jobs):
+            return self._method.predict(x, samples=self.samples, seed=self._seed)  # type: ignore[return-value]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_method")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state with the fit as the bytes of its files: no network is pickled."""
+        state = dict(super().__getstate__())
+        if method := state.pop("_method", None):
+            state["_files"] = files_of(method)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the fit from the bytes of its files."""
+        state = dict(state)
+        files = state.pop("_files", None)
+        super().__setstate__(state)
+        if files is not None:
+            module = None if self.module is None else self._module(self.n_features_in_, self._outputs)
+            self._method = from_files(BayesByBackprop, files, module)
+
+
+class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
+    """Regression with honest intervals: a small ensemble of Bayesian networks, calibrated on rows they left out.
+
+    Each of five networks (``members``) has a distribution over its weights (Bayes by Backprop) and learns mean and
+    noise of the target as functions of the inputs. Each leaves another fifth of the rows out; these rows decide on the
+    spread of forecasts. Inputs and targets are standardised inside.
+
+    Args:
+        hidden: widths of the hidden layers.
+        activation: "relu", "silu" or "tanh".
+        module: makes a network of your own from its numbers of inputs and outputs, such as a function that returns an
+            ``nn.Module``, in place of ``hidden``. (Importable, so that estimators can be pickled.)
+        likelihood: what is assumed about targets; None is ``metaprior.BalancedGaussian()``, noise that depends on x.
+        members: number of networks.
+        calibrate: let members leave rows out, and fit the spread of forecasts to them. It needs two members and ten
+            rows for each of them; otherwise all learn from all rows.
+        temperature: of the posterior; "auto" is 0.2 with calibration and 1 without.
+        prior_std: standard deviation of the weights' prior.
+        steps: gradient steps; None takes 5,000, or as many as ten passes over a large table take.
+        batch_size: rows in a step.
+        lr: learning rate, falling to zero.
+        early_stopping: hold ``validation_fraction`` of the rows out, stop when these do not improve, and keep the best.
+        validation_fraction: see ``early_stopping``.
+        patience: hundredths of the steps without an improvement after which to stop.
+        samples: weight samples of a forecast.
+        random_state: seed of everything random; an integer makes a fit reproducible.
+        n_jobs: threads; None is one, which is the fastest for small networks, and -1 all.
+        verbose: show a progress bar.
+
+    After ``fit``: ``history_`` (a record of every hundredth of the steps), ``n_iter_`` (steps taken),
+    ``n_features_in_``, ``feature_names_in_``.
+    """
+
+    __metadata_request__predict: ClassVar[dict[str, Any]] = {"return_std": metadata_routing.UNUSED}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit rows X and targets y, (N,) or (N, targets); a weight of 2 is the same as a row that is there twice."""
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True, multi_output=True)
+        y = y.astype(np.float64)
+        likelihood = self.likelihood or self._default_likelihood()
+        targets = 1 if y.ndim == 1 else y.shape[1]
+        return self._fit(X, y, targets * likelihood.outputs_per_target, sample_weight)
+
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """Return the expected target of every row, and with ``return_std=True`` its standard deviation."""
+        return expected(self.forecast(X), return_std)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
+        """Return the bounds of the central interval that holds the target with probability ``level``."""
+        return self.forecast(X).interval(level)  # type: ignore[no-any-return]
+
+    def predict_quantile(self, X: Any, level: float | Sequence[float]) -> Array:
+        """Return the value that the target is below with probability ``level``; of several levels, an array each."""
+        return self.forecast(X).quantile(level)  # type: ignore[no-any-return]
+
+    def _default_likelihood(self) -> Likelihood:
+        return BalancedGaussian()
+
+
+class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
+    """Classification with calibrated probabilities: as ``BayesRegressor``, for labels.
+
+    Arguments are those of ``BayesRegressor``.
+
+    After ``fit``: ``classes_``, ``history_``, ``n_iter_``, ``n_features_in_``, ``feature_names_in_``.
+    """
+
+    classes_: Array
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit rows X and their labels y, text or numbers; a weight of 2 is the same as a row that is there twice."""
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C")
+        check_classification_targets(y)
+        self.classes_, numbers = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
+        return self._fit(X, numbers, len(self.classes_), sample_weight)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of every class, in the order of ``classes_``."""
+        return probabilities(self.forecast(X))
+
+    def predict(self, X: Any) -> Array:
+        """Return the most probable class of every row."""
+        return self.classes_[self.predict_proba(X).argmax(1)]  # type: ignore[no-any-return]
+
+    def _default_likelihood(self) -> Likelihood:
+        return Categorical()
