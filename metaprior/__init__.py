@@ -6,7 +6,9 @@ from metaprior import conformal, metagrad
 from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.context.encoder import SupportEncoder
 from metaprior.adaptation.context.settings import Combination, Context
+from metaprior.compression import CompressionLoss
 from metaprior.errors import CheckpointError, NotFinite, NotFittedError, TrainingDiverged
+from metaprior.forecasts import Forecast
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
 from metaprior.hierarchy.theta_inference import HMC, Anchored, Variational
@@ -28,7 +30,7 @@ from metaprior.models.small import MLP
 from metaprior.models.unet import BayesianUNet, UNet
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.posterior import Posterior, Predictive
+from metaprior.posterior import CompressedPosterior, Posterior, Predictive
 from metaprior.priors import GaussianHyperprior, NormalGammaHyperprior, NormalPrior, ScaleMixturePrior
 from metaprior.tasks.grouped import GroupedTasks
 from metaprior.tasks.task import Examples, Task, VariedSupport
@@ -53,10 +55,13 @@ __all__ = [
     "ClosedForm",
     "CollapsedHyperprior",
     "Combination",
+    "CompressedPosterior",
+    "CompressionLoss",
     "Context",
     "Descent",
     "EpochRecord",
     "Examples",
+    "Forecast",
     "Gaussian",
     "GaussianHyperprior",
     "GaussianMixture",

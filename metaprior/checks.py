@@ -142,6 +142,9 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
     """Return a tensor or an array of numbers as a tensor, whatever is in it."""
     if isinstance(values, Tensor):
         return values.detach()
+    if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray) and not hasattr(values, "to_numpy"):
+        shared: Tensor = torch.utils.dlpack.from_dlpack(values)
+        return shared.clone()
     values = array_of(values, name)
     if values.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold numbers, got {_held(values)}. Try {ENCODE.get(name, 'numbers')}.")

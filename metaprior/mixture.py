@@ -8,18 +8,25 @@ allocates more than a few times ``means``, so a caller who passes small parts st
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-STEP_TOLERANCE = 1e-4
-"""Largest last step of ``quantiles``, in standard deviations of the mixture: it bounds the error after a bisection, and
-after one of Newton's steps, which shrink quadratically, the error is far below it."""
+TOLERANCE = 1e-7
+"""Largest error of a quantile in standard deviations of the mixture, as the next step shows it, and of the probability
+at it, as a share of the level (or of one minus the level)."""
 
-MOST_STEPS = 100
-"""More steps than bisection from the widest bracket would need."""
+SMALLEST_BRACKET = 1e-15
+"""Width of the bracket of a quantile, in standard deviations of the mixture, that ends its search: components of a
+smaller scale than this have no quantiles in double precision."""
+
+MOST_STEPS = 200
+"""More steps than a search needs that halves its bracket in every second one."""
+
+NUMBERS_AT_ONCE, NUMBERS_AT_ONCE_ON_GPU = 2**17, 2**24
+"""Numbers of components that are worked on together: a MiB, which a core's cache holds; a GPU wants more at once."""
 
 
 class Components(NamedTuple):
@@ -34,6 +41,14 @@ class Components(NamedTuple):
         weights = self.weights if self.weights is None or self.weights.shape[1] == 1 else self.weights[:, targets]
         doubled = None if weights is None else weights.detach().double()
         return Components(self.means[:, targets].detach().double(), self.scales[:, targets].detach().double(), doubled)
+
+
+def parts(means: Tensor, times: int = 1) -> Iterator[slice]:
+    """Iterate over parts of the second axis of (S, N, ...) of a size that a core's cache holds ``times`` times."""
+    at_once = NUMBERS_AT_ONCE if means.device.type == "cpu" else NUMBERS_AT_ONCE_ON_GPU
+    size = max(1, at_once * means.shape[1] // max(1, times * means.numel()))
+    for start in range(0, means.shape[1], size):
+        yield slice(start, start + size)
 
 
 def average(values: Tensor, weights: Tensor | None, axis: int = 0) -> Tensor:
@@ -99,59 +114,83 @@ def _mean_absolute(mean: Tensor, square: Tensor) -> Tensor:
     return mean * torch.erf(z * math.sqrt(0.5)) + scale * torch.exp(-0.5 * z * z) * math.sqrt(2 / math.pi)
 
 
-def quantiles(
-    means: Tensor,
-    scales: Tensor,
-    levels: Sequence[float],
-    weights: Tensor | None = None,
-    *,
-    tolerance: float = STEP_TOLERANCE,
-) -> Tensor:
-    """Return the quantiles of each mixture at each level, (Q, M), right to ``tolerance`` standard deviations of it.
+def quantiles(means: Tensor, scales: Tensor, levels: Sequence[float], weights: Tensor | None = None) -> Tensor:
+    """Return the quantiles of each mixture at each level, (Q, M), computed in double precision to ``TOLERANCE``.
 
-    Newton's method from the quantile of a normal with the mixture's moments. The root is kept in a bracket, at first
-    the smallest and the largest of the components' own quantiles; a step that leaves it becomes a bisection. Between
-    components that lie far apart F can be flat at exactly such a level: any point of that plateau may be returned.
+    Between components that lie far apart F can be flat at exactly such a level: any point of that plateau may be
+    returned. Targets are searched in parts that fit into a core's cache, all levels together.
     """
-    p = torch.tensor(levels, dtype=means.dtype, device=means.device)[:, None]  # (Q, 1)
-    z = torch.special.ndtri(p)
-    parts = means + z[:, None] * scales  # (Q, S, M)
-    low, high = parts.amin(1), parts.amax(1)
-    std = variance(means, scales, weights).sqrt()
-    x = torch.clamp(average(means, weights) + z * std, low, high)
-    moved = high - low
-    inverse = math.sqrt(0.5) / scales
-    settled = torch.zeros_like(x, dtype=torch.bool)
+    found = torch.empty(len(levels), means.shape[1], dtype=torch.float64, device=means.device)
+    whole = Components(means, scales, weights)
+    for part in parts(means, len(levels)):
+        found[:, part] = _quantiles_of(whole.part(part), levels)
+    return found
+
+
+def _quantiles_of(part: Components, levels: Sequence[float]) -> Tensor:
+    """Return the quantiles of a few mixtures: their lower tails in units of mean 0 and variance 1 are searched.
+
+    An upper quantile is the lower one of the mirrored mixture, so that probabilities keep their relative precision.
+    """
+    means, scales, weights = part
+    weights = None if weights is None else weights / weights.sum(0)
+    centre = average(means, weights)
+    away = means - centre
+    std = average(away.square().add_(scales.square()), weights).sqrt()
+    sides = [1.0 if level <= 0.5 else -1.0 for level in levels]
+    p = torch.tensor([min(level, 1 - level) for level in levels], dtype=means.dtype, device=means.device)
+    standard = away.div_(std)
+    found = _lower_quantiles(
+        torch.cat([side * standard for side in sides], 1),
+        (std * math.sqrt(0.5) / scales).repeat(1, len(levels)),
+        None if weights is None else weights.expand_as(means).repeat(1, len(levels)),
+        p.repeat_interleave(means.shape[1]),
+    )
+    return torch.stack([centre + side * std * one for side, one in zip(sides, found.chunk(len(levels)), strict=True)])
+
+
+def _lower_quantiles(means: Tensor, inverse: Tensor, weights: Tensor | None, p: Tensor) -> Tensor:
+    r"""Return the quantiles at levels p <= 1/2, (K,), of mixtures (S, K) of mean 0 and variance 1.
+
+    Halley's method for $\log F(x) = \log p$, from the quantile of a normal distribution. The root is kept in a bracket,
+    at first that of Cantelli's inequality, $-\sqrt{(1-p)/p} \le x \le \sqrt{p/(1-p)}$. A step that leaves it, or is
+    more than half as long as the last one, is not converging: it becomes a bisection, which does. Mixtures whose
+    quantile is found leave the search. ``inverse`` is $1/\sqrt2\sigma$.
+    """
+    x, low, high = torch.special.ndtri(p), -((1 - p) / p).sqrt(), (p / (1 - p)).sqrt()
+    found: Tensor = x.clone()
+    place, moved = torch.arange(len(p), device=p.device), high - low
+    settled = torch.zeros_like(place, dtype=torch.bool)
     for _ in range(MOST_STEPS):
-        following = torch.where(settled, x, _newton(means, inverse, weights, p, x, low, high, moved))
-        moved = torch.where(settled, moved, (following - x).abs())
-        settled = moved <= tolerance * std
-        x = following
-        if bool(settled.all()):
+        below, step = _halley(means, inverse, weights, p, x)
+        excess = below - p
+        low, high = torch.where(excess > 0, low, x), torch.where(excess > 0, x, high)
+        good = (x - step >= low) & (x - step <= high) & (step.abs() <= moved / 2)
+        following = torch.where(good, x - step, (low + high) / 2)
+        moved = (following - x).abs()
+        accurate = ((moved <= TOLERANCE) & (excess.abs() <= TOLERANCE * p)) | (excess == 0)
+        settled = settled | accurate | (high - low <= SMALLEST_BRACKET) | x.isnan()
+        x = torch.where(settled, x, following)
+        found[place] = x
+        left = ~settled
+        count = int(left.sum())
+        if count == 0:
             break
-    return x
+        if count <= len(p) / 2:
+            place, p, x, low, high, moved, settled = (one[left] for one in (place, p, x, low, high, moved, settled))
+            means, inverse = means[:, left], inverse[:, left]
+            weights = None if weights is None else weights[:, left]
+    return found
 
 
-def _newton(
-    means: Tensor,
-    inverse: Tensor,
-    weights: Tensor | None,
-    p: Tensor,
-    x: Tensor,
-    low: Tensor,
-    high: Tensor,
-    moved: Tensor,
-) -> Tensor:
-    r"""Return the next x, (Q, M), and narrow the bracket in place; ``inverse`` is $1/\sqrt2\sigma$.
-
-    A step more than half as long as the last one (``moved``) is not converging: it becomes a bisection, which does.
-    """
-    w = (x[:, None] - means).mul_(inverse)  # (Q, S, M)
-    excess = 0.5 + 0.5 * average(torch.erf(w), weights, 1) - p
-    density = average(w.square_().neg_().exp_().mul_(inverse), weights, 1) / math.sqrt(math.pi)
-    torch.where(excess > 0, x, high, out=high)
-    torch.where(excess > 0, low, x, out=low)
-    step = excess / density  # infinite or NaN where the density has vanished: a bisection too
-    newton = x - step
-    good = (newton >= low) & (newton <= high) & (step.abs() <= moved / 2)
-    return torch.where(good, newton, (low + high) / 2)
+def _halley(means: Tensor, inverse: Tensor, weights: Tensor | None, p: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return F at x, and how far Halley's step would lower x: infinite or NaN where the density has vanished."""
+    u = (means - x).mul_(inverse)  # (S, K)
+    below = average(torch.erfc(u), weights) / 2
+    densities = u.square().neg_().exp_().mul_(inverse)
+    density = average(densities, weights) / math.sqrt(math.pi)
+    slope = average(densities.mul_(u).mul_(inverse), weights) * (2 / math.sqrt(math.pi))
+    log_excess = torch.log(below / p)
+    bend = (1 - 0.5 * log_excess * (slope * below / density.square() - 1)).clamp(0.5, 2.0)
+    step: Tensor = log_excess * below / density / bend
+    return below, step

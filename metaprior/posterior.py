@@ -1,19 +1,25 @@
 """What predicts: a distribution over a network's weights, or anything like it; what was learned as a checkpoint's
 content, and back."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike, DataFrameLike
+from metaprior.compression import CompressionLoss, chosen_samples
 from metaprior.errors import CheckpointError
+from metaprior.exporting import MeanAndStd, exported
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
@@ -30,6 +36,9 @@ NUMBERS_AT_ONCE = 2**23
 """Weights and activations of about this many numbers (32 MiB in float32) are computed together: enough to keep a core
 busy, and little memory. Larger networks take one weight sample at a time, larger images one observation."""
 
+
+CANDIDATES = 500
+"""Weight samples that ``compress`` chooses from."""
 
 Shapes = dict[str, list[int]]
 
@@ -107,18 +116,26 @@ class Predictive(ABC):
         forecast = self._forecast(x, samples, seed, batch_size)
         return forecast if isinstance(x, Tensor) else NumpyForecast(forecast)
 
-    def _forecast(self, x: ArrayLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
-        if samples < 2:
-            raise ValueError(f"samples must be at least 2 to have a spread, got {samples}")
+    def _inputs(self, x: ArrayLike) -> Tensor:
+        """Return inputs in the network's type, on its device."""
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         if self.input_axes is not None and inputs.ndim != self.input_axes:
             raise ValueError(f"x must have {self.input_axes} axes as in fit, got the shape {tuple(inputs.shape)}")
+        return inputs
+
+    def _forecast(self, x: ArrayLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
+        if samples < 2:
+            raise ValueError(f"samples must be at least 2 to have a spread, got {samples}")
+        inputs = self._inputs(x)
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        forecast = self.network_forecast(inputs, samples, seed, batch_size)
+        return self._in_user_units(self.network_forecast(inputs, samples, seed, batch_size))
+
+    def _in_user_units(self, forecast: Forecast) -> Forecast:
+        """Return a forecast in the network's units in those of the targets, with the calibrated spread."""
         if isinstance(forecast, GaussianForecast):
             forecast = forecast.rescaled(*self.target_scale)
-        elif not self.target_scale.is_identity:
+        elif not (torch.compiler.is_compiling() or self.target_scale.is_identity):  # no numbers while it is traced
             raise TypeError(
                 f"{type(forecast).__name__} cannot be put back into the units of the targets, which were standardised. "
                 "Try standardize=False, a likelihood with continuous = False, or one that forecasts a GaussianForecast."
@@ -143,14 +160,26 @@ class Posterior(Predictive):
 
     def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast from ``samples`` draws of the weights."""
+        return self._forecast_of(self._finite_outputs(inputs, samples, seed, batch_size))
+
+    def _forecast_of(self, outputs: Tensor) -> Forecast:
+        """Return the forecast, in the network's units, of outputs (S, N, ...)."""
+        return self.likelihood.forecast(outputs, self.weights.plain)
+
+    def _finite_outputs(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Tensor:
+        """Return network outputs (S, N, ...) of ``samples`` draws of the weights; raise for NaN and infinite ones."""
         numbers = self.network.numbers_per_observation(self.weights, inputs)
         batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
-        outputs = self._outputs(inputs, Noise(seed).fork("predict"), groups, batch_size)
+        outputs = self._outputs(inputs, self._noise(seed), groups, batch_size)
         remedy = "look for inputs far outside of the training data"
         checks.refuse_non_finite(outputs, "the network's output", remedy=remedy)
-        return self.likelihood.forecast(outputs, self.weights.plain)
+        return outputs
+
+    @staticmethod
+    def _noise(seed: int) -> Noise:
+        return Noise(seed).fork("predict")
 
     def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
         """Return how many numbers of one observation differ between weight samples: those behind the first random
@@ -191,6 +220,64 @@ class Posterior(Predictive):
         """Return the weight samples (S, D) of these indices."""
         return self.weights.sample(noise.normals(self.weights.mu, group))
 
+    def compress(
+        self, k: int, x: ArrayLike, y: ArrayLike | None = None, *, candidates: int = CANDIDATES, seed: int = 0
+    ) -> "CompressedPosterior":
+        """Return what predicts with k fixed weight samples, chosen so that its forecasts are like those of many.
+
+        The samples are those whose outputs on x have the mean and the variance of all candidates' outputs most nearly
+        (see ``metaprior.compression``). What that loses, on x, is its ``loss``; measure it on inputs that played no
+        part with ``CompressionLoss.between(posterior.predict(x), small.predict(x))``.
+
+        Args:
+            k: number of weight samples that are kept, at least 2.
+            x: inputs like those that will be predicted, some hundreds.
+            y: their targets, for the loss in log-likelihood.
+            candidates: number of weight samples to choose from: those of ``predict(x, samples=candidates, seed=seed)``.
+            seed: the same seed gives the same candidates.
+        """
+        checks.check_integer("k", k, 2)
+        if candidates < k:
+            raise ValueError(f"candidates must be at least k = {k}, got {candidates}. Try {10 * k}")
+        outputs = self._finite_outputs(self._inputs(x), candidates, seed, None)
+        noise = self._noise(seed)
+        phis = torch.cat([self._draw(noise, range(one, one + 1)) for one in chosen_samples(outputs, k)])
+        settings = {one.name: getattr(self, one.name) for one in fields(Posterior)}
+        small = CompressedPosterior(**settings, phis=phis)
+        full = self._in_user_units(self._forecast_of(outputs))
+        return replace(small, loss=CompressionLoss.between(full, small._forecast(x, k, seed), y))
+
+    def export(
+        self, path: str | Path | None, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0
+    ) -> ExportedProgram:
+        """Return inputs -> (mean, std) as a program of torch's own operations, which runs without this package.
+
+        It holds the weight samples of ``predict(x, samples=samples, seed=seed)`` and the units of targets, and takes
+        any number of observations. ``program.module()(x)`` runs it; ``torch.export.load`` reads it from ``path``.
+
+        Args:
+            path: file to write, usually with the ending .pt2; None writes none.
+            x: inputs, of which only the type and the shape of one observation count.
+            samples: draws of the weights, at least 2.
+            seed: the same seed gives the same draws.
+
+        Raises:
+            ValueError: torch cannot trace the network.
+        """
+        checks.check_integer("samples", samples, 2)
+        inputs = self._inputs(x)
+
+        def forecast(x: Tensor, phis: Tensor) -> Forecast:
+            outputs = network.map_samples(partial(network, plain=self.weights.plain, x=x), phis)
+            return self._in_user_units(self._forecast_of(outputs))
+
+        network = copy(self.network)  # which notes whether samples can be vectorised, while it is traced
+        module = MeanAndStd(forecast, self._draw(self._noise(seed), range(samples)))
+        with evaluation_mode(network.module):
+            with torch.no_grad():
+                module(inputs[:2])  # errors of the data and the units are told before those of tracing
+            return exported(module, inputs, path)
+
     def pruned(self, fraction: float) -> "Posterior":
         """Return the posterior with the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at zero
         (Blundell et al. 2015, 5.1).
@@ -204,6 +291,35 @@ class Posterior(Predictive):
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()
         mu[weakest], rho[weakest] = 0.0, -torch.inf
         return replace(self, weights=self.weights.replace(mu=mu, rho=rho))
+
+
+@dataclass(frozen=True, repr=False)
+class CompressedPosterior(Posterior):
+    """A posterior that predicts with the same few weight samples, whatever number is asked for."""
+
+    phis: Tensor = field(kw_only=True)
+    """The weight samples, (k, D)."""
+    loss: CompressionLoss = field(default=CompressionLoss(math.nan, math.nan, None), kw_only=True)
+    """The difference from the posterior it was made of, measured on the inputs that the samples were chosen by."""
+
+    def _facts(self) -> list[str]:
+        return [*super()._facts(), f"weight samples {len(self.phis)}", f"loss of mean {self.loss.mean:.3g}"]
+
+    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+        """Return the forecast of the k samples; ``samples`` and ``seed`` play no part."""
+        return super().network_forecast(inputs, len(self.phis), seed, batch_size)
+
+    def _forecast_of(self, outputs: Tensor) -> Forecast:
+        """Return the forecast whose components are the whole distribution: variances have no k - 1 below them."""
+        forecast = super()._forecast_of(outputs)
+        return forecast if forecast.weights is not None else replace(forecast, weights=outputs.new_ones(len(outputs)))
+
+    def _draw(self, noise: Noise, group: range) -> Tensor:
+        return self.phis[group.start : group.stop]
+
+    def pruned(self, fraction: float) -> "Posterior":
+        """Raise TypeError: the weight samples are fixed."""
+        raise TypeError("pruned must be asked of the posterior itself, got a compressed one. Try pruned, then compress")
 
 
 class Learned(NamedTuple):

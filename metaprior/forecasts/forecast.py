@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from metaprior import checks, mixture
 from metaprior.checks import ArrayLike
 from metaprior.missing import present_numbers
+
+Member = TypeVar("Member")
+"""A forecast, or one in NumPy arrays."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +37,8 @@ class Forecast(ABC):
                 )
             return
         weights = self.weights.to(given).flatten(1) if self.weights.ndim > 1 else self.weights.to(given)[:, None]
-        if weights.shape not in ((len(given), 1), given.shape[:2]) or not bool((weights >= 0).all()):
+        traced = torch.compiler.is_compiling()  # numbers are not known, only shapes
+        if weights.shape not in ((len(given), 1), given.shape[:2]) or not (traced or bool((weights >= 0).all())):
             raise ValueError(
                 f"weights must be {len(given)} numbers >= 0 (or have shape {tuple(given.shape[:2])}), one for each "
                 f"component, got shape {tuple(self.weights.shape)}, smallest {self.weights.min()}"
@@ -95,6 +99,43 @@ class Forecast(ABC):
     @abstractmethod
     def widened(self, factor: float | Tensor) -> "Forecast":
         """Return the forecast with ``factor`` times the spread around the same mean; for labels, logits / factor."""
+
+    @staticmethod
+    def mixture(forecasts: Sequence[Member], weights: Sequence[float] | Tensor | None = None) -> Member:
+        r"""Return the mixture of forecasts of the same targets, such as an ensemble of Bayesian networks gives:
+
+        $$p(y) = \sum_i w_i\, p_i(y),\qquad
+        \mathrm{Var}[y] = \sum_i w_i\,\big(\mathrm{Var}_i[y] + (E_i[y] - E[y])^2\big)$$
+
+        The epistemic part includes the differences between the members. Components keep their weights within a member
+        and are the whole distribution, so variances are those of the mixture, without S - 1 in a denominator.
+
+        Args:
+            forecasts: of one kind, of the same targets, in the same units. If one is in NumPy arrays, the mixture is.
+            weights: a number >= 0 for each forecast, divided by their sum; None are equal weights.
+        """
+        from metaprior.forecasts.merging import merged  # which imports this module
+
+        return merged(forecasts, weights)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _joined(cls, members: Sequence[Self], weights: Tensor) -> Self:
+        """Return the forecast that has the components of all members, with these weights."""
+        from metaprior.forecasts.merging import joined_field  # which imports this module
+
+        counts, axes = [len(one.samples) for one in members], members[0].samples.ndim
+        joined: dict[str, Any] = {}
+        for name, value in members[0]._fields().items():
+            own = [one._fields()[name] for one in members]
+            if name == "weights":
+                joined[name] = weights
+            elif isinstance(value, Tensor):
+                joined[name] = joined_field(own, counts, axes)
+            elif all(other == value for other in own):
+                joined[name] = value
+            else:
+                raise ValueError(f"all forecasts must have the same {name}, got {own}")
+        return cls(**joined)
 
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""

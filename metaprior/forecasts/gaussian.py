@@ -1,8 +1,9 @@
 """Forecasts that are mixtures of Gaussians."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -10,9 +11,6 @@ from torch import Tensor
 from metaprior import mixture
 from metaprior.checks import ArrayLike
 from metaprior.forecasts.forecast import Forecast, levels_of, log_mean_over_samples, targets_like
-
-QUANTILE_TOLERANCE = 1e-7
-"""Largest last step of a quantile's search, in standard deviations of the forecast."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +52,17 @@ class GaussianForecast(Forecast):
         within = mixture.average(self.task_scales.square(), self.weights)
         return (mixture.spread(self.means, self.weights) + within).sqrt()
 
+    @classmethod
+    def _joined(cls, members: Sequence[Self], weights: Tensor) -> Self:
+        """Return the forecast of all components, in which draws of theta remain groups where all are equally large."""
+        sizes = {len(one.means) // one.thetas for one in members}
+        thetas = sum(one.thetas for one in members) if len(sizes) == 1 and any(one.thetas > 1 for one in members) else 1
+        alike = [replace(one, thetas=1) for one in members]
+        if any(one.task_scales is not None for one in members):  # the others' scales are all noise
+            none = members[0].scales.new_zeros(())
+            alike = [replace(one, task_scales=none if one.task_scales is None else one.task_scales) for one in alike]
+        return replace(super()._joined(alike, weights), thetas=thetas)
+
     @property
     def parts(self) -> dict[str, Tensor]:
         r"""Standard deviations by what is uncertain, whose squares add up to the variance.
@@ -88,26 +97,43 @@ class GaussianForecast(Forecast):
     def cdf(self, targets: ArrayLike) -> Tensor:
         """Return the probability of a value at or below each target, elementwise; NaN for a missing target."""
         y = targets_like(targets, self.mean.shape, self.means)
-        return mixture.cumulative(self.means, self.scales, y, self.weights)
+        return self._of_parts(mixture.cumulative, y)
+
+    def _of_parts(self, function: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor], y: Tensor) -> Tensor:
+        """Return ``function(means, scales, y, weights)`` of all observations, computed in parts that stay in cache."""
+
+        def rows(values: Tensor, part: slice) -> Tensor:
+            return values[:, part] if values.ndim == self.means.ndim and values.shape[1] > 1 else values
+
+        found = []
+        for part in mixture.parts(self.means):
+            weights = None if self.weights is None else rows(self.weights, part)
+            found.append(function(self.means[:, part], rows(self.scales, part), y[part], weights))
+        return torch.cat(found)
 
     def quantile(self, level: float | Sequence[float]) -> Tensor:
         """Return the quantile of the mixture at ``level``, or at several (Q, N, ...), computed in double precision."""
         levels = levels_of(level)
-        means, scales, weights = self.components().part(slice(None))
-        found = mixture.quantiles(means, scales, levels, weights, tolerance=QUANTILE_TOLERANCE)
+        means, scales, weights = self.components()
+        found = mixture.quantiles(means, scales, levels, weights)
         found = found.reshape(len(levels), *self.mean.shape).to(self.means.dtype)
         return found if isinstance(level, Sequence) else found[0]
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """Return the central interval that holds the target with probability ``level``."""
         levels_of(level)
-        return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        low, high = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return low, high
 
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log density of each observation, the product of the densities of its outputs."""
         y = targets_like(targets, self.mean.shape, self.means)
-        log_density = mixture.component_log_density(self.means, self.scales, y)
-        return log_mean_over_samples(log_density, self.weights, self.present(y))
+
+        def of_part(means: Tensor, scales: Tensor, values: Tensor, weights: Tensor | None) -> Tensor:
+            log_density = mixture.component_log_density(means, scales, values)
+            return log_mean_over_samples(log_density, weights, self.present(values))
+
+        return self._of_parts(of_part, y)
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""

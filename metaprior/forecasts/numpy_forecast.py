@@ -1,17 +1,23 @@
 """Forecasts in NumPy arrays, for inputs that were."""
 
+from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
-from metaprior.forecasts import Forecast
+from metaprior import checks
+from metaprior.forecasts.forecast import Forecast
 
 
 def as_numpy(value: Any) -> Any:
-    """Return tensors as NumPy arrays, also inside tuples and dictionaries; everything else as it is."""
+    """Return tensors as NumPy arrays and forecasts as forecasts in arrays, also inside tuples and dictionaries."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
+    if isinstance(value, Forecast):
+        return NumpyForecast(value)
     if isinstance(value, tuple):
         arrays = map(as_numpy, value)
         return type(value)(*arrays) if hasattr(value, "_fields") else tuple(arrays)
@@ -20,8 +26,20 @@ def as_numpy(value: Any) -> Any:
     return value
 
 
+def as_argument(value: Any) -> Any:
+    """Return arrays, data frames and lists of numbers as tensors; everything else as it is."""
+    if isinstance(value, list):
+        value = np.asarray(value) if np.asarray(value).dtype.kind in "fiub" else value
+    is_data = isinstance(value, np.ndarray) or hasattr(value, "to_numpy")
+    return checks.as_plain_tensor(value, "y") if is_data else value
+
+
 class NumpyForecast:
-    """A forecast whose attributes and methods return NumPy arrays; ``tensors`` is the forecast itself."""
+    """A forecast whose attributes and methods return NumPy arrays; ``tensors`` is the forecast itself.
+
+    Methods take NumPy arrays, data frames, lists of numbers and tensors. A method that returns a forecast returns
+    another one of this class.
+    """
 
     def __init__(self, tensors: Forecast) -> None:
         self.tensors = tensors
@@ -32,7 +50,19 @@ class NumpyForecast:
         value = getattr(self.tensors, name)
         if not callable(value):
             return as_numpy(value)
-        return wraps(value)(lambda *arguments, **options: as_numpy(value(*arguments, **options)))
+
+        @wraps(value)
+        def in_arrays(*arguments: Any, **options: Any) -> Any:
+            given = {key: as_argument(one) for key, one in options.items()}
+            return as_numpy(value(*map(as_argument, arguments), **given))
+
+        return in_arrays
+
+    def quantile(self, level: float | Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the quantile at ``level`` in (0, 1); for several levels, one after the other on a first axis."""
+        levels = level.tolist() if isinstance(level, np.ndarray | np.generic) else level
+        found: npt.NDArray[Any] = as_numpy(self.tensors.quantile(levels))
+        return found
 
     def __dir__(self) -> list[str]:
         """Return what the forecast offers, for completion in notebooks."""

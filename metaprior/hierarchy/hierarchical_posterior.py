@@ -13,10 +13,10 @@ This is exact where the likelihood is Gaussian in the weights. Without data ($\L
 $p(\phi|\theta)$ itself. A forecast draws theta first, then phi.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -54,6 +54,16 @@ class HierarchicalForecast(GaussianForecast):
     split: Callable[[], UncertaintySplit] = field(kw_only=True)
     """Draws several phi for each theta, on demand."""
 
+    @classmethod
+    def _joined(cls, members: Sequence[Self], weights: Tensor) -> Self:
+        """Return the forecast of all components; its split is the mean of the members' variances."""
+        plain = [GaussianForecast(one.means, one.scales, weights=one.weights) for one in members]
+        joined = GaussianForecast._joined(plain, weights)
+        own = weights.reshape(len(weights), -1)[:, 0].split([len(one.means) for one in members])
+        splits = [one.split for one in members]
+        shares = [float(part.sum()) for part in own]
+        return cls(joined.means, joined.scales, weights=weights, split=partial(_mean_split, splits, shares))
+
     @property
     def parts(self) -> dict[str, Tensor]:
         """Standard deviations by what is uncertain, whose squares add up to the variance.
@@ -67,6 +77,12 @@ class HierarchicalForecast(GaussianForecast):
             "task": (1 - share).sqrt() * self.epistemic,
             "data": self.aleatoric,
         }
+
+
+def _mean_split(splits: Sequence[Callable[[], UncertaintySplit]], shares: Sequence[float]) -> UncertaintySplit:
+    found = [split() for split in splits]
+    squares = [[share * part.square() for part in own] for own, share in zip(found, shares, strict=True)]
+    return UncertaintySplit(*(torch.stack(parts).sum(0).sqrt() for parts in zip(*squares, strict=True)))
 
 
 def given_theta(q: WeightDistribution, psi: HyperPosterior, theta: WeightDistribution) -> WeightDistribution:

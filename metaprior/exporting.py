@@ -1,0 +1,42 @@
+"""Forecasts without this package: the mean and the standard deviation as a graph of torch's own operations."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from metaprior.forecasts import Forecast
+
+
+class MeanAndStd(nn.Module):
+    """Inputs in, mean and standard deviation of the forecast from fixed weight samples out."""
+
+    def __init__(self, forecast: Callable[[Tensor, Tensor], Forecast], phis: Tensor) -> None:
+        super().__init__()
+        self._forecast = forecast
+        self.register_buffer("phis", phis)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation, in the units of the targets."""
+        found = self._forecast(x, self.get_buffer("phis"))
+        return found.mean, found.std
+
+
+def exported(module: MeanAndStd, x: Tensor, path: str | Path | None) -> ExportedProgram:
+    """Return a module as a program for any number of observations like those of x, also written to ``path``."""
+    example = x.new_zeros(2, *x.shape[1:])  # its shape and type count; the file holds it, so not the caller's numbers
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, (example,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+    except Exception as error:  # of many types: whatever a module's code does not do with symbols
+        first = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"the network must be one that torch.export can trace for any number of observations, got {first!r}. Try "
+            "torch.export.export on the module itself, which says where: control flow that depends on data, and sizes "
+            "that depend on the batch, are what usually prevents it"
+        ) from error
+    if path is not None:
+        torch.export.save(program, path)
+    return program
