@@ -128,7 +128,7 @@ class BayesByBackprop(Method):
             validation: held-out data as a pair (x, y), a data set or a loader, or the fraction of the observations to
                 hold out. Training then stops when the held-out free energy has not improved for ``patience`` epochs,
                 and the weights of the best epoch are kept. Epochs of the KL's warm-up are not compared.
-            patience: see ``validation``.
+            patience: see ``validation``; an ``EarlyStopping`` among the callbacks takes its place.
             callbacks: what is called in between: ``Callback`` objects, or functions of (fit, record).
             progress: show a progress bar (of a fit of more than two seconds).
         """
