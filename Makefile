@@ -2,8 +2,14 @@
 PYTHON ?= python3
 BENCH_FLAGS ?=
 BIN := .venv/bin
+# torchvision, which laplace-torch asks for and these do not use, breaks beside a CPU build of torch: hence --no-deps.
+PEERS := laplace-torch==0.3 asdfghjkl==0.1a4 backpack-for-pytorch==1.7.1 curvlinops-for-pytorch==3.0.1 einconv==0.1.0 \
+  einops==0.8.2 linear_operator==0.6.1 opt_einsum==3.4.0 unfoldNd==0.2.3
+LOWEST_PYTHON ?= python3.11
+LOWEST_TORCH ?= 2.13.0
+LOWEST := .venv-lowest/bin
 
-.PHONY: demo test lint check docs bench prior-sites prior-maps prior-explore .venv
+.PHONY: demo test lint check docs bench dist lowest peers prior-sites prior-maps prior-explore .venv
 
 demo: .venv
 	$(BIN)/python -m examples.demo --out demo
@@ -26,6 +32,27 @@ docs: .venv
 # All benchmarks take over two hours on two cores; `make bench BENCH_FLAGS=--quick` takes about ten minutes.
 bench: .venv
 	$(BIN)/python -m benchmarks all $(BENCH_FLAGS)
+
+# Peers of `python -m benchmarks table` that pip cannot install beside the CPU build of torch.
+peers: .venv
+	$(BIN)/python -m pip install --quiet --no-deps $(PEERS)
+	$(BIN)/python -c 'import laplace'
+
+# Wheel and sdist, in dist/: the same bytes on every day and machine, for the versions of constraints.txt.
+dist: .venv
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	sha256sum dist/*
+
+# Tests of the core beside the oldest dependencies that pyproject.toml allows, in .venv-lowest. They need Python 3.11, the
+# oldest, and take a newer torch than its lower bound, whose builds are gigabytes of CUDA. Old packages may warn.
+lowest: .venv
+	$(LOWEST_PYTHON) -m venv --clear .venv-lowest
+	$(LOWEST)/python -m pip install --quiet --only-binary :all: torch==$(LOWEST_TORCH) pytest hypothesis \
+	  $$($(BIN)/python -m tests.packaging.lower_bounds arviz bench geotiff parquet report sklearn solar tensorboard)
+	$(LOWEST)/python -m pip install --quiet --no-deps --editable .
+	$(LOWEST)/python -m pytest -p no:cacheprovider --override-ini filterwarnings=default --disable-warnings \
+	  tests/forecasts tests/methods tests/tasks tests/test_*.py
 
 # The prior over plants that the package brings along, and its pooled network: about 15 minutes on one core.
 prior-sites: .venv

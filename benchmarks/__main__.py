@@ -36,7 +36,8 @@ def main(
         int | None, typer.Option(min=0, help="Processes at once (default: one for each core; 0: only this one).")
     ] = None,
     part: Annotated[
-        list[str] | None, typer.Option(help="adaptation: measure this part only, such as sinusoid; may be repeated.")
+        list[str] | None,
+        typer.Option(help="adaptation, table: measure this part only, such as sinusoid or uci; may be repeated."),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="memory: also frames of 256 x 256 within 4 GiB, which takes much longer.")

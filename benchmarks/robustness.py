@@ -137,7 +137,7 @@ def train(case: Case, lr: float, settings: Settings, *, nets: bool) -> Row:
 def _stops_early(trainer: Trainer) -> bool:
     """Return whether the training stopped early because of too many bad tasks in a row."""
     try:
-        run_steps(trainer, trainer.settings.steps, progress=False)
+        run_steps(trainer, trainer.settings.steps)
     except mp.TrainingDiverged:
         return True
     return False

@@ -85,7 +85,7 @@ def fit_split(context: Context[Settings], name: str, number: int) -> Fit:
     )
     inputs, targets = torch.as_tensor(split.test_x), torch.as_tensor(split.test_y)
     forecast = bnn.predict(inputs, samples=settings.test_samples)
-    low, high = forecast.interval(0.9)  # type: ignore[attr-defined]
+    low, high = forecast.interval(0.9)
     return Fit(
         rmse=math.sqrt(scores.mean_squared_error(forecast.mean, targets)),
         nll=-float(forecast.log_prob(targets).mean()),

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from metaprior import conformal, metagrad
+from metaprior import callbacks, conformal, metagrad
 from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.context.encoder import SupportEncoder
 from metaprior.adaptation.context.settings import Combination, Context
@@ -92,6 +92,7 @@ __all__ = [
     "Variational",
     "VariedSupport",
     "WeightDistribution",
+    "callbacks",
     "conformal",
     "kl_divergence",
     "load",

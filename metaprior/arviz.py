@@ -96,7 +96,7 @@ def _forecast(
     if isinstance(predicted, Predictive):
         if x is None:
             raise ValueError("x must be the inputs to predict for, got None. Try to_inference_data(posterior, x, y)")
-        found = predicted.predict(x, samples=samples, seed=seed)  # type: ignore[arg-type]
+        found = predicted.predict(x, samples=samples, seed=seed)
         return found.tensors if isinstance(found, NumpyForecast) else found
     if x is not None:
         raise ValueError("x must be None for a forecast, which has its inputs. Try to_inference_data(forecast, y=y)")
@@ -132,6 +132,6 @@ def _log_likelihood(forecast: Forecast, targets: Tensor) -> Tensor:
     rows = []
     for number in range(count):
         own = {name: value[number : number + 1] for name, value in tensors.items() if value.shape[:1] == (count,)}
-        alone = replace(forecast, **own, weights=torch.ones(1))  # type: ignore[arg-type]
+        alone = replace(forecast, **own, weights=torch.ones(1))
         rows.append(alone.log_prob(targets))
     return torch.stack(rows)

@@ -7,6 +7,7 @@ are called in the order in which they are given. The progress bars of ``fit`` ar
 """
 
 import csv
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,6 +22,8 @@ from metaprior.metagrad.memory import peak_memory
 from metaprior.progress import ProgressBar, progress_bar
 from metaprior.team import Team, current_team, use_team
 
+__all__ = ["CSVLog", "Callback", "EarlyStopping", "Fit", "Progress", "SaveEvery", "TensorBoardLog"]
+
 REFRESH = 0.1
 """Seconds between two updates of a progress bar."""
 WARM_START, WARM_UP = "warm start", "KL warm-up"
@@ -33,8 +36,7 @@ class Fit:
     """A fit under way, as callbacks see it.
 
     Args:
-        method: the method that is fitted. Until the fit has ended it holds what it held before; ``fitted()`` returns
-            what is learned so far.
+        method: the method that is fitted. What it has learned so far is in ``fitted()``, not here.
         label: what is done, in words.
         epochs: planned number of epochs.
         steps: planned number of steps, of all epochs together.
@@ -83,10 +85,7 @@ class Fit:
         return self._fitted()
 
     def keep(self) -> None:
-        """Let the fit end with what is learned now, whatever comes after (until ``keep`` is called again).
-
-        To be called in ``after_epoch``.
-        """
+        """Let the fit end with what it has learned after this epoch, until ``keep`` is called in a later one."""
         if self._keep is None:
             raise TypeError(
                 f"keep() must not be called for {type(self.method).__name__}, which has one state alone and ends with "
@@ -94,16 +93,16 @@ class Fit:
             )
         self._keep_now = True
 
-    def _settled(self, decision: tuple[str | None, bool]) -> None:
-        """Do what was decided in an epoch: on rank 0, for all ranks."""
-        self.stopped, keep = decision
-        self._keep_now = False
+    def _decided(self) -> tuple[str | None, bool]:
+        """Return what callbacks decided in this epoch: the reason to stop, and whether its end is kept."""
+        keep, self._keep_now = self._keep_now, False
+        return self.stopped, keep
+
+    def _do(self, stopped: str | None, keep: bool) -> None:
+        """Do what was decided, on every rank."""
+        self.stopped = stopped
         if keep and self._keep is not None:
             self._keep()
-
-    @property
-    def _decision(self) -> tuple[str | None, bool]:
-        return self.stopped, self._keep_now
 
 
 class Callback:
@@ -119,7 +118,7 @@ class Callback:
         """Called after every epoch and its validation, with the record that ``history_`` will have of it."""
 
     def end(self, fit: Fit) -> None:
-        """Called once after ``begin``, however the fit ended: to close files."""
+        """Called once if ``begin`` did not raise, however the fit ended: to close files."""
 
 
 class _AfterEpoch(Callback):
@@ -204,21 +203,23 @@ class Listeners:
                 raise self._late
             for one in self._all:
                 one.after_epoch(self.fit, record)
-            return self.fit._decision
+            return self.fit._decided()
 
-        self.fit._settled(self._on_first(call))
+        self.fit._do(*self._on_first(call))
 
     def _begin(self) -> None:
         for one in self._all:
-            self._begun.append(one)
             one.begin(self.fit)
+            self._begun.append(one)
 
     def _end(self) -> None:
         while self._begun:
             self._begun.pop(0).end(self.fit)
 
     def _end_after(self, error: BaseException) -> None:
-        """Call ``end`` after an error, which stays the one that is raised."""
+        """Call ``end`` after an error, which stays the one that is raised; others become notes."""
+        if self._late not in (None, error):
+            error.add_note(f"Before, a callback raised {type(self._late).__name__}: {self._late}")
         while self._begun:
             one = self._begun.pop(0)
             try:
@@ -260,11 +261,12 @@ class Progress(Callback):
 
     def after_step(self, fit: Fit, terms: Mapping[str, float]) -> None:
         """Count the step, and show the mean loss of the epoch so far."""
-        self._sum, self._steps = self._sum + terms["loss"], self._steps + 1
+        if math.isfinite(terms["loss"]):  # a step without a finite task has no loss
+            self._sum, self._steps = self._sum + terms["loss"], self._steps + 1
         now = time.monotonic()
         if now - self._shown_at >= REFRESH:
             self._shown_at = now
-            self._show(fit, {"loss": f"{self._sum / self._steps:.4g}", **self._shown})
+            self._show(fit, self._sum / self._steps if self._steps else math.nan)
 
     def after_epoch(self, fit: Fit, record: EpochRecord) -> None:
         """Show the epoch's loss; validation and number of bad tasks stay beside those of the next epoch."""
@@ -274,11 +276,12 @@ class Progress(Callback):
             self._shown["validation"] = f"{before}{record.validation:.3g}"
         if record.bad_tasks:
             self._shown["bad"] = str(record.bad_tasks)
-        self._show(fit, {"loss": f"{record.loss:.4g}", **self._shown})
+        self._show(fit, record.loss)
 
-    def _show(self, fit: Fit, shown: Mapping[str, str]) -> None:
-        peak = f"{peak_memory(fit.method.network.device) / 2**30:.2f} GiB"
-        self._bar.update(fit.step - self._bar.done, **shown, peak=peak)
+    def _show(self, fit: Fit, loss: float) -> None:
+        shown = {"loss": f"{loss:.3g}", **self._shown}
+        shown["peak"] = f"{peak_memory(fit.method.network.device) / 2**30:.2f} GiB"
+        self._bar.update(fit.step - self._bar.done, **shown)
 
     def end(self, fit: Fit) -> None:
         """Leave the bar as it is."""
@@ -317,8 +320,6 @@ class TensorBoardLog(Callback):
         folder: where the files are written, one for each fit.
     """
 
-    _writer: Any = None
-
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = folder
 
@@ -330,7 +331,7 @@ class TensorBoardLog(Callback):
             raise ModuleNotFoundError(
                 "TensorBoardLog needs TensorBoard, which is not installed. Try pip install 'metaprior[tensorboard]'"
             ) from error
-        self._writer = SummaryWriter(os.fspath(self.folder))
+        self._writer: Any = SummaryWriter(os.fspath(self.folder))
 
     def after_epoch(self, fit: Fit, record: EpochRecord) -> None:
         """Write the numbers of the record."""
@@ -338,9 +339,7 @@ class TensorBoardLog(Callback):
 
     def end(self, fit: Fit) -> None:
         """Close the file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._writer.close()
 
 
 class EarlyStopping(Callback):
@@ -367,10 +366,10 @@ class EarlyStopping(Callback):
             raise ValueError(f"metric must be one of {', '.join(NUMBERS)}, got {self.metric!r}")
         check_counts(patience=self.patience)
         check_not_negative("min_delta", self.min_delta)
-        self.best, self.best_epoch = float("inf"), fit.epoch
+        self.best, self.best_epoch = math.inf, fit.epoch
 
     def after_epoch(self, fit: Fit, record: EpochRecord) -> None:
-        """Compare the epoch with the best one; a warm start, and values that are NaN, are no improvement."""
+        """Compare the epoch with the best one; warm start and KL warm-up do not count, and NaN is no improvement."""
         value = getattr(record, self.metric)
         if record.phase in (WARM_START, WARM_UP):
             self.best_epoch = fit.epoch
@@ -413,7 +412,7 @@ class SaveEvery(Callback):
 def write_scalars(writer: Any, values: Mapping[str, Any], step: int) -> None:
     """Write all finite numbers in ``values``, at any depth and by their path, to a ``SummaryWriter``."""
     for name, value in _numbers(values):
-        if abs(value) < float("inf"):
+        if math.isfinite(value):
             writer.add_scalar(name, value, step)
     writer.flush()
 

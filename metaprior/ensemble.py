@@ -17,7 +17,8 @@ from metaprior.weights import WeightDistribution
 class EnsemblePosterior(Predictive):
     r"""The even mixture of the posteriors of K networks: $p(y|x) = \frac1K \sum_k E_{q_k(w)}[p(y|x, w)]$.
 
-    Members are in the network's units; the samples of a forecast are divided evenly among them.
+    Members are in the network's units, each with a spread of its own; the samples of a forecast are divided evenly
+    among them.
     """
 
     members: tuple[Posterior, ...]
@@ -29,8 +30,14 @@ class EnsemblePosterior(Predictive):
         """Return the mixture of the members' forecasts, each of at least two draws of its weights."""
         each = max(2, -(-samples // len(self.members)))
         seeds = [seed, *(Noise(seed).fork(f"member {k}").seed for k in range(1, len(self.members)))]
-        pairs = zip(self.members, seeds, strict=True)
-        return Forecast.mixture([member.network_forecast(inputs, each, own, batch_size) for member, own in pairs])
+        forecasts = [
+            member.network_forecast(inputs, each, own, batch_size)
+            for member, own in zip(self.members, seeds, strict=True)
+        ]
+        spreads = [member.spread for member in self.members]
+        return Forecast.mixture(
+            [own.widened(spread) if spread != 1 else own for own, spread in zip(forecasts, spreads, strict=True)]
+        )
 
     def pruned(self, fraction: float) -> "EnsemblePosterior":
         """Return the ensemble whose members are pruned (``Posterior.pruned``)."""

@@ -29,8 +29,8 @@ class Minibatches(Protocol):
     """Mini-batches without end, one pass over the data after the other."""
 
     @property
-    def observations(self) -> float:
-        """Number of observations of a task, or the sum of their weights."""
+    def observations(self) -> float | Tensor:
+        """Number of observations of a task, or the sums of their weights, (B,)."""
 
     @property
     def count(self) -> int:
@@ -108,7 +108,7 @@ class ShuffledData:
         weighting: how the mini-batches of a pass share the KL, "uniform" or "geometric".
         noise: noise of the orders.
         taken: mini-batches that were taken before, after which to go on.
-        weights: how many observations each observation counts as, (N,), the same for all tasks; None: one.
+        weights: how many observations each observation of a task counts as, (B, N); None: one.
     """
 
     data: Sequence[Examples]
@@ -120,9 +120,9 @@ class ShuffledData:
     weights: Tensor | None = None
 
     @cached_property
-    def observations(self) -> float:
-        """Number of observations of a task, or the sum of their weights."""
-        return self.data[0].size if self.weights is None else float(self.weights.double().sum())
+    def observations(self) -> float | Tensor:
+        """Number of observations of a task, or the sums of their weights, (B,)."""
+        return self.data[0].size if self.weights is None else self.weights.sum(1)
 
     @property
     def count(self) -> int:
@@ -149,9 +149,9 @@ class ShuffledData:
         stacked = Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
         if self.weights is None:
             return Batch(stacked, share)
-        own = [
-            self.weights if rows is None else self.weights[rows[i].to(self.weights.device)] for i in range(len(parts))
-        ]
+        if rows is None:
+            return Batch(stacked, share, self.weights)
+        own = [weights[row.to(weights.device)] for weights, row in zip(self.weights, rows, strict=True)]
         return Batch(stacked, share, torch.stack(own))
 
 

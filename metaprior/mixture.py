@@ -137,6 +137,7 @@ def _quantiles_of(part: Components, levels: Sequence[float]) -> Tensor:
     centre = average(means, weights)
     away = means - centre
     std = average(away.square().add_(scales.square()), weights).sqrt()
+    std = torch.where(std == 0, 1.0, std)  # a single point: any unit does
     sides = [1.0 if level <= 0.5 else -1.0 for level in levels]
     p = torch.tensor([min(level, 1 - level) for level in levels], dtype=means.dtype, device=means.device)
     standard = away.div_(std)

@@ -106,6 +106,7 @@ class BayesianNetwork:
             raise ValueError(
                 f"parameters without a shape yet: {_listing(lazy)}; run one batch through the module first"
             )
+        refuse_compiled(module)
         refuse_batch_statistics(module)
         learnable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         random = {name: p for name, p in learnable.items() if _pattern(stochastic).fullmatch(name)}
@@ -341,6 +342,22 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
+
+
+def refuse_compiled(module: nn.Module) -> None:
+    """Raise for a module that torch has compiled: it gains nothing here, renames parameters, or fails late.
+
+    Vectorised weight samples run it uncompiled, and the second derivatives of inner steps do not exist
+    (github.com/pytorch/pytorch/issues/91469).
+    """
+    for name, part in module.named_modules():
+        in_place = getattr(part, "_compiled_call_impl", None) is not None  # by module.compile()
+        if in_place or "_orig_mod" in part._modules:
+            raise TypeError(
+                f"module must not be compiled by torch.compile, got {type(part).__name__}"
+                f"{f' as {name!r}' if name else ''}: there are no second derivatives of it, and vectorised weight "
+                f"samples run it uncompiled. Try {'the module without .compile()' if in_place else 'module._orig_mod'}"
+            )
 
 
 def refuse_batch_statistics(module: nn.Module) -> None:

@@ -33,7 +33,7 @@ class Terms:
         return Terms(self.nll.detach(), self.kl.detach())
 
 
-def free_energy(nll: Tensor, kl: Tensor, *, num_observations: float, temperature: float = 1.0) -> Terms:
+def free_energy(nll: Tensor, kl: Tensor, *, num_observations: float | Tensor, temperature: float = 1.0) -> Terms:
     r"""Return the free energy $\frac1N\big(\frac1T E_q[-\log p(D|w)] + KL(q\|p)\big)$ (Blundell et al. 2015, 1).
 
     ``nll`` is summed over all N observations, ``kl`` over all weights; a temperature T < 1 gives a "cold" posterior.
@@ -42,7 +42,13 @@ def free_energy(nll: Tensor, kl: Tensor, *, num_observations: float, temperature
 
 
 def minibatch_free_energy(
-    nll: Tensor, kl: Tensor, *, num_observations: float, num_batches: int, kl_share: float, temperature: float = 1.0
+    nll: Tensor,
+    kl: Tensor,
+    *,
+    num_observations: float | Tensor,
+    num_batches: int,
+    kl_share: float,
+    temperature: float = 1.0,
 ) -> Terms:
     r"""Return $F_i = \frac{M}{N}\big(\frac1T E_q[-\log p(D_i|w)] + \pi_i\,KL(q\|p)\big)$ of minibatch $i$ of $M$.
 

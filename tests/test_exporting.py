@@ -69,6 +69,17 @@ def test_a_program_from_a_file_gives_the_numbers_of_predict_for_any_number_of_ob
             torch.testing.assert_close(std, expected.std, rtol=1e-5, atol=1e-5)
 
 
+def test_the_uncertain_prior_of_a_hierarchy_is_exported_and_compressed() -> None:
+    tasks = {name: mp.Examples(inputs() + shift, values()) for name, shift in (("a", 0.0), ("b", 0.5), ("c", 1.0))}
+    hierarchy = mp.HierarchicalVI(mp.MLP(3, [4], 1), mp.Gaussian()).fit(tasks, epochs=1, progress=False)
+    posterior = hierarchy.posterior("b")
+    for one in (posterior, posterior.compress(3, inputs(), candidates=10)):
+        mean, std = one.export(None, inputs(), samples=5).module()(inputs())
+        expected = one.predict(inputs(), samples=5)
+        torch.testing.assert_close(mean, expected.mean, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(std, expected.std, rtol=1e-5, atol=1e-5)
+
+
 def test_exporting_changes_nothing_and_writes_no_data_of_the_caller(tmp_path: Path) -> None:
     posterior = CASES["scalar targets"]()
     before = posterior.predict(inputs(), samples=6)

@@ -1,73 +1,23 @@
 """Quantiles of mixtures of Gaussians on which a search without safeguards fails, against slow bisections."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.prediction import LEVELS, Mixture, hard_mixtures
 from metaprior import mixture
 
-COLUMNS = 100
-LEVELS = (1e-6, 1e-3, 0.05, 0.1, 0.5, 0.6, 0.9, 0.95, 1 - 1e-6)
-Mixture = tuple[Tensor, Tensor, Tensor | None]
+HARD = hard_mixtures(100)
 
 
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def uniform(*shape: int, seed: int = 1) -> Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def two(low: float, high: float, share: float) -> Mixture:
-    """Return two narrow components with a plateau of the distribution function at ``share``."""
-    means = torch.tensor([low, high]).double()[:, None].expand(2, COLUMNS) + 0.1 * normal(2, COLUMNS)
-    return means, torch.full_like(means, 0.5), torch.tensor([[share], [1 - share]]).double()
-
-
-def with_zeros() -> Tensor:
-    weights = uniform(10, COLUMNS, seed=2)
-    return weights * (weights > 0.5)
-
-
-HARD: dict[str, Callable[[], Mixture]] = {
-    "like a forecast": lambda: (0.5 * normal(20, COLUMNS), 0.5 + uniform(20, COLUMNS), None),
-    "far apart": lambda: (1e3 * normal(6, COLUMNS), 0.1 + uniform(6, COLUMNS), None),
-    "very far apart": lambda: (1e8 * normal(3, COLUMNS), 0.1 + uniform(3, COLUMNS), None),
-    "12 orders of scale": lambda: (normal(8, COLUMNS), 10 ** (12 * uniform(8, COLUMNS) - 12), None),
-    "12 orders, one mean": lambda: (torch.zeros(8, COLUMNS).double(), 10 ** (12 * uniform(8, COLUMNS) - 6), None),
-    "24 orders": lambda: (10 ** (3 * normal(8, COLUMNS)), 10 ** (12 * uniform(8, COLUMNS) - 6), None),
-    "one component": lambda: (normal(1, COLUMNS), 0.1 + uniform(1, COLUMNS), torch.ones(1, 1).double()),
-    "equal components": lambda: (
-        torch.full((10, COLUMNS), 3.0).double(),
-        torch.full((10, COLUMNS), 0.2).double(),
-        None,
-    ),
-    "weights of zero": lambda: (10 * normal(10, COLUMNS), 0.1 + uniform(10, COLUMNS), with_zeros()),
-    "a far component of weight zero": lambda: (
-        torch.tensor([[0.0], [1e30], [100.0]]).double() + normal(3, COLUMNS),
-        0.1 + uniform(3, COLUMNS),
-        torch.tensor([[0.5], [0.0], [0.5]]).double(),
-    ),
-    "a tiny weight far away": lambda: (
-        torch.tensor([[0.0], [1e9]]).double() + normal(2, COLUMNS),
-        0.1 + uniform(2, COLUMNS),
-        torch.tensor([[1 - 1e-7], [1e-7]]).double(),
-    ),
-    "a large offset": lambda: (1e8 + normal(10, COLUMNS), torch.ones(10, COLUMNS).double(), None),
-    "a spike among wide ones": lambda: (
-        0.1 * normal(5, COLUMNS),
-        torch.tensor([1e-9, 1, 1, 1, 1]).double()[:, None].expand(5, COLUMNS),
-        None,
-    ),
-    "a plateau at 0.5": lambda: two(-50, 50, 0.5),
-    "a plateau at 0.05": lambda: two(-50, 50, 0.05),
-    "a plateau next to 0.95": lambda: two(-50, 50, 0.95 - 1e-9),
-    "single precision": lambda: (normal(20, COLUMNS).float(), (0.1 + uniform(20, COLUMNS)).float(), None),
-}
+def uniform(*shape: int) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 def tail(parts: Mixture, values: Tensor, level: float) -> Tensor:
@@ -96,7 +46,7 @@ def bisected(parts: Mixture, level: float) -> Tensor:
 @pytest.mark.parametrize("name", HARD)
 def test_quantiles_are_those_of_bisections(name: str) -> None:
     """Within 1e-6 standard deviations; or on a plateau, where any point of the right probability is a quantile."""
-    parts = HARD[name]()
+    parts = HARD[name]
     means, scales = parts[0].double(), parts[1].double()
     weights = None if parts[2] is None else parts[2] / parts[2].sum(0)
     std = mixture.average((means - mixture.average(means, weights)).square() + scales.square(), weights).sqrt()
@@ -107,8 +57,8 @@ def test_quantiles_are_those_of_bisections(name: str) -> None:
 
 
 def test_the_distribution_function_is_right_on_plateaus() -> None:
-    for share in (0.05, 0.5, 0.95):
-        parts = two(-50, 50, share)
+    for share in (0.05, 0.5):
+        parts = HARD[f"a plateau at {share:g}"]
         found = mixture.quantiles(parts[0], parts[1], [share], parts[2])[0]
         torch.testing.assert_close(
             mixture.cumulative(parts[0], parts[1], found, parts[2]), torch.full_like(found, share)
@@ -138,6 +88,12 @@ def test_mixtures_that_are_not_numbers_have_no_quantile_and_disturb_no_other() -
     found = mixture.quantiles(means, scales, [0.1])[0]
     assert found.isnan().tolist() == [False, True, False]
     torch.testing.assert_close(found[[0, 2]], expected[[0, 2]])
+
+
+def test_components_without_a_spread_are_points() -> None:
+    points = torch.tensor([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]]).double()
+    found = mixture.quantiles(points, torch.zeros_like(points), [0.1, 0.5, 0.9])
+    torch.testing.assert_close(found, torch.tensor([[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]]).double())
 
 
 def test_a_search_ends_after_few_steps_on_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:

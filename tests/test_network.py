@@ -325,3 +325,19 @@ def test_a_layer_that_fails_only_on_the_way_back_is_run_sample_by_sample() -> No
     phis = torch.randn(3, 3, requires_grad=True)
     network.map_samples(lambda phi: network(phi, {}, torch.ones(1, 2)).sum(), phis).sum().backward()
     torch.testing.assert_close(phis.grad, torch.ones(3, 3))
+
+
+@pytest.mark.slow  # torch.compile takes seconds to import
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+def test_compiled_modules_are_refused() -> None:
+    first, last = nn.Linear(2, 3), nn.Linear(3, 1)
+    given = torch.compile(nn.Sequential(first, last)), nn.Sequential(first, torch.compile(last)), nn.Sequential(first)
+    given[2].compile()
+    messages = (
+        r"module must not be compiled by torch.compile, got OptimizedModule: .* Try module._orig_mod",
+        "got OptimizedModule as '1': there are no second derivatives of it",
+        r"got Sequential: .* Try the module without .compile\(\)",
+    )
+    for module, message in zip(given, messages, strict=True):
+        with pytest.raises(TypeError, match=message):
+            BayesianNetwork(module)  # type: ignore[arg-type]

@@ -11,7 +11,12 @@ from benchmarks.common.data_folder import data_folder
 from benchmarks.common.processes import run_all
 from benchmarks.common.result import BenchmarkResult
 
-EXTRAS = {"bench": ("higher", "torchopt"), "solar": ("xarray", "netCDF4", "zarr", "pvlib"), "flow": ("pysteps", "cv2")}
+EXTRAS = {
+    "bench": ("higher", "torchopt"),
+    "solar": ("xarray", "netCDF4", "zarr", "pvlib"),
+    "flow": ("pysteps", "cv2"),
+    "table": ("sklearn", "ngboost", "laplace", "statsmodels"),
+}
 """Modules that each of the package's extras installs, as far as a benchmark uses them."""
 
 S = TypeVar("S")

@@ -2,7 +2,7 @@
 
 import gzip
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -76,13 +76,17 @@ class Split:
 
 def uci_split(folder: Path, name: str, split: int) -> Split:
     """Return one of Gal's 20 splits of a table, with features standardised by the training rows."""
+    rows = uci_rows(folder, name, split)
+    loc, scale = rows.train_x.mean(0), rows.train_x.std(0)
+    scale[scale == 0] = 1.0  # a feature that is constant in the training rows carries nothing
+    return replace(rows, train_x=(rows.train_x - loc) / scale, test_x=(rows.test_x - loc) / scale)
+
+
+def uci_rows(folder: Path, name: str, split: int) -> Split:
+    """Return one of Gal's 20 splits of a table, with features in their own units."""
     values, features, target, divisions = _uci_table(folder, name)
     train, test = (values[index] for index in divisions[split])
-    loc, scale = train[:, features].mean(0), train[:, features].std(0)
-    scale[scale == 0] = 1.0  # a feature that is constant in the training rows carries nothing
-    return Split(
-        (train[:, features] - loc) / scale, train[:, target], (test[:, features] - loc) / scale, test[:, target]
-    )
+    return Split(train[:, features], train[:, target], test[:, features], test[:, target])
 
 
 @cache

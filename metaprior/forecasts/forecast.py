@@ -84,6 +84,12 @@ class Forecast(ABC):
     def quantile(self, level: float | Sequence[float]) -> Tensor:
         """Return the quantile at ``level`` in (0, 1); for several levels, one after the other on a first axis."""
 
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Return the central interval that holds the target with probability ``level``."""
+        levels_of(level)
+        low, high = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return low, high
+
     @abstractmethod
     def log_prob(self, targets: ArrayLike) -> Tensor:
         r"""Return $\log \frac1S \sum_s p(y_n|\phi_s)$, the log density (mass) of each observation, shape (N,).

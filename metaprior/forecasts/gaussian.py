@@ -119,12 +119,6 @@ class GaussianForecast(Forecast):
         found = found.reshape(len(levels), *self.mean.shape).to(self.means.dtype)
         return found if isinstance(level, Sequence) else found[0]
 
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the central interval that holds the target with probability ``level``."""
-        levels_of(level)
-        low, high = self.quantile([(1 - level) / 2, (1 + level) / 2])
-        return low, high
-
     def log_prob(self, targets: ArrayLike) -> Tensor:
         """Return the log density of each observation, the product of the densities of its outputs."""
         y = targets_like(targets, self.mean.shape, self.means)

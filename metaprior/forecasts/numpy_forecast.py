@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
 from metaprior import checks
+from metaprior.checks import ArrayLike
 from metaprior.forecasts.forecast import Forecast
+
+Array = npt.NDArray[Any]
 
 
 def as_numpy(value: Any) -> Any:
@@ -41,8 +44,22 @@ class NumpyForecast:
     another one of this class.
     """
 
+    mean: Array
+    std: Array
+    epistemic: Array
+    aleatoric: Array
+    samples: Array
+
     def __init__(self, tensors: Forecast) -> None:
         self.tensors = tensors
+
+    if TYPE_CHECKING:  # what every forecast has, found by __getattr__ like the rest
+
+        def interval(self, level: float = 0.9) -> tuple[Array, Array]:
+            """Return the central interval that holds the target with probability ``level``."""
+
+        def log_prob(self, targets: ArrayLike) -> Array:
+            """Return the log density (mass) of each observation."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "tensors":
@@ -58,10 +75,10 @@ class NumpyForecast:
 
         return in_arrays
 
-    def quantile(self, level: float | Sequence[float] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def quantile(self, level: float | Sequence[float] | Array) -> Array:
         """Return the quantile at ``level`` in (0, 1); for several levels, one after the other on a first axis."""
         levels = level.tolist() if isinstance(level, np.ndarray | np.generic) else level
-        found: npt.NDArray[Any] = as_numpy(self.tensors.quantile(levels))
+        found: Array = as_numpy(self.tensors.quantile(levels))
         return found
 
     def __dir__(self) -> list[str]:

@@ -116,6 +116,16 @@ class CollapsedFit:
         self.state = self.settings.theta.advance(self.state, self.log_evidence, self._noise)
         self.history.append(self._record(phase))
 
+    def terms(self) -> dict[str, float]:
+        """Return the objective of the last round, with its parts."""
+        return {name: getattr(self.history[-1], name) for name in ("loss", "nll", "hyper")}
+
+    def finished(self) -> "CollapsedFit":
+        """Return a copy that is finished with the rounds that were taken."""
+        other = replace(self, history=[*self.history])
+        other.finish()
+        return other
+
     def finish(self) -> None:
         """Keep the draws that have a finite evidence.
 

@@ -48,26 +48,44 @@ class Rounds:
         self.model, self.state, self._store, self._tasks, self._plan = model, state, store, tasks, state.plan
         self._live = [index for index, entry in enumerate(store.entries) if not entry.forgotten]
         self._observations = sum(store.entries[index].observations for index in self._live)
-        self._in_epoch = math.ceil(len(self._live) / state.plan.task_batch)  # rounds that visit every task once
-        self.in_all = state.plan.epochs * self._in_epoch
+        self.in_epoch = math.ceil(len(self._live) / state.plan.task_batch)  # rounds that visit every task once
+        self.in_all = state.plan.epochs * self.in_epoch
+        self._visited: list[int] = []
         self._energy = model.energy(state, tasks.data_of(tasks.entries[0], state.target_scale))
 
     def run(self) -> None:
         """Take the next round, and add a record to the history after the last one of an epoch."""
         state, plan, live, noise = self.state, self._plan, self._live, Noise(self.model.seed)
-        epoch, part = divmod(state.rounds, self._in_epoch)
+        epoch, part = divmod(state.rounds, self.in_epoch)
         order = torch.randperm(len(live), generator=noise.fork("order").at(step=epoch).generator()).tolist()
         chosen = [live[place] for place in order[part * plan.task_batch : (part + 1) * plan.task_batch]]
+        self._visited = chosen
         steps = range(epoch * plan.local_steps, (epoch + 1) * plan.local_steps)
         for stack in self._stacks(chosen):
             self._visit(stack, steps, noise)
         state.rounds += 1
-        state.finished = state.rounds == self.in_all
-        if isinstance(self.model.hyperprior, GaussianHyperprior):  # where theta is fixed, psi stays as it is
-            sweeps = LAST_SWEEPS if state.finished else SWEEPS
-            state.psi = fit_psi(state.psi, state.sums, self.model.hyperprior, sweeps)
-        if part + 1 == self._in_epoch:
+        if state.rounds == self.in_all:
+            self.finish()
+        else:
+            self._fit_psi(SWEEPS)
+        if part + 1 == self.in_epoch:
             state.history.append(self._record())
+
+    def finish(self) -> None:
+        """End the fit after the rounds that were taken."""
+        self._fit_psi(LAST_SWEEPS)
+        self.state.finished = True
+
+    def _fit_psi(self, sweeps: int) -> None:
+        if isinstance(self.model.hyperprior, GaussianHyperprior):  # where theta is fixed, psi stays as it is
+            self.state.psi = fit_psi(self.state.psi, self.state.sums, self.model.hyperprior, sweeps)
+
+    def terms(self) -> dict[str, float]:
+        """Return the terms per observation of the tasks that the last round visited."""
+        entries = [self._store.entries[index] for index in self._visited]
+        observations = sum(entry.observations for entry in entries)
+        nll, kl = sum(entry.nll for entry in entries) / observations, sum(entry.kl for entry in entries) / observations
+        return {"loss": nll + kl, "nll": nll, "kl": kl}
 
     def _record(self) -> EpochRecord:
         """Return the objective per observation, each task's part as of its last visit."""

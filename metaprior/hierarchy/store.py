@@ -16,7 +16,7 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -155,7 +155,7 @@ class PosteriorStore:
             raise CheckpointError(f"{target} already holds a checkpoint; give an empty or new folder")
         checkpoint.refuse_foreign(target, beside=(FILE,))
         target.mkdir(parents=True, exist_ok=True)
-        with self.locked():  # no commit between the two files
+        with self.locked() if self._file is None else nullcontext():  # no commit between the two files
             shutil.copyfile(self.path, target / FILE)
             checkpoint.duplicate(self.folder, target, beside=(FILE,))
 

@@ -22,6 +22,7 @@ from metaprior.ensemble import EnsemblePosterior, fresh_start
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
 from metaprior.likelihoods import NOISE_RHO, Likelihood, Masked
+from metaprior.methods.cross_fit import fitted_spread
 from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, checked_targets
 from metaprior.methods.free_energy_fit import Budget, FreeEnergyFit, check_budget
 from metaprior.methods.method import Method
@@ -104,6 +105,7 @@ class BayesByBackprop(Method):
         kl_warmup: float = 0.5,
         validation: Validation = None,
         patience: int = 50,
+        cross_fit: bool = False,
         callbacks: Callbacks = (),
         progress: bool = True,
     ) -> Self:
@@ -129,6 +131,8 @@ class BayesByBackprop(Method):
                 hold out. Training then stops when the held-out free energy has not improved for ``patience`` epochs,
                 and the weights of the best epoch are kept. Epochs of the KL's warm-up are not compared.
             patience: see ``validation``; an ``EarlyStopping`` among the callbacks takes its place.
+            cross_fit: let each of K members leave a K-th of the observations out, which then decide on the spread of
+                forecasts (``metaprior.methods.cross_fit``): calibrated, at the price of members that see less.
             callbacks: what is called in between: ``Callback`` objects, or functions of (fit, record).
             progress: show a progress bar (of a fit of more than two seconds).
         """
@@ -138,7 +142,7 @@ class BayesByBackprop(Method):
         self._check_settings()
         network, noise = self.network, Noise(int(self.seed))
         prepare = Preparation(
-            network, self.likelihood, bool(self.standardize), self.members, batch_size, weighting, noise
+            network, self.likelihood, bool(self.standardize), self.members, batch_size, weighting, noise, cross_fit
         )
         data = prepare(x, y, sample_weight, validation)
         budget = Budget.of(steps, epochs, data.batches.count)
@@ -164,7 +168,11 @@ class BayesByBackprop(Method):
         """Return a method with what was learned."""
         axes, scalar = data.inputs.ndim, data.scalar_targets
         units: dict[str, Any] = {"target_scale": data.scale, "input_axes": axes, "scalar_targets": scalar}
-        method.posterior_ = as_one([Posterior(self.network, data.likelihood, own, **units) for own in weights])
+        members = [Posterior(self.network, data.likelihood, own, **units) for own in weights]
+        if data.left_out is not None:
+            spread = fitted_spread(members, *data.left_out)
+            members = [member.widened(spread) for member in members]
+        method.posterior_ = as_one(members)
         method.history_ = [replace(record, missing=data.count.missing) for record in records]
         return method
 
@@ -207,6 +215,7 @@ class BayesByBackprop(Method):
         else:
             description["prior"] = checkpoint.describe(self.prior, PRIORS)
         description["settings"] = {name: kind(getattr(self, name)) for name, kind in _SETTINGS.items()}
+        description["spreads"] = [member.spread for member in members_of(self._predictive())]
         description["history"] = history.described(self.history_)
         checkpoint.write(folder, KIND, tensors, description)
 
@@ -233,7 +242,9 @@ class BayesByBackprop(Method):
             settings = {"stochastic": description["stochastic"], **description["settings"]}
             network = learned[0].network
             loaded = cls(network.module, learned[0].likelihood, prior=prior, device=device, **settings)
-            loaded.posterior_ = as_one([replace(one.posterior, network=network) for one in learned])
+            spreads = description.get("spreads", [1.0] * members)
+            own = zip(learned, spreads, strict=True)
+            loaded.posterior_ = as_one([replace(one.posterior, network=network, spread=float(f)) for one, f in own])
             loaded.history_ = history.restored(description["history"])
         return loaded
 
@@ -269,9 +280,7 @@ def as_one(members: Sequence[Posterior]) -> Posterior | EnsemblePosterior:
     if len(members) == 1:
         return first
     scale, axes, scalar = first.target_scale, first.input_axes, first.scalar_targets
-    return EnsemblePosterior(
-        first.network, tuple(members), target_scale=scale, input_axes=axes, scalar_targets=scalar, spread=first.spread
-    )
+    return EnsemblePosterior(first.network, tuple(members), target_scale=scale, input_axes=axes, scalar_targets=scalar)
 
 
 def _name_of(member: int, name: str) -> str:

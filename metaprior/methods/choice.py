@@ -178,7 +178,7 @@ class _Candidate:
     def _scores(self, steps: int, common: _Trials) -> ValidationScores:
         self._trainer = trainer = self._trainer or self._learner.trainer(common.tasks, common.settings, common.pooled)
         count = common.settings.warm_start + steps - trainer.progress.step
-        refuse_nothing_learned(run_steps(trainer, count, progress=False))
+        refuse_nothing_learned(run_steps(trainer, count))
         return validation_scores(self._learner.with_theta(trainer.theta.detached()), common.judges, common.shots)
 
     def leave(self) -> None:

@@ -6,6 +6,7 @@ $$\log p(D_1..D_M) \ge E_{q(\theta)}\Big[\sum_i \log p(D_i|\theta)\Big] - KL(q(\
 ``docs/methods/hierarchical-vi.md``.
 """
 
+import copy
 import os
 import shutil
 import time
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint
+from metaprior.callbacks import Callbacks, Fit, Listeners
 from metaprior.checks import PairChecker, as_plain_tensor
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy.collapsed import CollapsedPosterior
@@ -32,7 +34,6 @@ from metaprior.methods.hierarchical_vi import CLOSED_FORM, HierarchicalVI
 from metaprior.methods.target_units import TargetUnits
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
-from metaprior.progress import progress_bar
 from metaprior.scaling import TargetScale
 from metaprior.tasks.task import Examples, as_examples
 
@@ -89,6 +90,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
         resume: bool = False,
         save_every: float = 60.0,
         progress: bool = True,
+        callbacks: Callbacks = (),
         **explicit: Any,
     ) -> Self:
         """Draw thetas from their posterior given all tasks, from the start: an earlier fit is replaced.
@@ -100,6 +102,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
                 had not been stopped. Where none was stopped, this changes nothing.
             save_every: seconds between commits to the store, if there is one.
             progress: show a progress bar.
+            callbacks: what is called after every round, which is an epoch here (``metaprior.callbacks``).
             explicit: settings of ``local="explicit"``, which raise. How theta is inferred is the constructor's
                 ``theta``.
         """
@@ -109,7 +112,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
                 "Try theta=HMC(draws=..., trajectories=...) in the constructor"
             )
         fit = self._begun(tasks, resume, progress)
-        self._take_rounds(fit, save_every, progress)
+        self._take_rounds(fit, save_every, callbacks, progress)
         fit.finish()
         if lost := fit.settings.theta.draws - len(fit.theta.mean):
             count = f"{lost} of {fit.settings.theta.draws}"
@@ -120,12 +123,20 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
             self.give_up()
         return self
 
-    def _take_rounds(self, fit: CollapsedFit, save_every: float, progress: bool) -> None:
-        rounds, saved = fit.settings.theta.rounds, time.monotonic()
-        with progress_bar("theta", rounds, unit="rounds", show=progress, done=fit.state.rounds) as bar:
-            while fit.state.rounds < rounds:
+    def _take_rounds(self, fit: CollapsedFit, save_every: float, callbacks: Callbacks, progress: bool) -> None:
+        rounds, done, saved = fit.settings.theta.rounds, fit.state.rounds, time.monotonic()
+
+        def fitted() -> CollapsedHierarchicalVI:
+            other = copy.copy(self)
+            other._fit = fit.finished()
+            return other
+
+        told = Fit(self, "theta", epochs=rounds, steps=rounds, fitted=fitted, unit="rounds", epoch=done, step=done)
+        with Listeners(told, callbacks, progress=progress) as listeners:
+            while fit.state.rounds < rounds and told.stopped is None:
                 fit.run_round()
-                bar.update(1, phase=fit.history[-1].phase, loss=f"{fit.history[-1].loss:.4g}")
+                listeners.after_step(fit.terms)
+                listeners.after_epoch(fit.history[-1])
                 if self._folder is not None and time.monotonic() - saved >= save_every:
                     _write(self._folder / STOPPED, fit)
                     saved = time.monotonic()

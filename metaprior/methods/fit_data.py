@@ -4,7 +4,7 @@ Data in memory are checked once. Those of a loader are streamed: one pass counts
 targets' mean and spread, and every later pass checks each batch as it comes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from metaprior import checks
 from metaprior.checks import ArrayLike
 from metaprior.likelihoods import Likelihood
+from metaprior.methods.cross_fit import parts_of, without_parts
 from metaprior.minibatches import HeldOut, HeldOutData, Minibatches, ShuffledData, StreamedData, WeightedExamples
 from metaprior.missing import TargetCount, any_of_row
 from metaprior.network import BayesianNetwork
@@ -45,6 +46,8 @@ class FitData:
     scalar_targets: bool
     """Whether targets came without a channel axis."""
     count: TargetCount
+    left_out: tuple[WeightedExamples, Sequence[Tensor]] | None = None
+    """All data, and the rows of them that each member leaves out; None: no member leaves any out."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Preparation:
         batch_size: observations in a mini-batch (of what is no loader).
         weighting: how the mini-batches of a pass share the KL.
         noise: noise of shuffling.
+        cross_fit: whether each member leaves a part of the data out.
     """
 
     network: BayesianNetwork
@@ -68,6 +72,7 @@ class Preparation:
     batch_size: int
     weighting: str
     noise: Noise
+    cross_fit: bool = False
 
     def __call__(
         self, x: ArrayLike | Loaded, y: ArrayLike | None, sample_weight: ArrayLike | None, validation: Validation
@@ -76,6 +81,8 @@ class Preparation:
         if isinstance(x, Dataset | DataLoader):
             if y is not None or sample_weight is not None:
                 raise TypeError(f"y and sample_weight must be None where x, a {type(x).__name__}, gives pairs (x, y)")
+            if self.cross_fit:
+                raise ValueError(f"cross_fit must be False where x is a {type(x).__name__}, whose data are streamed")
             return self._streamed(x, validation)
         if y is None:
             raise TypeError("y must be given, unless x is a torch Dataset or DataLoader of pairs (x, y)")
@@ -97,13 +104,23 @@ class Preparation:
             held_out = self._held_out(validation, output_shape, scale)
         else:
             held_out = HeldOutData(apart._replace(examples=self._internal(apart.examples, scale)), self.batch_size)
-        own = self._internal(data.examples, scale)
-        batches = ShuffledData(
-            [own] * self.members, range(self.members), self.batch_size, self.weighting, self.noise, weights=data.weights
-        )
-        start = own.y if data.weights is None else self._typical(moments, data.examples.y, scale)
+        own = data._replace(examples=self._internal(data.examples, scale))
+        batches, left_out = self._batches(own)
+        start = own.examples.y if data.weights is None else self._typical(moments, data.examples.y, scale)
         likelihood = self.likelihood.in_units_of(scale.scale)
-        return FitData(inputs, start, batches, held_out, scale, likelihood, scalar, count)
+        return FitData(inputs, start, batches, held_out, scale, likelihood, scalar, count, left_out)
+
+    def _batches(self, data: WeightedExamples) -> tuple[Minibatches, tuple[WeightedExamples, list[Tensor]] | None]:
+        """Return the mini-batches of data in memory, and what members leave out."""
+        each, left_out = [data.examples] * self.members, None
+        weights = None if data.weights is None else data.weights.expand(self.members, -1)
+        if self.cross_fit:
+            checks.check_integer("members (with cross_fit)", self.members, 2)
+            parts = parts_of(data, self.members, self.noise)
+            each, weights = without_parts(data, parts)
+            left_out = data, parts
+        members = range(self.members)
+        return ShuffledData(each, members, self.batch_size, self.weighting, self.noise, weights=weights), left_out
 
     def _streamed(self, given: Loaded, validation: Validation) -> FitData:
         if isinstance(validation, Real):

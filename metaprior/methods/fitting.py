@@ -1,12 +1,15 @@
 """What a meta-learner's ``fit`` is made of: a trainer, epochs with validation, a warning about an idle adaptation."""
 
+import math
 import warnings
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import InitVar, asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from metaprior import checks
 from metaprior.adaptation.task_model import HowGradients, TaskModel
+from metaprior.callbacks import Callbacks, Fit, Listeners
+from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
 from metaprior.metagrad.memory import bytes_of
 from metaprior.methods.target_units import pooled_targets
@@ -87,28 +90,72 @@ def make_trainer(
 
 @dataclass
 class Epochs:
-    """The epochs of one fit so far."""
+    """The epochs of one fit so far; arguments are those of ``MetaLearner.fit``."""
 
     learner: "MetaLearner"
+    trainer: Trainer
     validation: Tasks | None
     keep_best: bool
+    callbacks: InitVar[Callbacks]
+    progress: InitVar[bool]
     summaries: list[Summary] = field(default_factory=list)
-    scores: list[ValidationScores | None] = field(default_factory=list)
+    records: list[EpochRecord] = field(default_factory=list)
+    """The records for ``history_``."""
+    scores: ValidationScores | None = None
+    """Those of the last epoch, if its validation was possible."""
     best: WeightDistribution | None = None
     """Theta of the best epoch, if that is what is kept."""
 
-    def run(self, trainer: Trainer, steps: int, *, progress: bool) -> None:
+    def __post_init__(self, callbacks: Callbacks, progress: bool) -> None:
+        lengths, steps = epoch_lengths(self.trainer.settings), self.trainer.settings.steps
+        fit = Fit(
+            self.learner,
+            "Meta-Training",
+            epochs=len(lengths),
+            steps=steps,
+            fitted=self._fitted,
+            keep=self._keep_present,
+        )
+        self._listeners = Listeners(fit, callbacks, progress=progress)
+
+    def run(self) -> None:
+        """Take all epochs, until a callback stops them."""
+        with self._listeners as listeners:
+            for length in epoch_lengths(self.trainer.settings):
+                self._take(length)
+                listeners.after_epoch(self.records[-1])
+                if listeners.fit.stopped is not None:
+                    break
+
+    def learned_before(self, stopped: BaseException) -> bool:
+        """Return whether what was learned before an error is good: hours of work, which are not thrown away."""
+        usable = isinstance(stopped, TrainingDiverged | KeyboardInterrupt) or stopped is self._listeners.error
+        return usable and self.trainer.progress.position > self.trainer.progress.bad_tasks
+
+    @property
+    def theta(self) -> WeightDistribution:
+        """The theta that the fit ends with, if it ends now."""
+        return self.best or self.trainer.theta.detached()
+
+    def _take(self, steps: int) -> None:
         """Take the steps of an epoch and validate; raise TrainingDiverged if no task of it had a finite gradient."""
-        self.summaries.append(run_steps(trainer, steps, progress=progress and trainer.team.first, shown=self._shown))
-        self.scores.append(None)
-        refuse_nothing_learned(self.summaries[-1])
+        trainer, listeners = self.trainer, self._listeners
+        summary = run_steps(trainer, steps, lambda report: listeners.after_step(lambda: report.losses))
+        self.summaries.append(summary)
+        self.records.append(summary.record(len(self.summaries)))
+        self.scores = None
+        refuse_nothing_learned(summary)
         if trainer.progress.step <= trainer.settings.warm_start:
             return
-        score, failed = self.summaries[-1].loss, 0
-        if self.validation is not None and (found := self._validated(trainer.theta.detached())):
-            self.scores[-1], score, failed = found, found.after, found.failed
+        score, failed = summary.loss, 0
+        if self.validation is not None:
+            self.scores = found = self._validated(trainer.theta.detached())
+            if found:
+                score, failed = found.after, found.failed
+            after, before = (found.after, found.before) if found else (math.nan, math.nan)
+            self.records[-1] = replace(self.records[-1], validation=after, validation_before=before)
         if trainer.note_score(score, failed) and self.keep_best:
-            self.best = trainer.theta.detached()
+            self._keep_present()
 
     def _validated(self, theta: WeightDistribution) -> ValidationScores | None:
         try:
@@ -116,31 +163,33 @@ class Epochs:
         except FloatingPointError:  # no task could be scored: training may still come out of it
             return None
 
-    @property
-    def _shown(self) -> dict[str, str]:
-        last = next((one for one in reversed(self.scores) if one), None)
-        return {"validation": f"{last.before:.3g} -> {last.after:.3g}"} if last else {}
+    def _keep_present(self) -> None:
+        self.best = self.trainer.theta.detached()
 
-    def records(self) -> list[EpochRecord]:
-        """Return the records for ``history_``."""
-        records = [summary.record(number) for number, summary in enumerate(self.summaries, start=1)]
-        return [
-            replace(record, validation=found.after, validation_before=found.before) if found else record
-            for record, found in zip(records, self.scores, strict=False)
-        ]
+    def _fitted(self) -> "MetaLearner":
+        """Return a learner with the present theta, not calibrated."""
+        learner = self.learner.with_theta(self.trainer.theta.detached())
+        learner.history_ = [*self.records]
+        return learner
 
 
-def warn_if_idle(learner: "MetaLearner", trainer: Trainer, epochs: Epochs, tasks: Tasks) -> None:
+def epoch_lengths(settings: MetaTraining) -> list[int]:
+    """Return the number of steps of every epoch; a warm start is the first."""
+    return [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
+
+
+def warn_if_idle(learner: "MetaLearner", epochs: Epochs, tasks: Tasks) -> None:
     """Warn once if adaptation changes nothing: step sizes have vanished, or scores are the same with and without it.
 
     The scores are those of the last validation; without any, of the last training ``tasks`` that have support examples.
     """
+    trainer = epochs.trainer
     settings, position = trainer.settings, trainer.progress.position
-    if settings.meta_steps < JUDGED_FROM:
+    if trainer.progress.step - settings.warm_start < JUDGED_FROM:
         return
     reason = learner.task_model().idle(learner.theta_)
     if reason is None:
-        scores = epochs.scores[-1]
+        scores = epochs.scores
         if scores is None and epochs.validation is None:
             first = max(settings.warm_start * settings.meta_batch, position - LAST_TASKS)
             last = [task_at(tasks, number, learner.seed) for number in range(first, position)]

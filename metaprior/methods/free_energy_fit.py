@@ -169,13 +169,19 @@ class FreeEnergyFit:
             check_finite(number, validation=torch.tensor(score))
         # The objective itself changes during the warm-up, so its epochs are not compared with each other.
         phase = WARM_UP if steps.stop < self.plan.kl_warmup * self.plan.steps else ""
-        counts: dict[str, Any] = {"observations": round(self.batches.observations), "steps": len(steps), "phase": phase}
+        counts: dict[str, Any] = {"observations": round(self._observations), "steps": len(steps), "phase": phase}
         return EpochRecord(number, means["loss"], means["nll"], means["kl"], validation=score, **counts)
 
     def _score(self, q: WeightDistribution) -> float:
         energy = replace(self.energy, own_plain=False)
         assert self.held_out is not None
-        return held_out_free_energy(energy, self.prior, q, self.held_out, self.batches.observations, self.noise)
+        return held_out_free_energy(energy, self.prior, q, self.held_out, self._observations, self.noise)
+
+    @property
+    def _observations(self) -> float:
+        """Number of training observations, or the sum of their weights; of several networks the mean."""
+        found = self.batches.observations
+        return float(found.mean()) if isinstance(found, Tensor) else found
 
 
 def _means(terms: Sequence[Terms]) -> dict[str, float]:

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from metaprior import checkpoint
+from metaprior.callbacks import Callbacks, Fit, Listeners
 from metaprior.errors import CheckpointError
 from metaprior.hierarchy import commit
 from metaprior.hierarchy.hierarchical_posterior import HierarchicalPosterior
@@ -42,7 +43,7 @@ from metaprior.minibatches import HeldOutData, WeightedExamples
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
 from metaprior.noise import Noise
 from metaprior.priors import GaussianHyperprior
-from metaprior.progress import progress_bar, write_line
+from metaprior.progress import write_line
 from metaprior.stack_descent import ROWS, Stack, StackDescent, new_record, visit
 from metaprior.tasks.task import Examples
 from metaprior.weights import WeightDistribution
@@ -161,6 +162,7 @@ class HierarchicalVI(TaskMethod):
         resume: bool = False,
         save_every: float = 60.0,
         progress: bool = True,
+        callbacks: Callbacks = (),
     ) -> Self:
         """Fit psi and the posterior of every task, continuing from the posteriors that the store already has.
 
@@ -180,6 +182,8 @@ class HierarchicalVI(TaskMethod):
                 changes nothing.
             save_every: seconds between commits. A fit that is killed or raises leaves the last one.
             progress: show a progress bar.
+            callbacks: what is called after every round or epoch (``metaprior.callbacks``). A fit that they stop is
+                finished.
         """
         plan = FitPlan(epochs, local_steps, task_batch, batch_size, lr, samples, kl_warmup)
         if not save_every >= 0:
@@ -192,7 +196,7 @@ class HierarchicalVI(TaskMethod):
                 if before and progress:
                     held = f"{self.posteriors.folder} holds posteriors of {before} epochs"
                     write_line(f"{held}, from which this fit continues", sys.stderr)
-                self._run(Rounds(self.model, state, self.posteriors, checked), save_every, progress)
+                self._run(Rounds(self.model, state, self.posteriors, checked), save_every, callbacks, progress)
         return self
 
     def adapt(
@@ -380,16 +384,34 @@ class HierarchicalVI(TaskMethod):
                 self._state = self._last_commit()
                 raise
 
-    def _run(self, rounds: Rounds, save_every: float, progress: bool) -> None:
-        saved, total, state = time.monotonic(), rounds.in_all, rounds.state
-        with progress_bar("hierarchy", total, unit="rounds", show=progress, done=state.rounds) as bar:
+    def _run(self, rounds: Rounds, save_every: float, callbacks: Callbacks, progress: bool) -> None:
+        saved, state = time.monotonic(), rounds.state
+        fit = Fit(
+            self,
+            "hierarchy",
+            epochs=rounds.in_all // rounds.in_epoch,
+            steps=rounds.in_all,
+            fitted=lambda: self._committed(state),
+            unit="rounds",
+            epoch=state.rounds // rounds.in_epoch,
+            step=state.rounds,
+        )
+        with Listeners(fit, callbacks, progress=progress) as listeners:
             while not state.finished:
                 rounds.run()
-                bar.update(1, **({"loss": f"{state.history[-1].loss:.4g}"} if state.history else {}))
+                listeners.after_step(rounds.terms)
+                if state.rounds % rounds.in_epoch == 0:
+                    listeners.after_epoch(state.history[-1])
+                    if fit.stopped is not None and not state.finished:
+                        rounds.finish()
                 # Also after the first round, so that a fit that is stopped later can be resumed.
                 if state.rounds == 1 or state.finished or time.monotonic() - saved >= save_every:
                     self._commit(state)
                     saved = time.monotonic()
+
+    def _committed(self, state: State) -> Self:
+        self._commit(state)
+        return self
 
     def _commit(self, state: State) -> None:
         self.posteriors.commit(*commit.content(self.model, state))

@@ -19,8 +19,8 @@ from metaprior import adaptation as adaptations
 from metaprior.adaptation import Adaptation
 from metaprior.adaptation.task_model import Binding, HowGradients, TaskModel
 from metaprior.calibration import CalibrationByShots, fit_calibration
+from metaprior.callbacks import Callbacks
 from metaprior.checks import warn_caller
-from metaprior.errors import TrainingDiverged
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.memory import Budget, Memory, bytes_of
 from metaprior.metagrad.problem import Descent, Engine, NonFinite, Objective, OuterTerms, Problem
@@ -172,6 +172,7 @@ class MetaLearner(TaskMethod):
         pooled: Tasks | None = None,
         progress: bool = True,
         shard: bool = False,
+        callbacks: Callbacks = (),
         **changes: Any,
     ) -> Self:
         """Learn theta from tasks, starting from the module's parameters; an earlier or loaded prior is replaced.
@@ -199,11 +200,14 @@ class MetaLearner(TaskMethod):
                 from everywhere make better batches than all examples of a few tasks.
             progress: show a progress bar.
             shard: let each process hold a part of the optimiser's moments, in place of all.
+            callbacks: what is called after every step or epoch (``metaprior.callbacks``), such as
+                ``EarlyStopping(patience=5)`` or ``lambda fit, record: print(record.loss)``. A warm start is an epoch.
             changes: settings of ``MetaTraining`` by name: ``fit(tasks, epochs=20, lr=1e-3)``.
 
         Raises:
             TrainingDiverged: if no task of an epoch, or too many tasks in a row, had a finite gradient. ``theta_`` is
-                then what this fit learned before (also after Ctrl-C), or that of an earlier fit if it learned nothing.
+                then what this fit learned before (also after Ctrl-C, or an error in a callback), or that of an earlier
+                fit if it learned nothing.
         """
         if not isinstance(training, MetaTraining):
             raise TypeError(
@@ -219,37 +223,37 @@ class MetaLearner(TaskMethod):
                 "meta_train_one_epoch(learner, tasks, optimizer) with an optimizer of learner.parameters()."
             )
         if self.adaptation == "auto":
-            options = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
+            options: dict[str, Any] = {"calibrate": calibrate, "keep_best": keep_best, "pooled": pooled, "shard": shard}
+            options["callbacks"] = callbacks
             common = (self, as_tasks(tasks), settings, options)
             fit_chosen(*common, share=auto_share, validation=validation, progress=progress)
             return self
-        lengths = [settings.warm_start] * (settings.warm_start > 0) + [settings.steps_per_epoch] * settings.epochs
-        before, trainer, tasks = dict(vars(self)), None, as_tasks(tasks)
-        epochs = Epochs(self, None if validation is None else validation_tasks(validation), keep_best)
+        judges = None if validation is None else validation_tasks(validation)
+        before, tasks = dict(vars(self)), as_tasks(tasks)
+        epochs = None
         try:
             trainer = self.trainer(tasks, settings, pooled, shard=shard)
-            for length in lengths:
-                epochs.run(trainer, length, progress=progress)
+            epochs = Epochs(self, trainer, judges, keep_best, callbacks, progress)
+            epochs.run()
         except BaseException as stopped:
-            learned = trainer is not None and trainer.progress.position > trainer.progress.bad_tasks
-            if trainer is not None and learned and isinstance(stopped, TrainingDiverged | KeyboardInterrupt):
-                self._keep(trainer, epochs)  # hours of work, and good up to here
+            if epochs is not None and epochs.learned_before(stopped):
+                self._keep(epochs)
             else:
                 vars(self).clear()
                 vars(self).update(before)  # an earlier fit stays
             raise
-        self._keep(trainer, epochs)
+        self._keep(epochs)
         if trainer.team.first:
             warn_of_bad_tasks(epochs.summaries)
             warn_of_missing_targets(epochs.summaries)
-        warn_if_idle(self, trainer, epochs, tasks)
-        if epochs.validation is not None and calibrate:
-            self.calibrate(epochs.validation, progress=progress)
+        warn_if_idle(self, epochs, tasks)
+        if judges is not None and calibrate:
+            self.calibrate(judges, progress=progress)
         return self
 
-    def _keep(self, trainer: Trainer, epochs: Epochs) -> None:
-        self.theta_, self._loaded = epochs.best or trainer.theta.detached(), False
-        self.calibration_, self.history_ = None, epochs.records()
+    def _keep(self, epochs: Epochs) -> None:
+        self.theta_, self._loaded = epochs.theta, False
+        self.calibration_, self.history_ = None, epochs.records
 
     def calibrate(
         self,

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from metaprior.checks import ArrayLike, checked_device
+from metaprior.checks import ArrayLike, DataFrameLike, checked_device
 from metaprior.errors import NotFittedError
 from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.forecasts import Forecast
@@ -66,7 +66,7 @@ class Method(ABC):
     def predict(self, x: Tensor, *, samples: int = ..., seed: int = ...) -> Forecast: ...
 
     @overload
-    def predict(self, x: npt.NDArray[Any], *, samples: int = ..., seed: int = ...) -> NumpyForecast: ...
+    def predict(self, x: npt.NDArray[Any] | DataFrameLike, *, samples: int = ..., seed: int = ...) -> NumpyForecast: ...
 
     def predict(self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0) -> Forecast | NumpyForecast:
         """Return the forecast for inputs x: mean, std, epistemic, aleatoric, quantile(level), log_prob(y), ...

@@ -1,12 +1,12 @@
 """The numbers of a run for TensorBoard, where it is installed: ``tensorboard --logdir RUN/tensorboard``."""
 
-import math
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from metaprior.callbacks import write_scalars
 from metaprior.team import current_team
 
 PNG_HEADER = b"\x89PNG\r\n\x1a\n"
@@ -22,10 +22,7 @@ class EventFiles:
         """Add all numbers of a line of ``metrics.jsonl``, and the peak memory."""
         if self._writer is None:
             return
-        for name, value in [*_numbers(line), ("peak_memory_bytes", peak_memory)]:
-            if math.isfinite(value):
-                self._writer.add_scalar(name, value, line["step"])
-        self._writer.flush()
+        write_scalars(self._writer, {**line, "peak_memory_bytes": peak_memory}, line["step"])
 
     def add_picture(self, name: str, path: Path, step: int) -> None:
         """Add a PNG file, which is not decoded."""
@@ -57,14 +54,3 @@ def event_files(folder: Path, step: int, say: Callable[[str], None]) -> Iterator
             writer = SummaryWriter(str(folder), purge_step=step + 1)  # hides what has this step or a later one
     with writer or nullcontext():
         yield EventFiles(writer)
-
-
-def _numbers(line: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
-    """Return numbers at any depth, by their path."""
-    found: list[tuple[str, float]] = []
-    for key, value in line.items():
-        if isinstance(value, dict):
-            found += _numbers(value, f"{prefix}{key}/")
-        elif isinstance(value, int | float) and key not in ("epoch", "step"):
-            found.append((prefix + key, float(value)))
-    return found

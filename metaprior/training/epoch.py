@@ -1,4 +1,4 @@
-"""Several steps in a row, with a progress bar and a summary."""
+"""Several steps in a row and their summary; the progress bar of a run."""
 
 import math
 import warnings
@@ -45,8 +45,8 @@ class Summary:
         self.failures += map(str, report.failures[: FAILURES_NAMED - len(self.failures)])
         if report.tasks:
             norms = {f"{NORM}{name}": value for name, value in report.grad_norms.items()}
-            for name, value in {"loss": report.loss, **report.terms._asdict(), **norms}.items():
-                self.sums[name] = self.sums.get(name, 0.0) + float(value) * report.tasks
+            for name, value in {**report.losses, **norms}.items():
+                self.sums[name] = self.sums.get(name, 0.0) + value * report.tasks
                 self.counts[name] = self.counts.get(name, 0) + report.tasks
 
     @property
@@ -80,18 +80,13 @@ class Summary:
         )
 
 
-def run_steps(
-    trainer: Trainer, count: int, *, progress: bool = True, shown: Mapping[str, str] = MappingProxyType({})
-) -> Summary:
-    """Take up to ``count`` steps, and return their summary; ``shown`` is displayed beside the progress bar."""
-    summary, start, settings = Summary(), trainer.progress.step, trainer.settings
-    stop = min(start + count, settings.steps)
-    epoch = (start - settings.warm_start) // settings.steps_per_epoch + 1
-    label = "Warm start" if start < settings.warm_start else f"Meta-Training {epoch}/{settings.epochs}"
-    with step_bar(trainer, range(start, stop), label, progress=progress, shown=shown) as tell:
-        for _ in range(start, stop):
-            summary.add(trainer.step())
-            tell(summary)
+def run_steps(trainer: Trainer, count: int, after_step: Callable[[StepReport], None] = lambda report: None) -> Summary:
+    """Take up to ``count`` steps, call ``after_step`` after each of them, and return their summary."""
+    summary, start = Summary(), trainer.progress.step
+    for _ in range(start, min(start + count, trainer.settings.steps)):
+        report = trainer.step()
+        summary.add(report)
+        after_step(report)
     return summary
 
 

@@ -64,6 +64,11 @@ class StepReport:
     grad_norms: dict[str, float] = field(default_factory=dict)
     targets: TargetCount = NO_TARGETS
 
+    @property
+    def losses(self) -> dict[str, float]:
+        """Return the loss and its terms by name."""
+        return {"loss": self.loss, **{name: float(value) for name, value in self.terms._asdict().items()}}
+
     @classmethod
     def of(cls, phase: Phase, batch: MetaBatch, norms: Mapping[str, Tensor]) -> "StepReport":
         """Return the report of a step on a meta-batch; all its numbers are read from a GPU at once."""

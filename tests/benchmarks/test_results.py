@@ -25,7 +25,7 @@ from benchmarks.wheel import comparison as wheel
 from benchmarks.worlds import costs
 from metaprior.adaptation import descent
 from tests.benchmarks.pretended import Machine, pretended_peaks
-from tests.benchmarks.tiny import TINY
+from tests.benchmarks.tiny import TINY, short_table_peers
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 
@@ -50,6 +50,8 @@ def results(made_up_data: Path) -> Callable[[str], BenchmarkResult]:
                 patch.setattr(scaling, "by_torchrun", Machine(8))
                 patch.setattr(hierarchy, "in_own_process", pretended_training)
                 patch.setattr(costs, "_command_cpu", lambda prior, settings: 1.0)
+                if name == "table":
+                    short_table_peers(patch, steps=30)
                 known[name] = find(name).run(settings=TINY[name], data=made_up_data, workers=0)
         return known[name]
 
@@ -234,6 +236,21 @@ def check_permuted(headline: dict[str, float], rows: list[Row]) -> None:
             **permuted.TRAINED_ON,
         }
     assert found["permuted pixels", "published: MAML"]["error_percent"] == 3.77
+
+
+def check_table(headline: dict[str, float], rows: list[Row]) -> None:
+    small = [row for row in rows if row["part"] == "yacht"]
+    methods = {row["method"] for row in small}
+    assert len(small) == len(methods) >= 9
+    for score in ("nll", "crps"):
+        assert sum(row[f"{score}_rank"] for row in small) == sum(range(1, len(methods) + 1))
+    assert {row["method"] for row in rows if row["part"] == "all tables"} == methods
+    groups = [row for row in rows if row["part"] == "linear"]
+    assert {row["rows"] for row in groups} == {"known groups", "new groups, 5 rows"}
+    assert all(math.isfinite(row["nll"]) for row in [*small, *groups])
+    (ours,) = [row for row in rows if row["method"] == "BayesRegressor, defaults" and "tables" in row] or [headline]
+    for name in ("coverage_worst", "nll_rank", "crps_rank"):
+        assert headline[name] == pytest.approx(ours[name], nan_ok=True)
 
 
 def check_reading(headline: dict[str, float], rows: list[Row]) -> None:

@@ -3,8 +3,22 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 import metaprior as mp
-from benchmarks import gradients, mnist, omniglot, permuted, reading, robustness, sinusoid, speed, uci, warmstart
+from benchmarks import (
+    gradients,
+    mnist,
+    omniglot,
+    permuted,
+    prediction,
+    reading,
+    robustness,
+    sinusoid,
+    speed,
+    uci,
+    warmstart,
+)
 from benchmarks.adaptation import comparison as adaptation
 from benchmarks.adaptation import maps
 from benchmarks.adaptation import omniglot as characters
@@ -14,6 +28,7 @@ from benchmarks.memory import comparison as memory
 from benchmarks.scaling import comparison as scaling
 from benchmarks.sites.settings import Settings as SitesSettings
 from benchmarks.solar.settings import Settings as SolarSettings
+from benchmarks.table.settings import Settings as TableSettings
 from benchmarks.wheel import comparison as wheel
 from benchmarks.worlds.settings import Settings as WorldsSettings
 
@@ -98,6 +113,9 @@ TINY: dict[str, Any] = {
         test_samples=5,
     ),
     "permuted": permuted.Settings(DIGITS, DIGITS),
+    "prediction": prediction.Settings(
+        rows=200, samples=10, repeats=1, columns=10, epochs=2, kept=(3,), draws=2, reference_samples=20
+    ),
     "reading": reading.Settings(steps=2, rounds=2, width=2, patch=16, days=14, size=20),
     "robustness": robustness.Settings(
         sinusoid_steps=2,
@@ -187,6 +205,7 @@ TINY: dict[str, Any] = {
         mlp_tasks=3,
         mlp_rounds=1,
     ),
+    "table": TableSettings(parts=("yacht", "linear"), splits=(0,), seconds=0.0, draws=1),
     "uci": uci.Settings(steps=3, splits=2, test_samples=3),
     "warmstart": warmstart.Settings(
         sinusoid_seconds=0.2,
@@ -204,3 +223,16 @@ TINY: dict[str, Any] = {
     ),
     "wheel": wheel.Settings(lessons=LESSONS, meta_batch=2, hidden=8, contexts=12, trials=2, steps=2),
 }
+
+
+def short_table_peers(patch: pytest.MonkeyPatch, steps: int) -> None:
+    """Make the methods of the tables' benchmark train with a few steps and trees."""
+    from benchmarks.table import laplace_peers, networks, ours, trees
+
+    descent, levels = networks.Descent(steps), len(trees.LEVELS)
+    patch.setattr(networks.DeepEnsemble, "candidates", (descent,))
+    patch.setattr(networks.MCDropout, "candidates", (networks.DropoutSetting(descent, 0.3),))
+    patch.setattr(laplace_peers.LastLayerLaplace, "candidates", (descent,))
+    patch.setattr(ours.BackpropBenchmark, "steps", steps)
+    patch.setattr(trees.BoostedQuantiles, "candidates", (trees.Boosting(0.2, 8, 5, (steps // 15,) * levels, 0.1),))
+    patch.setattr(trees.NGBoost, "candidates", (trees.NaturalBoosting(0.1, 3, trees=steps // 6),))

@@ -10,6 +10,7 @@ from tests.docs.pages import DOCS
 MODULES = (
     "metaprior",
     "metaprior.conformal",
+    "metaprior.callbacks",
     "metaprior.metagrad",
     "metaprior.tasks",
     "metaprior.solar.maps",

@@ -79,7 +79,7 @@ def test_the_better_half_goes_on_from_where_it_stopped(monkeypatch: pytest.Monke
     for trial in first.trials:
         whole = learner_of(trial.adaptation)
         trainer = whole.trainer(training, mp.MetaTraining(epochs=1, tasks_per_epoch=36, search_step_size=False))
-        run_steps(trainer, trial.steps, progress=False)
+        run_steps(trainer, trial.steps)
         scores = validation_scores(whole.with_theta(trainer.theta.detached()), judges, [0, 1, 2, None])
         assert scores.score == trial.score, "the trial is one training, stopped after so many steps"
     third, second = (sorted(own.score for own in first.trials if own.steps == steps) for steps in (3, 9))

@@ -66,8 +66,8 @@ def test_minibatches_sum_to_the_whole_free_energy() -> None:
     weights, network = torch.rand(30, dtype=torch.float64), mp.BayesianNetwork(small_net())
     data, q = Examples(x, y.unsqueeze(1)), network.initial()
     energy, phis = FreeEnergy(network, mp.Gaussian(noise=0.5)), q.mu[None, None]
-    batches = ShuffledData([data], [0], 7, "uniform", mp.Noise(0), weights=weights)
-    assert batches.observations == pytest.approx(float(weights.sum()))
+    batches = ShuffledData([data], [0], 7, "uniform", mp.Noise(0), weights=weights[None])
+    assert float(batches.observations) == pytest.approx(float(weights.sum()))
     one_pass = [batch for batch, _ in zip(batches, range(batches.count), strict=False)]
     found = sum(float(energy.nll(phis, batch.examples, {}, batch.weights)) for batch in one_pass)
     residual = (y - network(q.mu, {}, x)[:, 0]) / 0.5

@@ -42,22 +42,22 @@ def test_an_epoch_without_a_finite_task_has_no_loss() -> None:
 
 def test_terms_add_up_to_the_loss() -> None:
     problem = make_problem(LEARNED, AmortizedELBO(9))
-    summary = run_steps(
-        make_trainer(lines(9), problem, epochs=1, tasks_per_epoch=12, search_step_size=False), 3, progress=False
-    )
+    trainer, seen = make_trainer(lines(9), problem, epochs=1, tasks_per_epoch=12, search_step_size=False), list[float]()
+    summary = run_steps(trainer, 3, lambda report: seen.append(report.losses["loss"]))
     parts = [summary.means[name] for name in ("nll_support", "nll_query", "kl", "hyperprior")]
     assert summary.loss == pytest.approx(sum(parts), rel=1e-12)
+    assert summary.loss == pytest.approx(sum(seen) / 3, rel=1e-12)
     assert all(part != 0 for part in parts)
 
 
 def test_no_more_steps_than_there_are() -> None:
     trainer = make_trainer(EndlessLines(), epochs=1, tasks_per_epoch=20, meta_batch=4, warm_start=2)
-    assert run_steps(trainer, 2, progress=False).phase == "warm start"
-    assert run_steps(trainer, 3, progress=False).steps == 3
+    assert run_steps(trainer, 2).phase == "warm start"
+    assert run_steps(trainer, 3).steps == 3
     assert not trainer.done
-    assert run_steps(trainer, 100, progress=False).steps == 2
+    assert run_steps(trainer, 100).steps == 2
     assert trainer.done
-    assert run_steps(trainer, 100, progress=False).steps == 0
+    assert run_steps(trainer, 100).steps == 0
 
 
 @pytest.fixture
@@ -69,13 +69,15 @@ def test_the_bar_shows_what_happens(capsys: pytest.CaptureFixture[str], bar_at_o
     tasks = [damaged(task) if i == 2 else task for i, task in enumerate(lines(4))]
     trainer = make_trainer(tasks, epochs=1, tasks_per_epoch=8, meta_batch=4, warm_start=0)
     trainer._check(lines(1)[0])  # a task of this shape is known
-    summary = run_steps(trainer, 2)
+    summary = Summary()
+    with step_bar(trainer, range(2), "Meta-Training", progress=True) as tell:
+        for _ in range(2):
+            summary.add(trainer.step())
+            tell(summary)
     bar = capsys.readouterr().err
     assert "Meta-Training" in bar
     assert "8/8" in bar
     assert f"loss={summary.loss:.3g}, bad=2, peak=" in bar
-    run_steps(make_trainer(lines(4), epochs=1, warm_start=1), 1)
-    assert "Warm start" in capsys.readouterr().err
 
 
 def test_the_bar_of_an_epoch_that_was_begun_goes_on_and_shows_what_it_is_given(

@@ -1,26 +1,16 @@
 """What is installed describes itself outside of the repository."""
 
-import importlib.util
 import re
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import metaprior
+pytest.importorskip("hatchling", reason="hatchling is not installed: pip install 'metaprior[dev]'")
 
-ROOT = Path(metaprior.__file__).parent.parent
+from hatch_build import without_local_links
 
-
-@pytest.fixture(scope="module")
-def setup() -> Any:
-    spec = importlib.util.spec_from_file_location("setup", ROOT / "setup.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -35,13 +25,13 @@ def setup() -> Any:
         ("before\n\n![a plant](docs/plant.png)\n\n*A caption.*\n\nafter", "before\n\nafter"),
     ],
 )
-def test_links_into_the_repository_become_text(setup: Any, text: str, expected: str) -> None:
-    assert setup.without_local_links(text) == expected
+def test_links_into_the_repository_become_text(text: str, expected: str) -> None:
+    assert without_local_links(text) == expected
 
 
-def test_the_readme_keeps_its_examples_and_no_local_link(setup: Any) -> None:
+def test_the_readme_keeps_its_examples_and_no_local_link() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = setup.without_local_links(text)
+    shown = without_local_links(text)
     assert not re.search(r"\]\((?!https?:|#)", shown)
     assert re.findall(r"```python\n.*?```", shown, re.DOTALL) == re.findall(r"```python\n.*?```", text, re.DOTALL)
 

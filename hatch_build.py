@@ -2,8 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PICTURE = re.compile(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n\n(\*[^*]+\*\n\n)?")
 """A picture of the repository with its caption."""
@@ -17,6 +18,10 @@ def without_local_links(text: str) -> str:
     )
 
 
-if __name__ == "__main__":
-    readme = (Path(__file__).parent / "README.md").read_text(encoding="utf-8")
-    setup(long_description=without_local_links(readme), long_description_content_type="text/markdown")
+class Readme(MetadataHookInterface):
+    """Give the built package the README without local links."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the readme in the package's metadata."""
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": without_local_links(text)}
