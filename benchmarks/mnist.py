@@ -11,6 +11,7 @@ from benchmarks.common.data import MNIST, mnist
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior import scores
 from metaprior.forecasts import CategoricalForecast
+from metaprior.posterior import Predictive
 
 WIDTHS = (1200, 400)  # the longest fits first, so that no core waits at the end
 TEMPERATURES = (0.1, 0.5, 1.0)
@@ -70,7 +71,7 @@ def fit_network(context: Context[Settings], width: int, temperature: float) -> l
     ]
 
 
-def _scores(posterior: mp.Posterior, context: Context[Settings]) -> Row:
+def _scores(posterior: Predictive, context: Context[Settings]) -> Row:
     images, truth = map(torch.as_tensor, mnist(context.data, "test"))
     forecast = posterior.predict(images, samples=context.settings.test_samples)
     if not isinstance(forecast, CategoricalForecast):

@@ -27,6 +27,7 @@ from metaprior import scores
 from metaprior.evaluation import finite_forecast
 from metaprior.forecasts import CategoricalForecast
 from metaprior.models.small import Conv4
+from metaprior.posterior import Predictive
 from metaprior.scores import Reliability
 from metaprior.tasks.few_shot import FewShotClasses
 
@@ -176,7 +177,7 @@ def _alone(tasks: Sequence[mp.Task], settings: Settings) -> Measured:
     """
     module = network(settings)
 
-    def fit(support: mp.Examples, steps: int) -> mp.Posterior:
+    def fit(support: mp.Examples, steps: int) -> Predictive:
         method = mp.BayesByBackprop(
             module, mp.Categorical(), prior=mp.NormalPrior(settings.alone_prior_std), stochastic=HEAD
         )

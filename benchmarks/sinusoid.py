@@ -15,6 +15,7 @@ from benchmarks.common.benchmark import Benchmark, Context
 from benchmarks.common.budget import first_tasks, fit_within, one_thread
 from benchmarks.common.result import BenchmarkResult, Row
 from metaprior.evaluation import Evaluation, evaluate
+from metaprior.posterior import Predictive
 from metaprior.tasks.waves import Sinusoids
 
 ABML, MAML, ALONE = "ABML", "MAML", "Bayes by Backprop, task alone"
@@ -103,7 +104,7 @@ def fitted_alone(settings: Settings) -> list[Row]:
     started = time.perf_counter()
     module = network(settings)
 
-    def fit(support: mp.Examples | None, steps: int) -> mp.Posterior:
+    def fit(support: mp.Examples | None, steps: int) -> Predictive:
         if support is None:
             raise ValueError("Bayes by Backprop on a task alone needs at least one shot")
         learner = mp.BayesByBackprop(module, LIKELIHOOD, prior=mp.NormalPrior(1.0))

@@ -236,13 +236,14 @@ def at_least_single(targets: Tensor) -> Tensor:
     return targets.float() if targets.dtype in (torch.float16, torch.bfloat16) else targets
 
 
-def observation_weights(values: object, y: Tensor) -> Tensor:
-    """Return weights of observations, (N,), finite and not negative; raise if all are zero."""
-    weights = moved(_real(values, "sample_weight"), y.device)
-    weights = weights.to(y.dtype if y.is_floating_point() else torch.float32)
+def observation_weights(values: object, count: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return weights of ``count`` observations, finite and not negative; raise if all are zero."""
+    weights = as_float(moved(_real(values, "sample_weight"), device), "sample_weight", dtype)
     refuse_non_finite(weights, "sample_weight", "give every observation a weight")
-    if weights.shape != (len(y),):
-        raise ValueError(f"sample_weight must have one weight for each of {len(y)} observations, got {weights.shape}")
+    if weights.shape != (count,):
+        raise ValueError(
+            f"sample_weight must have one weight for each of {count} observations, got the shape {tuple(weights.shape)}"
+        )
     if bool((weights < 0).any()) or not bool((weights > 0).any()):
         low, high = float(weights.min()), float(weights.max())
         raise ValueError(f"sample_weight must be at least 0, and above 0 somewhere, got {low} to {high}")

@@ -47,13 +47,13 @@ class EnsemblePosterior(Predictive):
 def fresh_start(network: BayesianNetwork, relative_sigma: float, seed: int) -> WeightDistribution:
     """Return ``network.initial`` of the same module with learnable parameters drawn anew, as their layers draw them.
 
-    Torch's global generator is left as it is.
+    They are drawn on the CPU, so that all devices have the same; torch's global generators are left as they are.
     """
-    module = copy.deepcopy(network.module)
+    module = copy.deepcopy(network.module).cpu()
     before = {name: value.detach().clone() for name, value in module.named_parameters()}
     drawn = set[int]()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         for part in module.modules():
             if callable(getattr(part, "reset_parameters", None)):
                 part.reset_parameters()  # type: ignore[operator]

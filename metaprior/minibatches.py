@@ -1,19 +1,17 @@
 """The data of a descent: mini-batches of data in memory or of a loader, and the pieces of held-out data."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from metaprior.missing import TargetCount, any_of_row
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES
-from metaprior.scaling import TargetMoments
 from metaprior.tasks.task import Examples
 
 
@@ -50,7 +48,7 @@ class WeightedExamples(NamedTuple):
     @property
     def observations(self) -> float:
         """Number of observations, or the sum of their weights."""
-        return self.examples.size if self.weights is None else float(self.weights.sum())
+        return self.examples.size if self.weights is None else float(self.weights.double().sum())
 
     def rows(self, index: Tensor | slice) -> "WeightedExamples":
         """Return the examples with these indices."""
@@ -68,6 +66,10 @@ class HeldOut(Protocol):
     def observations(self) -> float:
         """Number of observations, or the sum of their weights."""
 
+    @property
+    def largest(self) -> int:
+        """Number of observations of the largest piece."""
+
     def pieces(self) -> Iterator[WeightedExamples]:
         """Iterate over the data, a piece at a time; each call begins anew."""
 
@@ -83,6 +85,11 @@ class HeldOutData:
     def observations(self) -> float:
         """Number of observations, or the sum of their weights."""
         return self.data.observations
+
+    @property
+    def largest(self) -> int:
+        """Number of observations of the largest piece."""
+        return min(self.batch_size, self.data.examples.size)
 
     def pieces(self) -> Iterator[WeightedExamples]:
         """Iterate over the pieces."""
@@ -148,68 +155,47 @@ class ShuffledData:
         return Batch(stacked, share, torch.stack(own))
 
 
+@dataclass(frozen=True)
 class StreamedData:
-    """The batches of a torch ``DataLoader``, one in memory at a time, as mini-batches or as held-out data.
-
-    The loader is read once at the beginning, for the number of observations and the moments of the targets.
+    """Batches that are read anew in every pass, as mini-batches or as held-out data; never held as a whole.
 
     Args:
-        loader: gives pairs (x, y), in equally many batches in every pass.
-        checked: returns the checked pair, with targets in the user's units, and whether these came without a channel.
-        present: returns where targets are not missing.
+        read: begins a pass over the batches.
+        count: number of batches in a pass.
+        observations: number of observations in a pass.
+        largest: number of observations of the largest batch.
+        what: what the batches come from, for messages.
         members: networks that learn from each batch.
         weighting: how the mini-batches of a pass share the KL, "uniform" or "geometric".
     """
 
-    def __init__(
-        self,
-        loader: Iterable[Any],
-        checked: Callable[[Any, Any], tuple[Examples, bool]],
-        present: Callable[[Tensor], Tensor],
-        members: int = 1,
-        weighting: str = "uniform",
-    ) -> None:
-        self._loader, self._checked, self._members, self._weighting = loader, checked, members, weighting
-        self.internal: Callable[[Examples], Examples] = lambda examples: examples
-        """Returns examples in the network's units, once these are known."""
-        self.targets, rows, moments = TargetCount(), 0, list[TargetMoments]()
-        self.count, self.scalar = 0, False
-        for examples, scalar in self._read():
-            here = present(examples.y)
-            self.first, self.scalar = (self.first, self.scalar) if self.count else (examples, scalar)
-            self.targets += TargetCount.of(here)
-            rows, self.count = rows + int(any_of_row(here).sum()), self.count + 1
-            if examples.y.is_floating_point():
-                moments.append(TargetMoments.of(examples.y))
-        if not rows:
-            raise ValueError(f"the loader must give at least one target, got {self.targets.targets}, all missing")
-        self.observations: float = rows
-        self.moments = TargetMoments.pooled(moments) if moments else None
-
-    def _read(self) -> Iterator[tuple[Examples, bool]]:
-        """Iterate over one pass."""
-        for batch in self._loader:
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                kind = f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, Sized) else type(batch).__name__
-                raise TypeError(f"a loader must give pairs (x, y), got a {kind}. Try a collate_fn that returns (x, y).")
-            yield self._checked(*batch)
+    read: Callable[[], Iterator[Examples]]
+    count: int
+    observations: float
+    largest: int
+    what: str = "x"
+    members: int = 1
+    weighting: str = "uniform"
 
     def pieces(self) -> Iterator[WeightedExamples]:
-        """Iterate over one pass, in the network's units."""
-        return (WeightedExamples(self.internal(examples)) for examples, _ in self._read())
+        """Iterate over one pass; raise unless it has as many batches as the first one."""
+        number = 0
+        for number, examples in enumerate(self.read(), start=1):
+            if number > self.count:
+                raise self._other_count("more")
+            yield WeightedExamples(examples)
+        if number < self.count:
+            raise self._other_count(str(number))
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterate without end over the batches, which all members learn from."""
-        shares = MINIBATCH_SHARES[self._weighting](self.count)
+        """Iterate without end over the batches, from each of which all members learn."""
+        shares = MINIBATCH_SHARES[self.weighting](self.count)
         while True:
-            number = 0
-            for number, (piece, _) in enumerate(self.pieces(), start=1):
-                if number > self.count:
-                    break
-                stacked = Examples(*(part.unsqueeze(0).expand(self._members, *part.shape) for part in piece))
-                yield Batch(stacked, shares[number - 1])
-            if number != self.count:
-                raise ValueError(
-                    f"a loader must give equally many batches in every pass, got {self.count} in the first one and "
-                    f"{'more' if number > self.count else number} in a later one"
-                )
+            for (piece, _), share in zip(self.pieces(), shares, strict=True):
+                yield Batch(Examples(*(part.expand(self.members, *part.shape) for part in piece)), share)
+
+    def _other_count(self, found: str) -> ValueError:
+        return ValueError(
+            f"{self.what} must give equally many batches in every pass, got {self.count} in the first one and {found} "
+            "in a later one. Try a data set whose __iter__ begins anew, not one that goes on or is used up."
+        )

@@ -43,6 +43,12 @@ class TargetMoments(NamedTuple):
         away = wide - mean.reshape(-1, *[1] * (wide.ndim - 2)) if wide.ndim > 1 else wide - mean
         return cls(present_numbers(targets).sum(axes, dtype=torch.float64), mean, average(away.square()))
 
+    def two_targets(self, like: Tensor) -> Tensor:
+        """Return two targets (2, C, ...) of these means and variances, with the type and the axes of ``like``."""
+        spread = self.variance.sqrt()
+        pair = torch.where(self.size > 0, torch.stack([self.mean + spread, self.mean - spread]), torch.nan)
+        return pair.reshape(*pair.shape, *[1] * (like.ndim - pair.ndim)).expand(2, *like.shape[1:]).to(like)
+
     @classmethod
     def pooled(cls, parts: Sequence["TargetMoments"]) -> "TargetMoments":
         """Return the moments of several sets of targets taken together."""

@@ -11,7 +11,7 @@ task; plain parameters and the noise scale are point values that all tasks share
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -195,12 +195,15 @@ class FreeEnergy:
         self, q: WeightDistribution, data: HeldOut, noise: Noise, samples: int
     ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
-        most = max(len(piece.examples.y) for piece in data.pieces())
+        groups = list(self.sample_groups(samples, len(q.mu), data.largest))
+        draw = lru_cache(maxsize=1)(lambda group: q.sample(noise.normals(q.mu, group)))
+        parts: list[list[Tensor]] = [[] for _ in groups]
         with evaluation_mode(self.network.module):
-            for group in self.sample_groups(samples, len(q.mu), most):
-                phis = q.sample(noise.normals(q.mu, group))
-                parts = [self._nll_of(phis, piece, q.plain) for piece in data.pieces()]
-                yield phis, torch.stack(parts).sum(), len(group) / samples
+            for piece in data.pieces():  # one pass: the data may come from a loader
+                for group, own in zip(groups, parts, strict=True):
+                    own.append(self._nll_of(draw(group), piece, q.plain))
+        for group, own in zip(groups, parts, strict=True):
+            yield draw(group), torch.stack(own).sum(), len(group) / samples
 
     def _nll_of(self, phis: Tensor, piece: WeightedExamples, plain: Mapping[str, Tensor]) -> Tensor:
         """Return -log p(D | phi) of one data set, summed over it and averaged over samples phis (S, D)."""

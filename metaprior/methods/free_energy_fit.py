@@ -12,7 +12,7 @@ from metaprior.callbacks import WARM_UP, Callbacks, EarlyStopping, Fit, Listener
 from metaprior.checks import check_counts
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
-from metaprior.minibatches import HeldOut, Minibatches, WeightedExamples
+from metaprior.minibatches import HeldOut, Minibatches
 from metaprior.noise import Noise
 from metaprior.objectives import Terms, free_energy
 from metaprior.priors import Prior
@@ -26,6 +26,13 @@ EPOCHS_OF_STEPS = 100
 HELD_OUT_SAMPLES = 16
 
 
+def check_budget(steps: int | None, epochs: int | None) -> None:
+    """Raise ValueError unless at most one of ``steps`` and ``epochs`` is given, and that is at least 1."""
+    if steps is not None and epochs is not None:
+        raise ValueError(f"one of steps and epochs must be given, not both, got steps={steps} and epochs={epochs}")
+    check_counts(**{name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None})
+
+
 class Budget(NamedTuple):
     """The number of steps of a fit, and of one epoch of it."""
 
@@ -35,9 +42,6 @@ class Budget(NamedTuple):
     @classmethod
     def of(cls, steps: int | None, epochs: int | None, in_pass: int) -> "Budget":
         """Return the budget for data of which a pass takes ``in_pass`` steps; with ``epochs``, an epoch is a pass."""
-        if steps is not None and epochs is not None:
-            raise ValueError(f"steps or epochs must be given, not both, got steps={steps} and epochs={epochs}")
-        check_counts(**{name: value for name, value in (("steps", steps), ("epochs", epochs)) if value is not None})
         if epochs is not None:
             return cls(epochs * in_pass, in_pass)
         steps = steps or max(DEFAULT_STEPS, DEFAULT_PASSES * in_pass)
@@ -129,12 +133,15 @@ class FreeEnergyFit:
         Args:
             fit: makes the ``Fit`` of callbacks.
             callbacks: what is called in between.
-            patience: epochs without an improvement on held-out data after which the fit stops.
+            patience: epochs without an improvement on held-out data after which the fit stops, unless an
+                ``EarlyStopping`` among the callbacks decides that.
             progress: show a progress bar.
         """
-        own = [EarlyStopping(patience=patience)] if self.held_out else []
+        given = list(callbacks)
+        if self.held_out is not None and not any(isinstance(one, EarlyStopping) for one in given):
+            given = [EarlyStopping(patience=patience), *given]
         state = fit(epochs=self.budget.epochs, steps=self.budget.steps, keep=self._keep)
-        with Listeners(state, [*own, *callbacks], progress=progress) as listeners:
+        with Listeners(state, given, progress=progress) as listeners:
             for epoch in range(self.budget.epochs):
                 first = epoch * self.budget.epoch
                 steps = range(first, min(first + self.budget.epoch, self.budget.steps))
@@ -181,19 +188,6 @@ def _means(terms: Sequence[Terms]) -> dict[str, float]:
     """Return the means of an epoch's terms over its steps and networks."""
     nll, kl = (float(sum(getattr(one, name) for one in terms).mean()) / len(terms) for name in ("nll", "kl"))
     return {"loss": nll + kl, "nll": nll, "kl": kl}
-
-
-def hold_out(data: WeightedExamples, fraction: float, noise: Noise) -> tuple[WeightedExamples, WeightedExamples]:
-    """Return a random division into training and held-out part."""
-    size = data.examples.size
-    count = round(fraction * size)
-    if not (0 < fraction < 1 and 0 < count < size):
-        raise ValueError(
-            f"validation={fraction} of {size} observations leaves one of the two parts empty; "
-            "give a fraction between 0 and 1, or the held-out data as a pair (x, y)"
-        )
-    order = torch.randperm(size, generator=noise.fork("hold out").generator()).to(data.examples.y.device)
-    return data.rows(order[count:]), data.rows(order[:count])
 
 
 @torch.no_grad()

@@ -10,9 +10,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from metaprior.checks import as_plain_tensor, check_counts, check_integer, same_length, warn_caller
 from metaprior.noise import Noise
+from metaprior.tasks.datasets import joined
 from metaprior.tasks.folder import FolderData
 from metaprior.tasks.tables import Choice, Column, Columns, Table, group_labels, missing, plain_labels
 from metaprior.tasks.task import Examples, Task, as_examples, check_index
@@ -37,7 +39,7 @@ class _Rows(Protocol):
 class GroupedTasks:
     """Tasks from the groups of some data: task i draws ``k_shot + k_query`` different examples of one group.
 
-    ``from_table``, ``from_folder`` and ``from_examples`` make one of data in other forms.
+    ``from_table``, ``from_folder``, ``from_examples`` and ``from_datasets`` make one of data in other forms.
 
     Args:
         dataset: ``dataset[i]`` is a pair (x, y) of tensors, arrays or numbers; or ``Examples`` with all x and y.
@@ -189,6 +191,25 @@ class GroupedTasks:
         joined = Examples(*(_joined(values) for values in zip(*pairs, strict=True)))
         labels = [name for name, (x, _) in zip(parts, pairs, strict=True) for _ in range(len(x))]
         return cls(joined, labels, k_shot, k_query, seed, draws, time=torch.arange(joined.size) if past else None)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        datasets: Mapping[str, Dataset[Any]],
+        *,
+        k_shot: int | Sequence[int],
+        k_query: int,
+        past: bool = False,
+        seed: int = 0,
+        draws: int = 1,
+    ) -> Self:
+        """Return tasks from torch data sets by the name of their group, each with pairs (x, y) by index.
+
+        Only the examples of a task are read, when it is asked for. With ``past=True`` the examples of a data set are in
+        the order of time, and support sets lie before query sets.
+        """
+        rows, labels = joined(datasets)
+        return cls(rows, labels, k_shot, k_query, seed, draws, time=torch.arange(len(labels)) if past else None)
 
     def split(self, share: float, *, seed: int = 0) -> tuple[Self, Self]:
         """Return tasks of most groups, and tasks of the ``share`` of groups that is kept apart, both at least one.

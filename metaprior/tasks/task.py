@@ -11,6 +11,7 @@ from torch import Tensor
 from metaprior.checks import array_of, as_plain_tensor, at_least_single, check_counts, check_integer, moved
 from metaprior.missing import any_of_row, present_numbers
 from metaprior.noise import Noise
+from metaprior.tasks.datasets import refuse_batches, refuse_unindexed
 
 T = TypeVar("T")
 
@@ -110,6 +111,7 @@ class Tasks(Protocol):
 
 def as_tasks(tasks: T | Mapping[str, Task]) -> T | list[Task]:
     """Return tasks by index; tasks by name become a list of tasks that have these names."""
+    refuse_batches(tasks)
     if isinstance(tasks, Task):
         raise TypeError("tasks must be a list of tasks or an object with tasks by index, got a Task. Try [task].")
     if hasattr(tasks, "to_numpy") or isinstance(tasks, Tensor | np.ndarray):
@@ -124,6 +126,7 @@ def as_tasks(tasks: T | Mapping[str, Task]) -> T | list[Task]:
 
 def length_of(tasks: Tasks) -> int | None:
     """Return the number of tasks, or None for an endless source."""
+    refuse_unindexed(tasks)
     if isinstance(tasks, Mapping):
         raise TypeError(
             f"tasks must be indexed by integers, which a {type(tasks).__name__} is not. Try list(tasks.values())."

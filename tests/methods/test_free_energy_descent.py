@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 import metaprior as mp
-from metaprior.methods.free_energy_fit import held_out_free_energy, hold_out
+from metaprior.methods.fit_data import hold_out
+from metaprior.methods.free_energy_fit import held_out_free_energy
 from metaprior.minibatches import HeldOutData, WeightedExamples
 from metaprior.stack_descent import FreeEnergy
 from metaprior.tasks.task import Examples
