@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike, DataFrameLike
 from metaprior.errors import CheckpointError
-from metaprior.forecasts import Forecast, GaussianForecast
+from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
@@ -116,13 +116,7 @@ class Predictive(ABC):
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         forecast = self.network_forecast(inputs, samples, seed, batch_size)
-        if isinstance(forecast, GaussianForecast):
-            forecast = forecast.rescaled(*self.target_scale)
-        elif not self.target_scale.is_identity:
-            raise TypeError(
-                f"{type(forecast).__name__} cannot be put back into the units of the targets, which were standardised. "
-                "Try standardize=False, a likelihood with continuous = False, or one that forecasts a GaussianForecast."
-            )
+        forecast = forecast.rescaled(*self.target_scale)
         if self.spread != 1:
             forecast = forecast.widened(self.spread)
         return forecast.squeezed() if self.scalar_targets else forecast
@@ -226,7 +220,7 @@ class Learned(NamedTuple):
     @property
     def posterior(self) -> Posterior:
         """The weights as something that predicts."""
-        likelihood = self.likelihood.in_units_of(self.target_scale.scale)
+        likelihood = self.likelihood.in_units_of(self.target_scale)
         return Posterior(
             self.network,
             likelihood,
@@ -245,7 +239,7 @@ def saved_content(learned: Learned) -> tuple[dict[str, Tensor], dict[str, Any]]:
     description = {
         "model": models.describe(network.module),
         "stochastic": network.stochastic,
-        "likelihood": checkpoint.describe(learned.likelihood, LIKELIHOODS.values()),
+        "likelihood": checkpoint.describe(learned.likelihood, LIKELIHOODS.values(), Likelihood),
         "scalar_targets": learned.scalar_targets,
         "input_axes": learned.input_axes,
         "parameters": _shapes(network.layout.split(weights.mu)),
@@ -274,7 +268,7 @@ def rebuild(
     if device is not None:
         module.to(checks.checked_device(device))
     network = BayesianNetwork(module, description["stochastic"])
-    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
+    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values(), Likelihood)
     plain = {f"plain.{name}": list(shape) for name, shape in plain_shapes(network, likelihood).items()}
     own = [f"plain.{name}" for name in likelihood.parameter_names]
     of_network = {name: value for name, value in tensors.items() if name not in own}

@@ -96,6 +96,15 @@ class Forecast(ABC):
     def widened(self, factor: float | Tensor) -> "Forecast":
         """Return the forecast with ``factor`` times the spread around the same mean; for labels, logits / factor."""
 
+    def rescaled(self, loc: Tensor, scale: Tensor) -> Self:
+        """Return the forecast of ``loc + scale * target``; a family that cannot change its units raises TypeError."""
+        if bool((loc == 0).all()) and bool((scale == 1).all()):
+            return self
+        raise TypeError(
+            f"{type(self).__name__} cannot be put back into the units of the targets, which were standardised. Try "
+            "standardize=False, a likelihood with continuous = False, or a forecast with a method rescaled(loc, scale)."
+        )
+
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""
         tensors = {name: value for name, value in self._fields().items() if isinstance(value, Tensor)}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ class GaussianForecast(Forecast):
         log_density = mixture.component_log_density(self.means, self.scales, y)
         return log_mean_over_samples(log_density, self.weights, self.present(y))
 
-    def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
+    def rescaled(self, loc: Tensor, scale: Tensor) -> Self:
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
         means, scales = torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale
         return replace(self, means=means, scales=scales, task_scales=self._task_scales_times(scale.to(loc)))

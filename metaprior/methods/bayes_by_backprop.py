@@ -18,7 +18,7 @@ from metaprior.checks import ArrayLike
 from metaprior.errors import TrainingDiverged
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
-from metaprior.likelihoods import NOISE_RHO, Likelihood
+from metaprior.likelihoods import Likelihood
 from metaprior.methods.method import Method
 from metaprior.missing import TargetCount
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
@@ -140,12 +140,14 @@ class BayesByBackprop(Method):
         data, held_out = self._divided(data, validation, output_shape, noise)
         count.warn()
         standardised = self.standardize and self.likelihood.continuous
-        scale = TargetScale.standardising(data.y) if standardised else TargetScale.identity(data.y)
+        scale = TargetScale.identity(data.y)
+        if standardised:
+            scale = TargetScale.standardising(data.y, keep_zero=self.likelihood.keeps_zero)
         data, held_out = self._internal(data, scale), held_out and self._internal(held_out, scale)
         start = network.initial(self.relative_sigma)
         learned, numbers = isinstance(self.prior, WeightDistribution), network.numbers_per_observation(start, inputs)
         prior = checked_theta(self.prior, network, "the prior") if learned else self.prior  # type: ignore[arg-type]
-        energy = FreeEnergy(network, self.likelihood.in_units_of(scale.scale), float(self.temperature), numbers)
+        energy = FreeEnergy(network, self.likelihood.in_units_of(scale), float(self.temperature), numbers)
         start.plain.update(self.likelihood.initial_parameters(data.y))
         weights, records = _descend(energy, prior, start, data, held_out, plan, noise, patience, progress)
         self.history_ = [replace(record, missing=count.missing) for record in records]
@@ -220,9 +222,10 @@ class BayesByBackprop(Method):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < float("inf"):
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
-        if NOISE_RHO in {*self.network.layout.names, *self.network.plain_names}:
+        for name in {*self.network.layout.names, *self.network.plain_names} & {*self.likelihood.parameter_names}:
             raise ValueError(
-                f"the module has a parameter called {NOISE_RHO!r}, which is the name of the noise scale; rename it"
+                f"the module has a parameter called {name!r}, which is the name of one that the likelihood learns; "
+                "rename it"
             )
 
     def _targets(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Tensor:
