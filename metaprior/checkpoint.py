@@ -242,7 +242,7 @@ def restore(description: Mapping[str, Any], known: Iterable[type], base: type | 
     classes = {cls.__name__: cls for cls in known}
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in description.items()}
     name, path = fields.pop("name", None), fields.pop(IMPORT, None)
-    cls = classes.get(name) if path is None or base is None else _imported(str(path), base)
+    cls = classes.get(str(name)) if path is None or base is None else _imported(str(path), base)
     if cls is None:
         raise CheckpointError(f"cannot rebuild {name!r}: known are {', '.join(classes)}. Try to register it first.")
     try:

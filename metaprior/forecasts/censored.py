@@ -86,7 +86,7 @@ class CensoredForecast(MixtureForecast):
             values = torch.where((values - limit).abs() <= least, limit.to(values), values)
         return values
 
-    def _bracket(self, level: float) -> tuple[Tensor, Tensor]:
+    def _bracket(self, level: Tensor) -> tuple[Tensor, Tensor]:
         low, high = super()._bracket(level)
         lower, upper = self.lower.amin(0), self.upper.amax(0)
         return torch.clamp(low, lower, upper), torch.clamp(high, lower, upper)

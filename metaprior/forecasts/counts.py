@@ -21,6 +21,8 @@ from metaprior.forecasts.special import incomplete_beta, log_rising
 
 LEAST_DISPERSION = 1e-12
 """Below, the negative binomial distribution is that of Poisson to all digits."""
+LEAST_EXCESS = 1e-6
+"""Share by which a variance must exceed Poisson's for a distribution function of its own."""
 LATTICE = 1024
 """Largest count up to which the CRPS is summed over all counts; beyond, steps are narrow enough to be integrated."""
 COVERED = 0.9999
@@ -70,11 +72,12 @@ class CountForecast(MixtureForecast):
 
     def _between_counts(self, values: Tensor) -> Tensor:
         """Return the cdf continued to real numbers: a smooth function that is the cdf at counts, zero below."""
-        known, above = values.clamp_min(-0.5) + 1, (self.dispersions * self.samples).expand(self.samples.shape)
-        dispersed = above > LEAST_DISPERSION * self.samples
-        found = torch.special.gammaincc(known.expand(above.shape), self.samples)
+        known, rates, dispersions = torch.broadcast_tensors(values.clamp_min(-0.5) + 1, self.samples, self.dispersions)
+        found = torch.special.gammaincc(known, rates)
+        above = dispersions * rates
+        dispersed = above > LEAST_EXCESS
         if bool(dispersed.any()):
-            start = 1 / self.dispersions.clamp_min(LEAST_DISPERSION)
+            start = 1 / torch.where(dispersed, dispersions, 1.0)
             other = incomplete_beta(start, known, 1 / (1 + above), above / (1 + above)).to(found)
             found = torch.where(dispersed, other, found)
         return torch.where(values < -0.5, 0.0, found)
@@ -97,31 +100,31 @@ class CountForecast(MixtureForecast):
 
         Where counts above 1024 are likely, it is an integral over the steps, right to about 1e-3 of itself.
         """
-        observed = self._values(targets).double()
-        wide = self._doubled()
-        least = float(observed.nan_to_num(0.0).max())
-        if max(least, float((wide.mean + 3 * wide.std).max())) > LATTICE:
-            return super().crps(targets)
-        most = int(max(least, float(wide._quantile(COVERED, 0.0).max())))
-        score, reached = torch.zeros_like(observed), torch.zeros_like(observed)
-        for count in range(most + 1):
-            mass = wide.component_log_prob(torch.full_like(observed, count)).exp()
-            reached = reached + mixture.average(mass, wide.weights)
-            score += torch.where(observed <= count, reached - 1, reached).square()
-        return self._of_present(score, observed).to(self.mean)
+        observed, wide = self._values(targets).double(), self._doubled()
+        small = torch.maximum(observed.nan_to_num(0.0), wide.mean + 5 * wide.std) <= LATTICE
+        found = torch.zeros_like(observed) if bool(small.all()) else super().crps(targets).double()
+        if bool(small.any()):
+            score, reached = torch.zeros_like(observed), torch.zeros_like(observed)
+            most = torch.maximum(observed.nan_to_num(0.0), wide._quantiles(self._as_column([COVERED]), 0.0)[0])
+            for count in range(int(most[small].max()) + 1):
+                mass = wide.component_log_prob(torch.full_like(observed, count)).exp()
+                reached = reached + mixture.average(mass, wide.weights)
+                score += torch.where(observed <= count, reached - 1, reached).square()
+            found = torch.where(small, score, found)
+        return self._of_present(found, observed).to(self.mean)
 
-    def _quantile(self, level: float, tolerance: float) -> Tensor:
-        """Return the smallest count whose cdf reaches the level: next to where the continued cdf does."""
-        low, high = self._bracket(level)
+    def _quantiles(self, levels: Tensor, tolerance: float) -> Tensor:
+        """Return the smallest counts whose cdf reaches the levels: next to where the continued cdf does."""
+        low, high = self._bracket(levels)
         found = invert_cdf(
-            lambda values: mixture.average(self._between_counts(values), self.weights),
+            lambda values: mixture.average(self._between_counts(values.unsqueeze(1)), self.weights, 1),
             low.clamp_min(-1.0),
             high,
-            level,
+            levels,
             COUNT_TOLERANCE,
         )
         counts = (found - COUNT_TOLERANCE).ceil().clamp_min(0.0)
-        return torch.where(mixture.average(self.component_cdf(counts), self.weights) < level, counts + 1, counts)
+        return torch.where(self._cdf(counts) < levels, counts + 1, counts)
 
     def widened(self, factor: float | Tensor) -> Self:
         r"""Return the forecast with the same rates, and dispersions that make its standard deviation ``factor`` times

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,9 +27,10 @@ PANEL_LEVELS = (0.001, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 0.999)
 """Levels whose quantiles divide the integral of the CRPS into panels; what lies beyond adds less than 1e-5 of it."""
 PANEL_TOLERANCE = 1e-3
 """Largest error of a panel's end, in standard deviations: it does not have to be exact."""
-NODES = (0.1834346424956498, 0.5255324099163290, 0.7966664774136267, 0.9602898564975363)
-NODE_WEIGHTS = (0.3626837833783620, 0.3137066458778873, 0.2223810344533745, 0.1012285362903763)
-"""Gauss-Legendre quadrature with 8 nodes: its positive half on [-1, 1]."""
+NODES, NODE_WEIGHTS = (part.tolist() for part in np.polynomial.legendre.leggauss(8))
+"""Gauss-Legendre quadrature on [-1, 1]."""
+NUMBERS_AT_ONCE = 2**21
+"""Numbers (levels x components x targets) that a search for quantiles works on together."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +49,10 @@ class MixtureForecast(Forecast):
 
     @abstractmethod
     def component_cdf(self, values: Tensor) -> Tensor:
-        """Return the probability, in each component, of a target at or below values (N, ...): (S, N, ...)."""
+        """Return the probability, in each component, of a target at or below values: (S, N, ...).
+
+        Values are (N, ...), or (K, 1, N, ...) for K values of each target, which gives (K, S, N, ...).
+        """
 
     @abstractmethod
     def component_log_prob(self, values: Tensor) -> Tensor:
@@ -79,8 +84,10 @@ class MixtureForecast(Forecast):
 
     def quantile(self, level: float | Sequence[float]) -> Tensor:
         """Return the smallest value whose cdf reaches ``level``; for several levels (Q, N, ...)."""
-        wide = self._doubled()
-        found = torch.stack([wide._quantile(one, QUANTILE_TOLERANCE) for one in levels_of(level)]).to(self.mean)
+        levels, wide = levels_of(level), self._doubled()
+        size = max(1, NUMBERS_AT_ONCE // self.samples.numel())
+        groups = [levels[start : start + size] for start in range(0, len(levels), size)]
+        found = torch.cat([wide._quantiles(self._as_column(own), QUANTILE_TOLERANCE) for own in groups]).to(self.mean)
         return found if isinstance(level, Sequence) else found[0]
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
@@ -97,37 +104,39 @@ class MixtureForecast(Forecast):
         """
         wide = self._doubled()
         observed = self._values(targets).double()
-        inner = [wide._quantile(level, PANEL_TOLERANCE) for level in PANEL_LEVELS]
-        edges = torch.stack([*inner, observed.nan_to_num(0.0)]).sort(0).values
+        inner = wide._quantiles(self._as_column(PANEL_LEVELS), PANEL_TOLERANCE)
+        edges = torch.cat([inner, observed.nan_to_num(0.0)[None]]).sort(0).values
+        nodes, node_weights = (self._as_column(part) for part in (NODES, NODE_WEIGHTS))
         score = torch.zeros_like(observed)
         for low, high in pairwise(edges):
             centre, half = (low + high) / 2, (high - low) / 2
-            left = centre < observed
-            for node, weight in zip(NODES, NODE_WEIGHTS, strict=True):
-                for values in (centre - node * half, centre + node * half):
-                    reached = mixture.average(wide.component_cdf(values), wide.weights)
-                    score += weight * half * torch.where(left, reached, 1 - reached).square()
+            reached = wide._cdf(centre + half * nodes)
+            score += half * (node_weights * torch.where(centre < observed, reached, 1 - reached).square()).sum(0)
         return self._of_present(score, observed).to(self.mean)
 
     def _values(self, targets: ArrayLike) -> Tensor:
         """Return targets in the forecast's shape and on its device."""
         return targets_like(targets, self.mean.shape, self.mean)
 
-    def _quantile(self, level: float, tolerance: float) -> Tensor:
-        """Return the quantile, right to ``tolerance`` standard deviations; everything is in double precision."""
-        return invert_cdf(
-            lambda values: mixture.average(self.component_cdf(values), self.weights),
-            *self._bracket(level),
-            level,
-            tolerance * self.std,
-        )
+    def _quantiles(self, levels: Tensor, tolerance: float) -> Tensor:
+        """Return the quantiles (Q, N, ...) at levels (Q, 1, ...), right to ``tolerance`` standard deviations."""
+        return invert_cdf(self._cdf, *self._bracket(levels), levels, tolerance * self.std)
 
-    def _bracket(self, level: float) -> tuple[Tensor, Tensor]:
-        r"""Return two values around the quantile.
+    def _cdf(self, values: Tensor) -> Tensor:
+        """Return the mixture's distribution function at several values of each target, (K, N, ...)."""
+        return mixture.average(self.component_cdf(values.unsqueeze(1)), self.weights, 1)
+
+    def _as_column(self, numbers: Sequence[float]) -> Tensor:
+        """Return numbers (K, 1, ...), in double precision, to broadcast against (K, N, ...)."""
+        column = torch.tensor(numbers, dtype=torch.float64, device=self.mean.device)
+        return column.reshape(-1, *[1] * self.mean.ndim)
+
+    def _bracket(self, level: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Return two values around each quantile, (Q, N, ...).
 
         By Cantelli's inequality it lies between $\mu - \sigma\sqrt{(1 - p)/p}$ and $\mu + \sigma\sqrt{p/(1 - p)}$.
         """
-        odds = (level / (1 - level)) ** 0.5
+        odds = (level / (1 - level)).sqrt()
         slack = 1.001 * self.std + torch.finfo(torch.float64).tiny
         return self.mean - slack / odds, self.mean + slack * odds
 

@@ -11,7 +11,7 @@ ROUNDING = 4 * torch.finfo(torch.float64).eps
 
 
 def invert_cdf(
-    cdf: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, level: float, tolerance: Tensor | float
+    cdf: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, level: Tensor, tolerance: Tensor | float
 ) -> Tensor:
     """Return the smallest value in [low, high] at which the distribution function reaches ``level``.
 
@@ -22,7 +22,7 @@ def invert_cdf(
         cdf: the distribution function, elementwise; it may have steps.
         low: lower ends, in double precision.
         high: upper ends; the function must reach the level there.
-        level: a level between 0 and 1.
+        level: levels between 0 and 1, in a shape that broadcasts.
         tolerance: largest distance to the quantile, in the shape of ``low`` or one number.
     """
     a, b = high, low

@@ -5,6 +5,7 @@ from torch import Tensor
 
 LARGE = 16.0
 """From here on Stirling's series of the gamma function is right to double precision."""
+CONVERGED = 1e-12
 MOST_TERMS = 20_000
 """Terms of a continued fraction: it takes about the square root of the larger parameter."""
 
@@ -57,7 +58,7 @@ def _continued_fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
             d, c = 1 / (1 + term * d), 1 + term / c
             change = change * d * c
         value = value * change
-        if not bool(((change - 1).abs() > 1e-15).any()):
+        if not bool(((change - 1).abs() > CONVERGED).any()):
             return value
     raise FloatingPointError(
         f"the incomplete beta function did not converge within {MOST_TERMS} terms for parameters up to "

@@ -73,17 +73,18 @@ class ZeroInflatedForecast(MixtureForecast):
         inside = torch.special.ndtr((logarithm - self.means) / self.scales)
         return self.logits.sigmoid() + (-self.logits).sigmoid() * inside
 
-    def _quantile(self, level: float, tolerance: float) -> Tensor:
-        """Return the quantile; the search is for its logarithm, because values may differ by powers of ten."""
-        scales, zeros = self.scales.expand(self.samples.shape), self.zeros
+    def _quantiles(self, levels: Tensor, tolerance: float) -> Tensor:
+        """Return the quantiles; the search is for their logarithms, because values may differ by powers of ten."""
+        scales = self.scales.expand(self.samples.shape)
         found = invert_cdf(
-            lambda values: mixture.average(self._at_logarithm(values), self.weights),
-            (self.means - FAR * scales).amin(0),
-            (self.means + FAR * scales).amax(0),
-            level,
+            lambda values: mixture.average(self._at_logarithm(values.unsqueeze(1)), self.weights, 1),
+            (self.means - FAR * scales).amin(0).expand(len(levels), *self.mean.shape),
+            (self.means + FAR * scales).amax(0).expand(len(levels), *self.mean.shape),
+            levels,
             tolerance * scales.amin(0),
         )
-        return torch.where(zeros >= level, 0.0, found.exp())
+        quantiles: Tensor = torch.where(self.zeros >= levels, 0.0, found.exp())
+        return quantiles
 
     def rescaled(self, loc: Tensor, scale: Tensor) -> Self:
         """Return the forecast of ``scale * target``, in the type of ``loc``; a ``loc`` would move the zeros."""
