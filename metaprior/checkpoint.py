@@ -224,6 +224,8 @@ def describe(thing: object, known: Iterable[type], base: type | None = None) -> 
             f"a {cls.__name__} cannot be saved, because nothing could rebuild it without pickle; what can be rebuilt "
             f"is {names}{also}."
         )
+    if cls in known and [one.__name__ for one in known].count(cls.__name__) > 1:
+        raise CheckpointError(f"{cls.__name__} must be the name of one registered class, got two. Try to rename yours.")
     described = {"name": cls.__name__} if cls in known else {"name": cls.__name__, IMPORT: _import_path(cls)}
     fields = asdict(thing)
     if reserved := described.keys() & fields.keys():

@@ -107,3 +107,9 @@ def test_fields_that_a_file_cannot_hold_are_refused() -> None:
     described = checkpoint.describe(Asymmetric(), KNOWN, Likelihood)
     with pytest.raises(mp.CheckpointError, match="cannot rebuild 'Asymmetric' from"):
         checkpoint.restore({**described, "noise": -1.0}, KNOWN, Likelihood)
+
+
+def test_two_registered_classes_of_one_name_are_refused() -> None:
+    twin = dataclass(frozen=True)(type("Gaussian", (mp.Gaussian,), {}))
+    with pytest.raises(mp.CheckpointError, match="Gaussian must be the name of one registered class, got two"):
+        checkpoint.describe(mp.Gaussian(), (*KNOWN, twin), Likelihood)
