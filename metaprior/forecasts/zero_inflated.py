@@ -71,7 +71,8 @@ class ZeroInflatedForecast(MixtureForecast):
     def _at_logarithm(self, logarithm: Tensor) -> Tensor:
         """Return each component's cdf at the exponential of a number, -inf for zero itself."""
         inside = torch.special.ndtr((logarithm - self.means) / self.scales)
-        return self.logits.sigmoid() + (-self.logits).sigmoid() * inside
+        reached: Tensor = self.logits.sigmoid() + (-self.logits).sigmoid() * inside
+        return reached
 
     def _quantiles(self, levels: Tensor, tolerance: float) -> Tensor:
         """Return the quantiles; the search is for their logarithms, because values may differ by powers of ten."""
