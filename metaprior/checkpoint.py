@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -28,6 +29,8 @@ FORMAT_VERSION, WITHOUT_OWN_DIGEST = 2, 1
 """The version that is written, and an earlier one that is still read."""
 DESCRIPTION = "checkpoint.json"
 OWN_DIGEST = "description_sha256"
+IMPORT = "import"
+"""Key of the import path of a class that is not one of this package's."""
 LEFTOVER = re.compile(r"tensors-[0-9a-f]{16}\.safetensors(\.\d+\.tmp)?|checkpoint\.json\.\d+\.tmp")
 
 
@@ -204,27 +207,81 @@ def readable(folder: str | os.PathLike[str]) -> Iterator[None]:
         raise CheckpointError(f"{folder} cannot be loaded: {error}") from error
 
 
-def describe(thing: object, known: Iterable[type]) -> dict[str, Any]:
-    """Return a frozen dataclass (a likelihood, a prior) as JSON: its name and its fields."""
-    if type(thing) not in known or not is_dataclass(thing) or isinstance(thing, type):
-        names = ", ".join(cls.__name__ for cls in known)
+def describe(thing: object, known: Iterable[type], base: type | None = None) -> dict[str, Any]:
+    """Return a frozen dataclass (a likelihood, a prior) as JSON: its name and its fields.
+
+    One that is not ``known`` is described with its import path if it is a subclass of ``base``.
+    """
+    cls, known = type(thing), tuple(known)
+    if (
+        not is_dataclass(thing)
+        or isinstance(thing, type)
+        or (cls not in known and not (base and isinstance(thing, base)))
+    ):
+        names = ", ".join(one.__name__ for one in known)
+        also = f", and dataclasses that subclass {base.__name__}" if base else ""
         raise CheckpointError(
-            f"a {type(thing).__name__} cannot be saved, because nothing could rebuild it without pickle; "
-            f"what can be rebuilt is {names}. A likelihood of your own is known after "
-            f"`metaprior.likelihoods.LIKELIHOODS.add(NAME, {type(thing).__name__})`, for saving and for loading."
+            f"a {cls.__name__} cannot be saved, because nothing could rebuild it without pickle; what can be rebuilt "
+            f"is {names}{also}."
         )
-    return {"name": type(thing).__name__, **asdict(thing)}
-
-
-def restore(description: Mapping[str, Any], known: Iterable[type]) -> Any:
-    """Return the object that ``describe`` described."""
-    classes = {cls.__name__: cls for cls in known}
-    fields = dict(description)
-    name = fields.pop("name", None)
+    if cls in known and [one.__name__ for one in known].count(cls.__name__) > 1:
+        raise CheckpointError(f"{cls.__name__} must be the name of one registered class, got two. Try to rename yours.")
+    described = {"name": cls.__name__} if cls in known else {"name": cls.__name__, IMPORT: _import_path(cls)}
+    fields = asdict(thing)
+    if reserved := described.keys() & fields.keys():
+        raise CheckpointError(f"a field of {cls.__name__} must not be called {reserved.pop()!r}. Try another name.")
     try:
-        return classes[name](**fields)
+        json.dumps(fields, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the fields of {cls.__name__} must be numbers, texts or tuples of them: {error}"
+        ) from None
+    return described | fields
+
+
+def restore(description: Mapping[str, Any], known: Iterable[type], base: type | None = None) -> Any:
+    """Return the object that ``describe`` described; no module is imported for it."""
+    classes = {cls.__name__: cls for cls in known}
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in description.items()}
+    name, path = fields.pop("name", None), fields.pop(IMPORT, None)
+    cls = classes.get(str(name)) if path is None or base is None else _imported(str(path), base)
+    if cls is None:
+        raise CheckpointError(f"cannot rebuild {name!r}: known are {', '.join(classes)}. Try to register it first.")
+    try:
+        return cls(**fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"cannot rebuild {name!r} from {fields}: {error!r}") from None
+
+
+def _import_path(cls: type) -> str:
+    """Return ``package.module:Class``; raise for a class that another program could not import."""
+    module, name = cls.__module__, cls.__qualname__
+    if module == "__main__" or vars(sys.modules.get(module, object)).get(name) is not cls:
+        where = "a script or notebook" if module == "__main__" else "a function or a class"
+        raise CheckpointError(
+            f"{name} cannot be saved, because it is defined in {where} and another program could not import "
+            f"it. Try to move it into a module of its own, such as mine.py, and `from mine import {cls.__name__}`; "
+            "or register it before saving and before loading, "
+            f"`metaprior.likelihoods.LIKELIHOODS.add('my_kind', {cls.__name__})`."
+        )
+    return f"{module}:{name}"
+
+
+def _imported(path: str, base: type) -> type:
+    """Return the class of an import path, out of a module that the caller has imported already.
+
+    Nothing is imported here: a checkpoint from a stranger must not decide which code runs.
+    """
+    module, _, name = path.partition(":")
+    if module not in sys.modules:
+        raise CheckpointError(
+            f"it was saved with {name} of {module}, which is not imported. If you trust that module, "
+            f"`import {module}` first, then load again."
+        )
+    found = vars(sys.modules[module]).get(name)
+    if not (isinstance(found, type) and issubclass(found, base) and is_dataclass(found)):
+        raise CheckpointError(f"{path} must be a dataclass that subclasses {base.__name__}, got {found!r}")
+    return found
 
 
 def _digest(description: Mapping[str, Any]) -> str:

@@ -360,3 +360,12 @@ def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
 def with_zeros(tensor: Tensor) -> Tensor:
     """Return a tensor with zeros for what is not finite: only to try shapes, never to train or predict with."""
     return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor
+
+
+def with_repeats(targets: Tensor) -> Tensor:
+    """Return targets with the first finite one (else zero) for what is not finite: valid ones, only to try shapes."""
+    if not targets.is_floating_point():
+        return targets
+    known = targets[targets.isfinite()]
+    value = float(known[0]) if len(known) else 0.0
+    return targets.nan_to_num(value, value, value)

@@ -24,7 +24,7 @@ from metaprior.checks import (
     refuse_non_finite,
 )
 from metaprior.errors import NotFinite
-from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
+from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast, MixtureForecast
 from metaprior.missing import TargetCount, any_of_row, present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.progress import progress_bar, track
@@ -337,7 +337,7 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
     targets = shaped_targets(forecast, targets)
     present = forecast.present(targets)
     observed = any_of_row(present)
-    if isinstance(forecast, GaussianForecast):
+    if isinstance(forecast, GaussianForecast | MixtureForecast):
         inside = IntervalReliability()
         inside.add(forecast, targets)
         mse = scores.mean_squared_error(forecast.mean, targets)
@@ -352,7 +352,10 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
         }
         return measures, inside
     if not isinstance(forecast, CategoricalForecast | BernoulliForecast):
-        raise TypeError(f"a {type(forecast).__name__} cannot be scored, only forecasts of this package's likelihoods")
+        raise TypeError(
+            f"a {type(forecast).__name__} cannot be scored, only forecasts of this package's likelihoods. "
+            "Try a subclass of metaprior.forecasts.MixtureForecast."
+        )
     counts = Reliability()
     counts.add(forecast, targets)
     measures = {
@@ -363,7 +366,7 @@ def _score(forecast: Forecast, targets: Tensor) -> tuple[dict[str, float], Relia
     return measures, counts
 
 
-def _nll(forecast: GaussianForecast, targets: Tensor, observed: Tensor, present: Tensor) -> dict[str, float]:
+def _nll(forecast: Forecast, targets: Tensor, observed: Tensor, present: Tensor) -> dict[str, float]:
     """Return the NLL of an observation and, where an observation has several values, that of a value."""
     nll = -scores.mean_score(forecast.log_prob(targets), observed)
     if targets[0].numel() == 1:

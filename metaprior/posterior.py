@@ -20,7 +20,7 @@ from metaprior.checks import ArrayLike, DataFrameLike
 from metaprior.compression import CompressionLoss, chosen_samples
 from metaprior.errors import CheckpointError
 from metaprior.exporting import MeanAndStd, exported
-from metaprior.forecasts import Forecast, GaussianForecast
+from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
@@ -133,13 +133,7 @@ class Predictive(ABC):
 
     def _in_user_units(self, forecast: Forecast) -> Forecast:
         """Return a forecast in the network's units in those of the targets, with the calibrated spread."""
-        if isinstance(forecast, GaussianForecast):
-            forecast = forecast.rescaled(*self.target_scale)
-        elif not (torch.compiler.is_compiling() or self.target_scale.is_identity):  # no numbers while it is traced
-            raise TypeError(
-                f"{type(forecast).__name__} cannot be put back into the units of the targets, which were standardised. "
-                "Try standardize=False, a likelihood with continuous = False, or one that forecasts a GaussianForecast."
-            )
+        forecast = forecast.rescaled(*self.target_scale)
         if self.spread != 1:
             forecast = forecast.widened(self.spread)
         return forecast.squeezed() if self.scalar_targets else forecast
@@ -342,7 +336,7 @@ class Learned(NamedTuple):
     @property
     def posterior(self) -> Posterior:
         """The weights as something that predicts."""
-        likelihood = self.likelihood.in_units_of(self.target_scale.scale)
+        likelihood = self.likelihood.in_units_of(self.target_scale)
         return Posterior(
             self.network,
             likelihood,
@@ -361,7 +355,7 @@ def saved_content(learned: Learned) -> tuple[dict[str, Tensor], dict[str, Any]]:
     description = {
         "model": models.describe(network.module),
         "stochastic": network.stochastic,
-        "likelihood": checkpoint.describe(learned.likelihood, LIKELIHOODS.values()),
+        "likelihood": checkpoint.describe(learned.likelihood, LIKELIHOODS.values(), Likelihood),
         "scalar_targets": learned.scalar_targets,
         "input_axes": learned.input_axes,
         "parameters": _shapes(network.layout.split(weights.mu)),
@@ -390,7 +384,7 @@ def rebuild(
     if device is not None:
         module.to(checks.checked_device(device))
     network = BayesianNetwork(module, description["stochastic"])
-    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values())
+    likelihood: Likelihood = checkpoint.restore(description["likelihood"], LIKELIHOODS.values(), Likelihood)
     plain = {f"plain.{name}": list(shape) for name, shape in plain_shapes(network, likelihood).items()}
     own = [f"plain.{name}" for name in likelihood.parameter_names]
     of_network = {name: value for name, value in tensors.items() if name not in own}

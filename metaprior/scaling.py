@@ -78,12 +78,16 @@ class TargetScale(NamedTuple):
         return bool((self.loc == 0).all()) and bool((self.scale == 1).all())
 
     @classmethod
-    def standardising(cls, targets: Tensor, weights: Tensor | None = None) -> "TargetScale":
-        """Return the scale that gives each channel (axis 1) of ``targets`` mean 0 and standard deviation 1."""
-        return cls.from_moments(TargetMoments.of(targets, weights), targets)
+    def standardising(cls, targets: Tensor, weights: Tensor | None = None, *, keep_zero: bool = False) -> "TargetScale":
+        """Return the scale that gives each channel (axis 1) of ``targets`` mean 0 and standard deviation 1.
+
+        Observation n counts as ``weights[n]`` of them. With ``keep_zero`` targets are not centred: a zero stays a zero,
+        and their root mean square becomes 1.
+        """
+        return cls.from_moments(TargetMoments.of(targets, weights), targets, keep_zero=keep_zero)
 
     @classmethod
-    def from_moments(cls, moments: TargetMoments, like: Tensor) -> "TargetScale":
+    def from_moments(cls, moments: TargetMoments, like: Tensor, *, keep_zero: bool = False) -> "TargetScale":
         """Return the standardising scale for targets of these moments, with the type and the axes of ``like``."""
         if bool((moments.size < 2).any()):
             least = int(moments.size.min())
@@ -92,6 +96,8 @@ class TargetScale(NamedTuple):
                 "standardize=False"
             )
         loc, scale = moments.mean, moments.variance.sqrt()
+        if keep_zero:
+            loc, scale = torch.zeros_like(loc), (moments.variance + moments.mean.square()).sqrt()
         if bool((scale <= 1e-12 * loc.abs()).any()):
             raise ValueError(
                 "the targets (or one of their channels) are constant, so they have no scale to standardise by; "

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metaprior import mixture
 from metaprior.checks import check_counts
-from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, check_shape
+from metaprior.forecasts import BernoulliForecast, CategoricalForecast, GaussianForecast, MixtureForecast, check_shape
 from metaprior.missing import present_numbers
 
 COMPONENTS_AT_ONCE = 2**14
@@ -29,13 +29,16 @@ def mean_score(values: Tensor, present: Tensor) -> float:
     return float((values if bool(present.all()) else values[present]).double().mean())
 
 
-def crps(forecast: GaussianForecast, targets: Tensor) -> Tensor:
+def crps(forecast: GaussianForecast | MixtureForecast, targets: Tensor) -> Tensor:
     """Return the continuous ranked probability score of the mixture, in the targets' shape and units; lower is better.
 
-    It is NaN for a missing target. See ``mixture.crps``. Targets are worked on in parts, in double precision, so memory
-    does not grow with them.
+    It is NaN for a missing target. That of Gaussians is in closed form, see ``mixture.crps``; others are integrated
+    numerically, see ``MixtureForecast.crps``. Targets of Gaussians are worked on in parts, in double precision, so
+    memory does not grow with them.
     """
     check_shape(targets, forecast.mean.shape)
+    if isinstance(forecast, MixtureForecast):
+        return forecast.crps(targets)
     components = forecast.components()
     observed = targets.to(components.means.device).flatten()
     score = torch.empty(len(observed), dtype=components.means.dtype, device=components.means.device)
@@ -123,8 +126,9 @@ class Reliability:
 class IntervalReliability:
     r"""Share of targets inside central intervals, at several levels, collected over many forecasts.
 
-    A target lies in the central interval of level $l$ if $|F(y) - \frac12| \le \frac{l}{2}$: its probability integral
-    transform (Dawid 1984) is enough, without quantiles.
+    A target lies in the central interval of level $l$ if $F(y) \ge \frac{1 - l}{2}$ and $P(Y < y) \le \frac{1 + l}{2}$:
+    its probability integral transform (Dawid 1984) is enough, without quantiles. Without atoms, as of counts, both are
+    the same F(y), so $|F(y) - \frac12| \le \frac{l}{2}$.
     """
 
     LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -133,9 +137,11 @@ class IntervalReliability:
         self.count = 0
         self._inside = [0] * len(self.LEVELS)
 
-    def add(self, forecast: GaussianForecast, targets: Tensor) -> None:
+    def add(self, forecast: GaussianForecast | MixtureForecast, targets: Tensor) -> None:
         """Count the targets of one more forecast."""
-        off_centre = (forecast.cdf(targets).double() - 0.5).abs()
+        reached = forecast.cdf(targets).double() - 0.5
+        below = forecast.below(targets).double() - 0.5 if isinstance(forecast, MixtureForecast) else reached
+        off_centre = torch.maximum(-reached, below)
         off_centre = off_centre[present_numbers(targets).to(off_centre.device)]
         for number, level in enumerate(self.LEVELS):
             self._inside[number] += int((off_centre <= level / 2).sum())

@@ -10,6 +10,7 @@ from torch.distributions import Bernoulli, Categorical, Normal
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.metagrad import Descent, mixed, unrolled
+from metaprior.scaling import TargetScale
 from metaprior.weights import inverse_softplus
 from tests.metagrad.problems import assert_same, make_case, solved
 
@@ -99,8 +100,11 @@ def test_forecast_of_identical_samples_has_the_likelihoods_density_and_no_episte
 
 
 def test_fixed_noise_is_given_in_the_targets_units() -> None:
-    assert mp.Gaussian(noise=0.5).in_units_of(torch.tensor([2.0, 0.25])).noise == (0.25, 2.0)
-    assert mp.Gaussian().in_units_of(torch.tensor(2.0)) == mp.Gaussian()
+    assert mp.Gaussian(noise=0.5).in_units_of(TargetScale(torch.zeros(2), torch.tensor([2.0, 0.25]))).noise == (
+        0.25,
+        2.0,
+    )
+    assert mp.Gaussian().in_units_of(TargetScale(torch.zeros(()), torch.tensor(2.0))) == mp.Gaussian()
 
 
 def test_learned_noise_has_one_scale_or_one_a_channel() -> None:

@@ -12,15 +12,27 @@ targets the epistemic variance of samples has S - 1 in its denominator; for labe
 p(1 - p).
 """
 
+from metaprior.forecasts.censored import CensoredForecast
+from metaprior.forecasts.counts import CountForecast
+from metaprior.forecasts.families import MixtureForecast
 from metaprior.forecasts.forecast import Forecast, check_shape, concatenated
 from metaprior.forecasts.gaussian import GaussianForecast
 from metaprior.forecasts.labels import BernoulliForecast, CategoricalForecast
+from metaprior.forecasts.quantiles import QuantileForecast
+from metaprior.forecasts.student import StudentTForecast
+from metaprior.forecasts.zero_inflated import ZeroInflatedForecast
 
 __all__ = [
     "BernoulliForecast",
     "CategoricalForecast",
+    "CensoredForecast",
+    "CountForecast",
     "Forecast",
     "GaussianForecast",
+    "MixtureForecast",
+    "QuantileForecast",
+    "StudentTForecast",
+    "ZeroInflatedForecast",
     "check_shape",
     "concatenated",
 ]

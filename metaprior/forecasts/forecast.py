@@ -143,6 +143,15 @@ class Forecast(ABC):
                 raise ValueError(f"all forecasts must have the same {name}, got {own}")
         return cls(**joined)
 
+    def rescaled(self, loc: Tensor, scale: Tensor) -> Self:
+        """Return the forecast of ``loc + scale * target``; a family that cannot change its units raises TypeError."""
+        if torch.compiler.is_compiling() or (bool((loc == 0).all()) and bool((scale == 1).all())):
+            return self  # nothing reads numbers while a program is traced
+        raise TypeError(
+            f"{type(self).__name__} cannot be put back into the units of the targets, which were standardised. Try "
+            "standardize=False, a likelihood with continuous = False, or a forecast with a method rescaled(loc, scale)."
+        )
+
     def squeezed(self) -> Self:
         """Return the forecast without a trailing axis of length one, for targets that had none."""
         tensors = {name: value for name, value in self._fields().items() if isinstance(value, Tensor)}

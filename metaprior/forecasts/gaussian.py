@@ -129,7 +129,7 @@ class GaussianForecast(Forecast):
 
         return self._of_parts(of_part, y)
 
-    def rescaled(self, loc: Tensor, scale: Tensor) -> "GaussianForecast":
+    def rescaled(self, loc: Tensor, scale: Tensor) -> Self:
         """Return the forecast of ``loc + scale * target``, in the type of ``loc``."""
         means, scales = torch.addcmul(loc, self.means.to(loc), scale), self.scales.to(loc) * scale
         return replace(self, means=means, scales=scales, task_scales=self._task_scales_times(scale.to(loc)))

@@ -48,7 +48,7 @@ class CollapsedSettings:
 
     def model(self, scale: TargetScale) -> CollapsedModel:
         """Return the model in the network's units."""
-        return CollapsedModel.of(self.network, self.likelihood.in_units_of(scale.scale), self.hyperprior)
+        return CollapsedModel.of(self.network, self.likelihood.in_units_of(scale), self.hyperprior)
 
     def described(self) -> dict[str, Any]:
         """Return the settings (but the network and the likelihood) as JSON."""

@@ -143,7 +143,7 @@ class HierarchicalModel:
 
     def energy(self, state: State, data: Examples | None = None) -> FreeEnergy:
         """Return the free energy in the network's units; ``data`` are like those that will be stacked."""
-        likelihood = self.likelihood.in_units_of(state.target_scale.scale)
+        likelihood = self.likelihood.in_units_of(state.target_scale)
         if data is None:
             return FreeEnergy(self.network, likelihood)
         weights = WeightDistribution(state.psi.mean, state.psi.mean, state.shared.detached())
@@ -167,7 +167,7 @@ class HierarchicalModel:
         """Return a task's q(phi) as something that predicts; ``scalar``: its targets have no channel axis."""
         return HierarchicalPosterior(
             self.network,
-            self.likelihood.in_units_of(state.target_scale.scale),
+            self.likelihood.in_units_of(state.target_scale),
             q.replace(plain=state.shared.detached()),
             target_scale=state.target_scale,
             scalar_targets=state.scalar_targets if scalar is None else scalar,

@@ -59,7 +59,7 @@ class CheckedTasks:
         self, data: TaskData, network: BayesianNetwork, likelihood: Likelihood, *, progress: bool = False
     ) -> None:
         self._tasks, self._check = _as_tasks(data), checks.PairChecker(network, likelihood)
-        self._continuous, self.scalar_targets = likelihood.continuous, False
+        self._likelihood, self.scalar_targets = likelihood, False
         self._samples: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._moments: list[TargetMoments] = []
@@ -87,7 +87,7 @@ class CheckedTasks:
                 f"the data of {entry.name!r} changed during the training: a source must give the same task whenever "
                 "it is asked for the same index"
             )
-        if not self._continuous:
+        if not self._likelihood.continuous:
             return data
         return Examples(data.x, scale.to_internal(exact_targets(given, data)).to(data.y.dtype))
 
@@ -106,7 +106,8 @@ class CheckedTasks:
 
     def target_scale(self) -> TargetScale:
         """Return the scale that standardises the targets of all tasks together."""
-        return TargetScale.from_moments(TargetMoments.pooled(self._moments), self._like)
+        moments = TargetMoments.pooled(self._moments)
+        return TargetScale.from_moments(moments, self._like, keep_zero=self._likelihood.keeps_zero)
 
     def _entry(self, number: int) -> Entry:
         task = self._tasks[number]
@@ -122,9 +123,10 @@ class CheckedTasks:
         first = not self._numbers
         if first:
             checks.warn_of_scale(data.x)
-        if self._continuous:
+        if not self._likelihood.labels:
             exact = exact_targets(given, data)
-            self._moments.append(TargetMoments.of(exact))
+            if self._likelihood.continuous:
+                self._moments.append(TargetMoments.of(exact))
             if first:
                 self._like, self.scalar_targets = exact, given.y.ndim < exact.ndim
         self._samples[name], self._numbers[name] = _sample(data), number

@@ -7,10 +7,16 @@ are left out of that sum by ``Masked``, which ``masking`` adds where there are a
 """
 
 from metaprior.likelihoods.balanced import BalancedGaussian
-from metaprior.likelihoods.gaussian import NOISE_RHO, CRPSGaussian, Gaussian, HeteroscedasticGaussian
+from metaprior.likelihoods.censored import CensoredGaussian
+from metaprior.likelihoods.counts import NegativeBinomial, Poisson
+from metaprior.likelihoods.gaussian import CRPSGaussian, Gaussian, HeteroscedasticGaussian
 from metaprior.likelihoods.labels import Bernoulli, Categorical
 from metaprior.likelihoods.likelihood import Likelihood, Masked
+from metaprior.likelihoods.location_scale import NOISE_RHO
 from metaprior.likelihoods.mixture import GaussianMixture
+from metaprior.likelihoods.quantiles import Quantiles
+from metaprior.likelihoods.student import StudentT
+from metaprior.likelihoods.zero_inflated import ZeroInflatedLogNormal
 from metaprior.registry import Registry
 
 LIKELIHOODS = Registry(
@@ -21,6 +27,12 @@ LIKELIHOODS = Registry(
         "balanced": BalancedGaussian,
         "crps": CRPSGaussian,
         "mixture": GaussianMixture,
+        "student_t": StudentT,
+        "censored": CensoredGaussian,
+        "zero_inflated": ZeroInflatedLogNormal,
+        "quantiles": Quantiles,
+        "poisson": Poisson,
+        "negative_binomial": NegativeBinomial,
         "categorical": Categorical,
         "bernoulli": Bernoulli,
     },
@@ -33,9 +45,15 @@ __all__ = [
     "Bernoulli",
     "CRPSGaussian",
     "Categorical",
+    "CensoredGaussian",
     "Gaussian",
     "GaussianMixture",
     "HeteroscedasticGaussian",
     "Likelihood",
     "Masked",
+    "NegativeBinomial",
+    "Poisson",
+    "Quantiles",
+    "StudentT",
+    "ZeroInflatedLogNormal",
 ]

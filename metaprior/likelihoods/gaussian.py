@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -11,11 +11,9 @@ from torch.nn import functional as F
 
 from metaprior.checks import keep_positive
 from metaprior.forecasts import GaussianForecast
-from metaprior.likelihoods.likelihood import Likelihood, match_continuous, refuse_broadcast, shape
-from metaprior.missing import mean_of_present
-from metaprior.weights import inverse_softplus
+from metaprior.likelihoods.likelihood import Likelihood, refuse_broadcast
+from metaprior.likelihoods.location_scale import NETWORK, LocationScale, match_channels
 
-NOISE_RHO = "likelihood.rho"  # plain parameter: noise scale = softplus(rho)
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -25,15 +23,8 @@ def _gaussian_nll(mean: Tensor, scale: Tensor, targets: Tensor) -> Tensor:
     return 0.5 * ((targets - mean) / scale) ** 2 + scale.log() + HALF_LOG_2PI
 
 
-def _filled(values: float | tuple[float, ...], like: Tensor) -> Tensor:
-    """Return numbers as a tensor, made where it is needed: a copy from the CPU would make it wait for a GPU."""
-    if isinstance(values, tuple):
-        return torch.stack([_filled(value, like) for value in values])
-    return torch.full((), values, dtype=like.dtype, device=like.device)
-
-
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
+class Gaussian(LocationScale):
     r"""$p(y|f) = \prod_c N(y_c; f_c, s_c^2)$, where the network gives the mean f.
 
     ``noise`` is a fixed standard deviation $s$ in the targets' own units, one number or one for each output channel. By
@@ -41,34 +32,12 @@ class Gaussian(Likelihood):
     error is this likelihood with a fixed noise: see ``docs/conventions.md``.
     """
 
-    noise: float | tuple[float, ...] | None = None
-    per_channel: bool = False
-
-    continuous: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
-        object.__setattr__(self, "per_channel", bool(self.per_channel))
-        if self.noise is None:
-            return
-        if self.per_channel:
+        if self.noise == NETWORK:
             raise ValueError(
-                "per_channel=True asks for learned noise scales; for fixed ones give noise=(s_1, s_2, ...)"
+                "noise of a Gaussian must be a number or None, got 'network'. Try HeteroscedasticGaussian()."
             )
-        several = hasattr(self.noise, "__len__")
-        values = tuple(map(float, self.noise)) if several else (float(self.noise),)  # type: ignore[arg-type]
-        if not values or not all(math.isfinite(value) and value > 0 for value in values):
-            raise ValueError(f"noise, a standard deviation, must be positive, got {self.noise}")
-        object.__setattr__(self, "noise", values if several else values[0])
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """The name of the noise scale, unless it is fixed."""
-        return (NOISE_RHO,) if self.noise is None else ()
-
-    def scale(self, ndim: int, parameters: Mapping[str, Tensor], like: Tensor) -> Tensor:
-        """Return the noise scale in the type of ``like``, to broadcast against targets of ``ndim`` axes."""
-        values = F.softplus(parameters[NOISE_RHO]).to(like) if self.noise is None else _filled(self.noise, like)
-        return values.reshape(-1, *[1] * (ndim - 2)) if values.ndim and ndim > 2 else values  # (C,) -> (C, 1, ...)
+        super().__post_init__()
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log density with the learned or the fixed noise."""
@@ -78,29 +47,6 @@ class Gaussian(Likelihood):
         """Return the mixture over weight samples with the same noise around each."""
         scale = self.scale(outputs.ndim - 1, parameters, outputs)
         return GaussianForecast(outputs, scale.reshape(*[1] * (outputs.ndim - scale.ndim), *scale.shape))
-
-    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
-        """Return targets in the outputs' shape, or raise."""
-        targets = match_continuous(targets, tuple(output_shape[1:]), "")
-        channels = targets.shape[1] if targets.ndim > 1 else 1
-        if isinstance(self.noise, tuple) and len(self.noise) != channels:
-            raise ValueError(f"noise has {len(self.noise)} entries, but the targets have {channels} channels")
-        return targets
-
-    def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
-        """Return the targets' root mean square as the first noise scale, as if nothing were explained yet."""
-        if self.noise is not None:
-            return {}
-        axes = [axis for axis in range(targets.ndim) if axis != 1 or not self.per_channel]
-        scale = mean_of_present(targets.square(), axes).sqrt()
-        return {NOISE_RHO: inverse_softplus(torch.where(scale > 0, scale, 1.0))}
-
-    def in_units_of(self, scale: Tensor) -> "Gaussian":
-        """Return the likelihood with a fixed noise divided by the targets' scale (one number, or one per channel)."""
-        if self.noise is None:
-            return self
-        noise = (torch.tensor(self.noise, dtype=torch.float64) / scale.double().cpu().flatten()).tolist()
-        return replace(self, noise=noise[0] if len(noise) == 1 else tuple(noise))
 
 
 @dataclass(frozen=True)
@@ -139,13 +85,7 @@ class HeteroscedasticGaussian(Likelihood):
 
     def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor:
         """Return targets with half the outputs' channels, or raise."""
-        if len(output_shape) < 2 or output_shape[1] % 2:
-            raise ValueError(
-                f"{type(self).__name__} takes means and scales from the network, so its outputs must have an even "
-                f"number of channels on axis 1, got shape {shape(output_shape)}"
-            )
-        expected = (output_shape[1] // 2, *output_shape[2:])
-        return match_continuous(targets, expected, " (half of its outputs are scales)")
+        return match_channels(self, targets, output_shape, "a mean and a scale")
 
 
 @dataclass(frozen=True)

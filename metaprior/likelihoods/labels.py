@@ -18,6 +18,13 @@ class Categorical(Likelihood):
     """Class labels 0..C-1; the network gives C logits on axis 1."""
 
     continuous: ClassVar[bool] = False
+    labels: ClassVar[bool] = True
+
+    def num_outputs(self, targets: int) -> int:
+        """Return the number of logits; ``targets`` is the number of classes."""
+        if targets < 2:
+            raise ValueError(f"targets must be the number of classes, at least 2, got {targets}. Try targets=5.")
+        return targets
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the cross-entropy of the logits."""
@@ -58,6 +65,7 @@ class Bernoulli(Likelihood):
     """Labels 0 or 1, independent for each output; the network gives one logit for each output."""
 
     continuous: ClassVar[bool] = False
+    labels: ClassVar[bool] = True
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         r"""Return $\mathrm{softplus}(f) - y f$, the cross-entropy of a logit."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from metaprior.checks import all_true
 from metaprior.forecasts import Forecast
 from metaprior.missing import present_numbers
+from metaprior.scaling import TargetScale
 
 
 def per_observation(elementwise: Tensor) -> Tensor:
@@ -22,12 +23,20 @@ class Likelihood(ABC):
     """p(y | network output); the module's docstring has the conventions."""
 
     continuous: ClassVar[bool]
-    """Whether targets are real numbers, which may be standardised, and not labels."""
+    """Whether targets are real numbers, which may be standardised; labels and counts are not."""
+    labels: ClassVar[bool] = False
+    """Whether targets are labels, which are scored by their error rate, and not numbers."""
+    keeps_zero: ClassVar[bool] = False
+    """Whether a zero must stay a zero: targets are then standardised by their root mean square, and not centred."""
 
     @property
     def outputs_per_target(self) -> int:
         """Number of the network's outputs that describe one real-valued target."""
         return 1
+
+    def num_outputs(self, targets: int) -> int:
+        """Return the number of the network's outputs for an observation with so many targets."""
+        return targets * self.outputs_per_target
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -69,8 +78,8 @@ class Likelihood(ABC):
         """Return first values of the learned plain parameters, for (standardised) targets of this shape."""
         return {}
 
-    def in_units_of(self, scale: Tensor) -> "Likelihood":
-        """Return the same likelihood for targets divided by ``scale``."""
+    def in_units_of(self, units: TargetScale) -> "Likelihood":
+        """Return the same likelihood for targets ``(y - units.loc) / units.scale``; fixed numbers have to change."""
         return self
 
 
@@ -115,6 +124,11 @@ class Masked(Likelihood):
         return self.likelihood.continuous
 
     @property
+    def outputs_per_target(self) -> int:
+        """Number of the network's outputs that describe one real-valued target."""
+        return self.likelihood.outputs_per_target
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the plain parameters that the likelihood learns."""
         return self.likelihood.parameter_names
@@ -146,6 +160,6 @@ class Masked(Likelihood):
         """Return first values of the learned plain parameters."""
         return self.likelihood.initial_parameters(targets)
 
-    def in_units_of(self, scale: Tensor) -> "Masked":
-        """Return the same likelihood for targets divided by ``scale``."""
-        return Masked(self.likelihood.in_units_of(scale))
+    def in_units_of(self, units: TargetScale) -> "Masked":
+        """Return the same likelihood for targets in other units."""
+        return Masked(self.likelihood.in_units_of(units))

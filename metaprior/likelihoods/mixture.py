@@ -37,6 +37,12 @@ class GaussianMixture(Likelihood):
         """Number of the network's outputs: a weight, a mean and a scale of every component."""
         return 3 * self.components
 
+    def num_outputs(self, targets: int) -> int:
+        """Return the number of the network's outputs, for the one target that there may be."""
+        if targets != 1:
+            raise ValueError(f"a GaussianMixture has one target, got targets={targets}. Try a network for each.")
+        return self.outputs_per_target
+
     def parts(self, outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logarithms of the weights, means and scales, each (..., K), from outputs (..., 3K)."""
         logits, means, raw = outputs.chunk(3, -1)

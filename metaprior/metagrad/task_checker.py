@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from metaprior.checks import PairChecker, as_plain_tensor, with_zeros
+from metaprior.checks import PairChecker, as_plain_tensor, with_repeats, with_zeros
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import PARTS
 from metaprior.missing import TargetCount
@@ -56,7 +56,7 @@ class TaskChecker:
             named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
             sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
             if not all(self._pair.knows(x) for x, _ in sets.values()):
-                support, query = (Examples(*map(with_zeros, pair)) for pair in sets.values())
+                support, query = (Examples(with_zeros(x), with_repeats(y)) for x, y in sets.values())
                 self._model.check(Task(support, query, task.name))
             # a support set may be empty
             pairs += [(x, y, what, least) for least, (what, (x, y)) in enumerate(sets.items())]

@@ -21,7 +21,7 @@ from metaprior.checks import ArrayLike
 from metaprior.ensemble import EnsemblePosterior, fresh_start
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
-from metaprior.likelihoods import NOISE_RHO, Likelihood, Masked
+from metaprior.likelihoods import Likelihood, Masked
 from metaprior.methods.cross_fit import fitted_spread
 from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, checked_targets
 from metaprior.methods.free_energy_fit import Budget, FreeEnergyFit, check_budget
@@ -263,9 +263,10 @@ class BayesByBackprop(Method):
             value = getattr(self, name)
             if not isinstance(value, Real) or not 0 < float(value) < float("inf"):
                 raise ValueError(f"{name} must be a positive number, got {value!r}")
-        if NOISE_RHO in {*self.network.layout.names, *self.network.plain_names}:
+        for name in {*self.network.layout.names, *self.network.plain_names} & {*self.likelihood.parameter_names}:
             raise ValueError(
-                f"the module has a parameter called {NOISE_RHO!r}, which is the name of the noise scale; rename it"
+                f"the module has a parameter called {name!r}, which is the name of one that the likelihood learns; "
+                "rename it"
             )
 
 

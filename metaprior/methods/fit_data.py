@@ -107,7 +107,7 @@ class Preparation:
         own = data._replace(examples=self._internal(data.examples, scale))
         batches, left_out = self._batches(own)
         start = own.examples.y if data.weights is None else self._typical(moments, data.examples.y, scale)
-        likelihood = self.likelihood.in_units_of(scale.scale)
+        likelihood = self.likelihood.in_units_of(scale)
         return FitData(inputs, start, batches, held_out, scale, likelihood, scalar, count, left_out)
 
     def _batches(self, data: WeightedExamples) -> tuple[Minibatches, tuple[WeightedExamples, list[Tensor]] | None]:
@@ -134,7 +134,7 @@ class Preparation:
         batches = self._stream(read, seen, scale)
         assert read.output_shape is not None
         held_out = self._held_out(validation, read.output_shape, scale)
-        start, likelihood = self._typical(seen.moments, seen.first.y, scale), self.likelihood.in_units_of(scale.scale)
+        start, likelihood = self._typical(seen.moments, seen.first.y, scale), self.likelihood.in_units_of(scale)
         return FitData(seen.first.x, start, batches, held_out, scale, likelihood, read.scalar_targets, seen.targets)
 
     def _held_out(self, validation: Validation, output_shape: torch.Size, scale: TargetScale) -> HeldOut | None:
@@ -190,8 +190,9 @@ class Preparation:
         return WeightedExamples(Examples(*data), weights), count
 
     def _scale(self, moments: TargetMoments | None, like: Tensor) -> TargetScale:
-        standardised = self.standardize and moments is not None
-        return TargetScale.from_moments(moments, like) if standardised else TargetScale.identity(like)  # type: ignore[arg-type]
+        if moments is None or not self.standardize:
+            return TargetScale.identity(like)
+        return TargetScale.from_moments(moments, like, keep_zero=self.likelihood.keeps_zero)
 
     def _typical(self, moments: TargetMoments | None, some: Tensor, scale: TargetScale) -> Tensor:
         """Return two targets that have the mean and the spread of all; of labels, those given."""

@@ -142,7 +142,7 @@ class MetaLearner(TaskMethod):
 
         ``num_tasks`` is M of the paper's objective. Raises for arguments of the constructor that cannot work.
         """
-        return self._task_model(self.likelihood.in_units_of(self.units.scale.scale), num_tasks)
+        return self._task_model(self.likelihood.in_units_of(self.units.scale), num_tasks)
 
     def _task_model(self, likelihood: Likelihood, num_tasks: int = 1) -> TaskModel:
         """Return the task model with a likelihood; the last one is kept until something that it is made of changes."""

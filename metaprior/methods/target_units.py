@@ -99,14 +99,14 @@ def first_look(
     targets = _without_infinite(torch.cat([exact_targets(own, one) for own, one in parts]))
     if not bool(present_numbers(targets).any()):
         raise NotFinite(f"the targets of the first {len(first)} tasks hold no finite value to standardise by")
-    scale = TargetScale.standardising(targets)
-    check = TaskChecker(model_with(likelihood.in_units_of(scale.scale)))
+    scale = TargetScale.standardising(targets, keep_zero=likelihood.keeps_zero)
+    check = TaskChecker(model_with(likelihood.in_units_of(scale)))
     return [check(TargetUnits(scale, True).task(task)) for task in given], scale, scalar
 
 
 def _are_scalars(given: Examples, checked: Examples, likelihood: Likelihood) -> bool:
-    """Return whether real-valued targets were given as (N,), so that forecasts of them are (N,) too."""
-    return likelihood.continuous and as_plain_tensor(given.y, "y").ndim < checked.y.ndim
+    """Return whether numbers were given as (N,), so that forecasts of them are (N,) too."""
+    return not likelihood.labels and as_plain_tensor(given.y, "y").ndim < checked.y.ndim
 
 
 def pooled_targets(tasks: Sequence[Task]) -> Tensor:

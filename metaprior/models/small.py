@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from metaprior.checks import check_counts, check_integer
+from metaprior.likelihoods import Likelihood
 
 BLOCKS = 4
 GROUPS = 8
@@ -21,12 +22,23 @@ class MLP(nn.Module):
     Args:
         inputs: Numbers in one observation's input.
         hidden: Widths of the hidden layers, or the width of the only one.
-        outputs: Number of outputs.
+        outputs: Number of outputs, or the likelihood that reads them: the network then has as many as that needs.
         activation: "relu", "silu" or "tanh".
+        targets: Numbers in one observation's target (for ``Categorical``: classes), where outputs is a likelihood; 1 by
+            default.
     """
 
-    def __init__(self, inputs: int, hidden: Sequence[int] | int, outputs: int, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int] | int,
+        outputs: int | Likelihood,
+        activation: str = "relu",
+        *,
+        targets: int | None = None,
+    ) -> None:
         super().__init__()
+        outputs = _number_of_outputs(outputs, targets)
         if activation not in ACTIVATIONS:
             raise ValueError(f"unknown activation {activation!r}; known are {', '.join(ACTIVATIONS)}")
         hidden = [hidden] if isinstance(hidden, int) else hidden
@@ -48,6 +60,16 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, ...) -> (N, outputs)."""
         return self.layers(x.flatten(1))  # type: ignore[no-any-return]
+
+
+def _number_of_outputs(outputs: int | Likelihood, targets: int | None) -> int:
+    """Return the number of outputs that was given, or that a likelihood needs for the number of targets."""
+    if isinstance(outputs, Likelihood):
+        check_integer("targets", 1 if targets is None else targets, 1)
+        return outputs.num_outputs(1 if targets is None else targets)
+    if targets is not None:
+        raise ValueError(f"targets must be given only where outputs is a likelihood, got outputs={outputs!r}")
+    return outputs
 
 
 class PoolingBlock(nn.Sequential):

@@ -206,6 +206,8 @@ DEFAULT_KINDS = {"adaptation": "descent"}
 """The kind of a section that names none."""
 EXTRA_KEYS: dict[str, dict[str, tuple[Any, Any]]] = {"model": {"stochastic": (str | None, None)}}
 """Keys of a section that are not arguments of its class: type and default."""
+PYTHON_ONLY = ("targets",)
+"""Arguments of classes that configurations cannot give: ``MLP`` takes it beside a likelihood in place of a number."""
 
 
 def differences(old: Sections, new: Sections) -> list[tuple[str, Any, Any]]:

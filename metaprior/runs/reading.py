@@ -10,13 +10,24 @@ from dataclasses import asdict
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 from pydantic import BaseModel, ValidationError, create_model
 
 from metaprior.applications import applications
-from metaprior.runs.config import DEFAULT_KINDS, EXTRA_KEYS, KINDS, LISTS, PLAIN_SECTIONS, Choice, Choices, Config
+from metaprior.likelihoods import Likelihood
+from metaprior.runs.config import (
+    DEFAULT_KINDS,
+    EXTRA_KEYS,
+    KINDS,
+    LISTS,
+    PLAIN_SECTIONS,
+    PYTHON_ONLY,
+    Choice,
+    Choices,
+    Config,
+)
 from metaprior.runs.sources import TaskSettings
 
 
@@ -190,12 +201,19 @@ def _section(name: str, table: dict[str, Any], found: list[str], where: str = ""
 
 
 def _fields(build: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Return type and default of every argument of a class."""
+    """Return type and default of every argument of a class that a configuration can give."""
     hints = get_type_hints(build.__init__)
     return {
-        name: (hints[name], ... if parameter.default is parameter.empty else parameter.default)
+        name: (_as_data(hints[name]), ... if parameter.default is parameter.empty else parameter.default)
         for name, parameter in inspect.signature(build).parameters.items()
+        if name not in PYTHON_ONLY
     }
+
+
+def _as_data(hint: Any) -> Any:
+    """Return a type without the likelihoods that Python code may give in place of data."""
+    kept = tuple(one for one in get_args(hint) if one is not Likelihood)
+    return kept[0] if len(kept) == 1 and Likelihood in get_args(hint) else hint
 
 
 def _unknown(given: Iterable[str], allowed: Sequence[str], what: str, takes: str) -> list[str]:

@@ -77,7 +77,7 @@ def error_of_a_constant(tasks: FirstTasks, likelihood: Likelihood) -> float:
             return 0, 0.0, 0.0
         return values.numel(), float(values.mean()), float((values - values.mean()).square().sum())
 
-    if likelihood.continuous:
+    if not likelihood.labels:
         # Per task first, then over tasks with exact sums: bitwise identical for any number of ranks.
         found = current_team().map(moments, len(tasks))
         number = sum(count for count, _, _ in found)

@@ -142,7 +142,10 @@ def test_what_is_missing(tmp_path: Path) -> None:
     path.write_text("[model]\nkind = 'mlp'\n")
     lines = refused(path)
     assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
-    kinds = "gaussian, heteroscedastic, crps, mixture, categorical, bernoulli, nowcast"
+    kinds = (
+        "gaussian, heteroscedastic, crps, mixture, student_t, censored, zero_inflated, quantiles, poisson, "
+        "negative_binomial, categorical, bernoulli, nowcast"
+    )
     assert lines[3] == f"likelihood.kind must be one of {kinds}, got nothing"
     path.write_text("model = 3")
     assert refused(path)[0] == "model must be a section, [model] and its keys below, got 3"
