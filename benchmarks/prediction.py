@@ -168,6 +168,7 @@ def fewer_rows(settings: Settings) -> list[Row]:
     bnn = mp.BayesByBackprop(mp.MLP(3, [30, 30], 1), mp.Gaussian())
     posterior = bnn.fit(x[:200], y[:200], epochs=settings.epochs, progress=False).posterior_
     new, targets, seeds = x[1000:], y[1000:], range(1, 1 + settings.draws)
+    assert isinstance(posterior, mp.Posterior)  # of one network
     full = posterior.predict(new, samples=settings.reference_samples, seed=0)
     rows: list[Row] = []
     for count in settings.kept:

@@ -154,27 +154,25 @@ class BayesByBackprop(Method):
             energy, self._prior(), starts, data.batches, data.held_out, replace(plan, steps=budget.steps), budget, noise
         )
 
-        def fitted() -> Self:
-            return self._fitted(copy.copy(self), data, descent.best or descent.weights(), descent.records)
+        def fitted() -> BayesByBackprop:
+            return copy.copy(self)._set(data, descent.best or descent.weights(), descent.records)
 
         state = partial(Fit, self, "Bayes by Backprop", fitted=fitted)
         weights = descent.run(state, callbacks, patience=patience, progress=progress)
         data.count.warn()
-        return self._fitted(self, data, weights, descent.records)
+        return self._set(data, weights, descent.records)
 
-    def _fitted(
-        self, method: Self, data: FitData, weights: Sequence[WeightDistribution], records: Sequence[EpochRecord]
-    ) -> Self:
-        """Return a method with what was learned."""
+    def _set(self, data: FitData, weights: Sequence[WeightDistribution], records: Sequence[EpochRecord]) -> Self:
+        """Take over what was learned."""
         axes, scalar = data.inputs.ndim, data.scalar_targets
         units: dict[str, Any] = {"target_scale": data.scale, "input_axes": axes, "scalar_targets": scalar}
         members = [Posterior(self.network, data.likelihood, own, **units) for own in weights]
         if data.left_out is not None:
             spread = fitted_spread(members, *data.left_out)
             members = [member.widened(spread) for member in members]
-        method.posterior_ = as_one(members)
-        method.history_ = [replace(record, missing=data.count.missing) for record in records]
-        return method
+        self.posterior_ = as_one(members)
+        self.history_ = [replace(record, missing=data.count.missing) for record in records]
+        return self
 
     def _starts(self, data: FitData, noise: Noise) -> list[WeightDistribution]:
         """Return the weights that the members start from."""

@@ -81,4 +81,4 @@ def best_factor(forecasts: Sequence[Forecast], targets: Sequence[Tensor], weight
 
     factors = LOG_FACTORS.exp().tolist()
     scores = torch.tensor([score(factor) for factor in factors], dtype=torch.float64) - LOG_FACTORS.square() / 2
-    return factors[int(scores.argmax())]
+    return float(factors[int(scores.argmax())])
