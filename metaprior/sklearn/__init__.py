@@ -10,7 +10,15 @@ except ModuleNotFoundError as error:
         "metaprior.sklearn needs scikit-learn. Try: pip install 'metaprior[sklearn]'", name=error.name
     ) from error
 
+from metaprior.sklearn.adapted import AdaptedClassifier, AdaptedRegressor
 from metaprior.sklearn.bayes import BayesClassifier, BayesRegressor
 from metaprior.sklearn.meta import MetaClassifier, MetaRegressor
 
-__all__ = ["BayesClassifier", "BayesRegressor", "MetaClassifier", "MetaRegressor"]
+__all__ = [
+    "AdaptedClassifier",
+    "AdaptedRegressor",
+    "BayesClassifier",
+    "BayesRegressor",
+    "MetaClassifier",
+    "MetaRegressor",
+]

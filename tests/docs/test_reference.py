@@ -12,6 +12,7 @@ MODULES = (
     "metaprior.conformal",
     "metaprior.callbacks",
     "metaprior.metagrad",
+    "metaprior.sklearn",
     "metaprior.tasks",
     "metaprior.solar.maps",
     "metaprior.solar.sites",
