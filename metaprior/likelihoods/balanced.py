@@ -32,8 +32,23 @@ class BalancedGaussian(HeteroscedasticGaussian):
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted negative log density of each target."""
+        return self._balanced(outputs, targets, torch.ones_like(outputs[:, :1]))
+
+    def total_nll(
+        self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
+    ) -> Tensor:
+        """Return the sum over observations, of which each counts as often in the mean of the weights, too."""
+        if counts is None:
+            return super().total_nll(outputs, targets, parameters)
+        shape = (-1, *[1] * (outputs.ndim - 1))
+        return (self._balanced(outputs, targets, counts.reshape(shape)) * counts.reshape(shape)).sum()
+
+    def _balanced(self, outputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+        """Return the weighted negative log density of each target, given how often each observation counts."""
         mean, scale = self.mean_and_scale(outputs, 1)
         refuse_broadcast(targets, mean)
         weights = scale.detach() ** (2 * self.balance)
-        weights = weights / weights.mean([axis for axis in range(weights.ndim) if axis != 1], keepdim=True)
+        counts = counts.expand_as(weights[:, :1])
+        axes = [axis for axis in range(weights.ndim) if axis != 1]
+        weights = weights * counts.sum() / (weights * counts).sum(axes, keepdim=True)
         return weights * (0.5 * ((targets - mean) / scale) ** 2 + torch.log(scale) + HALF_LOG_2PI)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state, metadata_routing
+from sklearn.utils import Tags, check_random_state, metadata_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
 from metaprior.checks import check_counts
@@ -225,6 +225,8 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit rows X and targets y, (N,) or (N, targets); a weight of 2 is the same as a row that is there twice."""
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True, multi_output=True)
+        if len(X) < 2:
+            raise ValueError(f"X must have at least 2 rows, whose targets have a scale, got n_samples={len(X)}")
         y = y.astype(np.float64)
         likelihood = self.likelihood or self._default_likelihood()
         targets = 1 if y.ndim == 1 else y.shape[1]
@@ -245,6 +247,12 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     def _default_likelihood(self) -> Likelihood:
         return BalancedGaussian()
 
+    def __sklearn_tags__(self) -> Tags:
+        """Return what scikit-learn asks about the estimator."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
 
 class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
     """Classification with calibrated probabilities: as ``BayesRegressor``, for labels.
@@ -260,6 +268,7 @@ class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         """Fit rows X and their labels y, text or numbers; a weight of 2 is the same as a row that is there twice."""
         X, y = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
@@ -271,6 +280,7 @@ class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of every row."""
+        check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]  # type: ignore[no-any-return]
 
     def _default_likelihood(self) -> Likelihood:
