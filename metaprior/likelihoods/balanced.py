@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_share
+from metaprior.checks import check_positive, check_share
 from metaprior.likelihoods.gaussian import HALF_LOG_2PI, HeteroscedasticGaussian
 from metaprior.likelihoods.likelihood import refuse_broadcast
 
@@ -27,7 +27,7 @@ class BalancedGaussian(HeteroscedasticGaussian):
     balance: float = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_positive("min_scale", self.min_scale)
         check_share("balance", self.balance)
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
