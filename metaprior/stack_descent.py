@@ -20,13 +20,14 @@ from torch import Tensor
 
 from metaprior.checks import check_counts, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
+from metaprior.inputs import Inputs
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES, NOISE_LR_FACTOR, Terms, minibatch_free_energy
 from metaprior.posterior import NUMBERS_AT_ONCE, sample_groups
 from metaprior.priors import Prior
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, stacked_examples
 from metaprior.weights import WeightDistribution
 
 ROWS = 6
@@ -173,20 +174,20 @@ class FreeEnergy:
     def nll(self, phis: Tensor, data: Examples, plain: Mapping[str, Tensor]) -> Tensor:
         """Return -log p(D_i | phi), summed over data (B, N, ...) and averaged over samples phis (B, S, D): (B,)."""
 
-        def of_sample(phi: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        def of_sample(phi: Tensor, x: Inputs, y: Tensor) -> Tensor:
             return self.likelihood.nll(self.network(phi, plain, x), y, plain).sum()
 
-        def of_task(samples: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()
+        def of_task(samples: Tensor, x: Inputs, y: Tensor) -> Tensor:
+            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()  # type: ignore[no-any-return]
 
-        return self.network.map_samples(of_task, phis, *data)
+        return self.network.map_samples(of_task, phis, *data)  # type: ignore[no-any-return]
 
     def samples_with_nll(
         self, q: WeightDistribution, data: Examples, noise: Noise, samples: int, batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
         energy = self.masking([data])
-        pieces = [Examples(x[None], y[None]) for x, y in zip(*(part.split(batch_size) for part in data), strict=True)]
+        pieces = [stacked_examples([piece]) for piece in data.split(batch_size)]
         with evaluation_mode(self.network.module):
             for group in self.sample_groups(samples, len(q.mu), batch_size):
                 phis = q.sample(noise.normals(q.mu, group))
@@ -259,7 +260,7 @@ class StackDescent:
             for value in self.shared.values.values():
                 value.grad = None if value.grad is None else value.grad * (weight / len(self.stack.indices))
             self.shared.step(shared_lr)
-        self.steps_taken, self.seen = self.steps_taken + 1, self.seen + batch.x.shape[1]
+        self.steps_taken, self.seen = self.steps_taken + 1, self.seen + batch.y.shape[1]
         return terms
 
     def records(self) -> Tensor:
@@ -278,7 +279,7 @@ class StackDescent:
         q, size, samples = WeightDistribution(self.mu, self.rho, plain), self.stack.size, self.plan.samples
         noises = [self._noise.at(task=index, step=self.steps_taken) for index in self.stack.indices]
         sums = Terms(torch.zeros_like(q.mu[:, 0]), torch.zeros_like(q.mu[:, 0]))
-        for group in self.energy.sample_groups(samples, ROWS * q.mu.numel(), batch.x.shape[1] * len(q.mu)):
+        for group in self.energy.sample_groups(samples, ROWS * q.mu.numel(), batch.y.shape[1] * len(q.mu)):
             epsilon = torch.stack([noise.normals(q.mu[0], group) for noise in noises])  # (B, S, D)
             phis = q.mu.unsqueeze(1) + q.sigma.unsqueeze(1) * epsilon
             terms = minibatch_free_energy(
@@ -301,14 +302,14 @@ class StackDescent:
         stack, count = self.stack, self.plan.num_batches(self.stack.size)
         shares = MINIBATCH_SHARES[self.plan.weighting](count)
         if count == 1:
-            yield from repeat((_stacked(stack.data), shares[0]))
+            yield from repeat((stacked_examples(stack.data), shares[0]))
         turn, place = divmod(stack.steps_taken, count)
         while True:
             noises = [self._noise.at(task=index, step=turn + 1).fork("shuffle") for index in stack.indices]
             orders = [torch.randperm(stack.size, generator=noise.generator()) for noise in noises]
             pieces = zip(*(order.split(self.plan.batch_size) for order in orders), strict=True)
             for rows, share in list(zip(pieces, shares, strict=True))[place:]:
-                yield _stacked([data.rows(row) for data, row in zip(stack.data, rows, strict=True)]), share
+                yield stacked_examples([data.rows(row) for data, row in zip(stack.data, rows, strict=True)]), share
             turn, place = turn + 1, 0
 
 
@@ -340,10 +341,6 @@ def checked_theta(theta: WeightDistribution, network: BayesianNetwork, name: str
         refuse_non_finite(value, f"{name}'s {part}", remedy="it must come from a finished training")
     mu, rho = (value.detach().to(network.device, network.dtype) for value in (theta.mu, theta.rho))
     return WeightDistribution(mu, rho)
-
-
-def _stacked(parts: Sequence[Examples]) -> Examples:
-    return Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
 
 
 def _adam_state(first: Tensor, second: Tensor, steps: int) -> dict[str, Tensor]:

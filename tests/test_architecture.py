@@ -9,7 +9,7 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"errors", "missing", "text_table"},
+    {"errors", "inputs", "missing", "text_table"},
     {
         "applications",
         "mixture",

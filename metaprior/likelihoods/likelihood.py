@@ -23,6 +23,9 @@ class Likelihood(ABC):
 
     continuous: ClassVar[bool]
     """Whether targets are real numbers, which may be standardised, and not labels."""
+    several_outputs: ClassVar[bool] = False
+    """Whether the network may return a tuple or a dictionary of tensors, which ``outputs`` and, with the shape of each,
+    ``output_shape`` then are."""
 
     @property
     def outputs_per_target(self) -> int:
@@ -113,6 +116,11 @@ class Masked(Likelihood):
     def continuous(self) -> bool:  # type: ignore[override]
         """Whether targets are real numbers."""
         return self.likelihood.continuous
+
+    @property
+    def several_outputs(self) -> bool:  # type: ignore[override]
+        """Whether the network may return several tensors."""
+        return self.likelihood.several_outputs
 
     @property
     def parameter_names(self) -> tuple[str, ...]:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, history
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, InputsLike
 from metaprior.errors import TrainingDiverged
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
+from metaprior.inputs import Inputs, axes_of, device_of
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.methods.method import Method
 from metaprior.missing import TargetCount
@@ -43,12 +44,12 @@ from metaprior.weights import WeightDistribution
 PRIORS = (NormalPrior, ScaleMixturePrior)
 KIND = "BayesByBackprop"
 HELD_OUT_SAMPLES = 16
-Validation = float | tuple[ArrayLike, ArrayLike] | None
+Validation = float | tuple[InputsLike, ArrayLike] | None
 _SETTINGS = {"temperature": float, "relative_sigma": float, "standardize": bool, "seed": int}
 
 
 class BayesByBackprop(Method):
-    """Variational inference for any ``nn.Module`` that takes one tensor and returns one.
+    """Variational inference for any ``nn.Module`` that takes one tensor, or several, and returns one.
 
     Args:
         module: the network. Its present parameters are where the means start (so pretrained weights are loaded by
@@ -96,7 +97,7 @@ class BayesByBackprop(Method):
 
     def fit(
         self,
-        x: ArrayLike,
+        x: InputsLike,
         y: ArrayLike,
         *,
         epochs: int = 200,
@@ -113,7 +114,8 @@ class BayesByBackprop(Method):
 
         Args:
             x: inputs, first axis the observations; a tensor, a NumPy array or a data frame. Scale them yourself: about
-                mean 0 and standard deviation 1 in every feature.
+                mean 0 and standard deviation 1 in every feature. Several inputs are a tuple, the positional arguments
+                of the module, or a dictionary, its keyword arguments.
             y: targets (N,), (N, C) or (N, C, ...), or labels.
             epochs: passes over the data.
             batch_size: observations in a step.
@@ -154,12 +156,12 @@ class BayesByBackprop(Method):
             energy.likelihood,
             weights,
             target_scale=scale,
-            input_axes=inputs.ndim,
+            input_axes=axes_of(inputs),
             scalar_targets=scalar_targets,
         )
         return self
 
-    def evaluate(self, x: ArrayLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
+    def evaluate(self, x: InputsLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
         """Return the scores of the forecast for x against targets y, as the one row of an ``Evaluation``."""
         posterior = self._predictive()
         network = posterior.network
@@ -225,20 +227,21 @@ class BayesByBackprop(Method):
                 f"the module has a parameter called {NOISE_RHO!r}, which is the name of the noise scale; rename it"
             )
 
-    def _targets(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> Tensor:
+    def _targets(self, inputs: Inputs, y: ArrayLike, output_shape: torch.Size) -> Tensor:
         """Return checked targets in the user's units; a missing channel axis is added."""
-        targets = checks.targets(y, device=inputs.device)
+        targets = checks.targets(y, device=device_of(inputs))
         checks.same_length(inputs, targets)
-        targets = self.likelihood.check_targets(targets, output_shape)
+        targets = checks.targets_of(self.likelihood, targets, output_shape)
         return checks.at_least_single(targets) if self.likelihood.continuous else targets
 
-    def _examples(self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size) -> tuple[Examples, TargetCount]:
+    def _examples(self, inputs: Inputs, y: ArrayLike, output_shape: torch.Size) -> tuple[Examples, TargetCount]:
         """Return the checked data that have at least one target, in the user's units, and the count of all targets."""
         targets = self._targets(inputs, y, output_shape)
-        *data, count = checks.drop_rows_without_targets(inputs, targets, self.likelihood.present(targets))
-        if not len(data[0]):
+        *pair, count = checks.drop_rows_without_targets(inputs, targets, self.likelihood.present(targets))
+        data = Examples(*pair)
+        if not data.size:
             raise ValueError(f"y must hold at least one target, got {count.targets}, of which all are missing")
-        return Examples(*data), count
+        return data, count
 
     def _divided(
         self, data: Examples, validation: Validation, output_shape: torch.Size, noise: Noise
@@ -265,7 +268,7 @@ def _hold_out(data: Examples, fraction: float, noise: Noise) -> tuple[Examples, 
             f"validation={fraction} of {data.size} observations leaves one of the two parts empty; "
             "give a fraction between 0 and 1, or the held-out data as a pair (x, y)"
         )
-    order = torch.randperm(data.size, generator=noise.fork("hold out").generator()).to(data.x.device)
+    order = torch.randperm(data.size, generator=noise.fork("hold out").generator()).to(data.y.device)
     return data.rows(order[count:]), data.rows(order[:count])
 
 

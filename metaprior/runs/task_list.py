@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaprior.inputs import form_of
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSettings, TaskSource, open_tasks
 from metaprior.tasks.task import Task, Tasks, check_index, task_at
 
@@ -76,7 +77,7 @@ class SeveralSources(TaskSource):
         if not any(pooled):
             return None
         tasks = [own or part.tasks("train") for own, part in zip(pooled, self.parts, strict=True)]
-        shapes = [tuple(task_at(own, 0, self.seed).support.x.shape[1:]) for own in tasks]
+        shapes = [tuple(s[1:] for s in form_of(task_at(own, 0, self.seed).support.x)) for own in tasks]
         if len(set(shapes)) > 1:
             raise ValueError(
                 "the examples of all [[tasks]] must have the same shape to be pooled by meta.warm_start, got "
