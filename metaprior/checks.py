@@ -168,11 +168,10 @@ def refuse_other_axes(x: Inputs, expected: Axes | None) -> None:
     def said(axes: Axes) -> str:
         return ", ".join(f"{name} with {own} axes" for name, own in named_parts(axes).items())
 
-    kinds = {tuple: "a tuple", dict: "a dictionary"}
-    raise ValueError(
-        f"x must be {kinds.get(type(expected), 'one tensor')} as in fit ({said(expected)}), got "
-        f"{kinds.get(type(x), 'one tensor')} ({said(found)})"
-    )
+    def kind(axes: Axes) -> str:
+        return "one tensor" if isinstance(axes, int) else f"a {'tuple' if isinstance(axes, tuple) else 'dictionary'}"
+
+    raise ValueError(f"x must be {kind(expected)} as in fit ({said(expected)}), got {kind(found)} ({said(found)})")
 
 
 def as_plain_tensor(values: object, name: str) -> Tensor:

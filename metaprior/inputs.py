@@ -34,6 +34,11 @@ def named_parts(x: Any, name: str = "x") -> dict[str, Any]:
     return {f"{name}[{place}]": part for place, part in enumerate(x)} if has_parts(x) else {name: x}
 
 
+def holds_tensors(x: Any) -> bool:
+    """Return whether x, or a part of it, is a tensor, so that what comes back is one too, and not an array."""
+    return any(isinstance(part, Tensor) for part in parts_of(x))
+
+
 def rebuilt(like: Any, parts: Sequence[Any]) -> Any:
     """Return parts in the form of ``like``: one, a tuple, or a dictionary with the same keys."""
     if isinstance(like, Mapping):
@@ -78,13 +83,13 @@ def stack(several: Sequence[Inputs]) -> Any:
     return _together(torch.stack, several)
 
 
-def _together(function: Callable[[list[Tensor]], Tensor], several: Sequence[Inputs]) -> Any:
+def _together(function: Callable[[list[Tensor]], Tensor], several: Sequence[Any]) -> Any:
     first = several[0]
-    if isinstance(first, Tensor):
-        return function([*several])  # type: ignore[list-item]
     if isinstance(first, Mapping):  # by name: the order of keys may differ
-        return {name: function([x[name] for x in several]) for name in first}  # type: ignore[call-overload]
-    return tuple(function([*own]) for own in zip(*several, strict=True))
+        return {name: function([x[name] for x in several]) for name in first}
+    if has_parts(first):
+        return tuple(function([*own]) for own in zip(*several, strict=True))
+    return function([*several])
 
 
 def arguments(x: Inputs) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:

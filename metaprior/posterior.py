@@ -16,7 +16,7 @@ from metaprior.checks import ArrayLike, DataFrameLike, InputsLike
 from metaprior.errors import CheckpointError
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
-from metaprior.inputs import Axes, Inputs, concatenate, device_of, map_parts, named_parts, parts_of, rows_of, size_of
+from metaprior.inputs import Axes, Inputs, concatenate, device_of, holds_tensors, map_parts, parts_of, rows_of, size_of
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
@@ -117,9 +117,7 @@ class Predictive(ABC):
             batch_size: observations in one pass through the network; by default chosen so that memory stays small.
         """
         forecast = self._forecast(x, samples, seed, batch_size)
-        return (
-            forecast if any(isinstance(part, Tensor) for part in named_parts(x).values()) else NumpyForecast(forecast)
-        )
+        return forecast if holds_tensors(x) else NumpyForecast(forecast)
 
     def _forecast(self, x: InputsLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
         if samples < 2:
@@ -196,8 +194,7 @@ class Posterior(Predictive):
                     function = partial(self.network, plain=self.weights.plain, x=rows_of(inputs, rows))
                     found = self.network.map_samples(function, phis)
                     if outputs is None:
-                        lead = (groups[-1].stop - groups[0].start, count)
-                        outputs = map_parts(lambda part, lead=lead: part.new_empty(*lead, *part.shape[2:]), found)
+                        outputs = map_parts(partial(_empty, groups[-1].stop - groups[0].start, count), found)
                     place = slice(group.start - groups[0].start, group.stop - groups[0].start)
                     for whole, part in zip(parts_of(outputs), parts_of(found), strict=True):
                         whole[place, rows] = part
@@ -220,6 +217,11 @@ class Posterior(Predictive):
         mu, rho = self.weights.mu.clone(), self.weights.rho.clone()
         mu[weakest], rho[weakest] = 0.0, -torch.inf
         return replace(self, weights=self.weights.replace(mu=mu, rho=rho))
+
+
+def _empty(samples: int, observations: int, like: Tensor) -> Tensor:
+    """Return an empty tensor (S, N, ...) for outputs of the type and shape of some of them."""
+    return like.new_empty(samples, observations, *like.shape[2:])
 
 
 def _on_cpu(outputs: Any) -> Any:

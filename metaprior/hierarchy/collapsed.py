@@ -23,7 +23,7 @@ from torch import Tensor
 
 from metaprior.adaptation.closed_form.conjugate import HeadPosterior, condition
 from metaprior.adaptation.closed_form.head import Head
-from metaprior.checks import ArrayLike
+from metaprior.checks import InputsLike
 from metaprior.errors import NotFinite
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.hierarchy.hierarchical_posterior import UncertaintySplit
@@ -158,12 +158,12 @@ class CollapsedPosterior(Predictive):
         scales = {"scales": (task + data).sqrt(), "task_scales": task.sqrt()}
         return GaussianForecast(means, weights=weights, thetas=draws, **scales)
 
-    def split(self, x: ArrayLike) -> UncertaintySplit:
+    def split(self, x: InputsLike) -> UncertaintySplit:
         """Return the forecast's standard deviation by its sources, the same as ``predict(x).parts``."""
         forecast: Any = self.predict(x)
         return UncertaintySplit(**forecast.parts)
 
-    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _moments(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """Return means, and variances because of the task's weights and of the noise, of all components, (., N, C)."""
         values, offset, scales = self.model.features(self.theta, x)
         mean, variance = (moment[:, 0] for moment in self.head.predict(values.unsqueeze(1)))  # (K, components, N, C)
