@@ -101,7 +101,7 @@ class HierarchicalPosterior(Posterior):
         within = groups.var(1).mean(0)
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
         parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
-        return parts if holds_tensors(x) else as_numpy(parts)  # type: ignore[no-any-return]
+        return parts if holds_tensors(x) else as_numpy(parts)
 
     def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast from ``samples`` pairs of theta and phi."""
