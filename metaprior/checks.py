@@ -318,7 +318,7 @@ def targets_of(likelihood: _Likelihood, y: Tensor, output_shape: Any) -> Tensor:
     if not isinstance(output_shape, torch.Size) and not likelihood.several_outputs:
         kind = "dictionary" if isinstance(output_shape, Mapping) else "tuple"
         raise TypeError(
-            f"the network must return one tensor for {type(likelihood).__name__}, got a {kind} of {len(output_shape)}. "
+            f"the network must return one tensor for this likelihood, got a {kind} of {len(output_shape)}. "
             "Try torch.cat of its tensors, or a likelihood of your own with several_outputs = True."
         )
     return likelihood.check_targets(y, output_shape)
