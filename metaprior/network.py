@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +29,16 @@ from metaprior.inputs import (
     call,
     copied,
     device_of,
-    has_parts,
     map_parts,
-    named_parts,
     parts_of,
     rows_of,
     size_of,
     stack,
 )
+from metaprior.outputs import all_close, not_taken, refuse_dependence_on_others, refuse_no_observations
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
+
+T = TypeVar("T")
 
 DEFAULT_RELATIVE_SIGMA = 0.1
 NOTHING_RANDOM = "(?!)"
@@ -172,7 +173,7 @@ class BayesianNetwork:
         sigma = relative_sigma * torch.where(scales > NEARLY_ZERO * usual, scales, usual)
         return inverse_softplus(sigma.repeat_interleave(torch.tensor(self.layout.sizes, device=mu.device)))
 
-    def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Inputs) -> Any:
+    def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Inputs) -> Tensor | Any:
         """Return the outputs of the network with random parameters phi, shape (D,), and plain parameters ``plain``.
 
         ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is ignored.
@@ -191,7 +192,7 @@ class BayesianNetwork:
         values = {f"module.{name}": value for name, value in {**self.constants, **named}.items()}
         return functional_call(part, values, (copied(features),))
 
-    def map_samples(self, function: Callable[..., Any], *rows: Inputs) -> Any:
+    def map_samples(self, function: Callable[..., T], *rows: Inputs) -> T:
         """Return ``function`` of every row (of phis (S, D), of data beside them), stacked; vectorised where possible.
 
         A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), raises the
@@ -205,7 +206,8 @@ class BayesianNetwork:
                 raise
             except (RuntimeError, TypeError, ValueError):
                 self._vectorizes = False
-        return stack([function(*(rows_of(one, number) for one in rows)) for number in range(count)])
+        results: list[Any] = [function(*(rows_of(one, number) for one in rows)) for number in range(count)]
+        return stack(results)  # type: ignore[no-any-return]
 
     def numbers_per_observation(self, weights: WeightDistribution, x: Inputs) -> int:
         """Return how many numbers the network's operations produce for one observation."""
@@ -254,7 +256,7 @@ class BayesianNetwork:
                 "torch.func.functional_call cannot replace them."
             )
         for one, own, other in zip(*map(parts_of, (output, alone, again)), strict=True):
-            _refuse_dependence_on_others(one, own, other)
+            refuse_dependence_on_others(one, own, other)
         return map_parts(lambda part: part.shape, output)
 
     def check_repeatable(self, x: Inputs) -> None:
@@ -264,7 +266,7 @@ class BayesianNetwork:
             one, two = (self.run_part(Chain(self.module), {}, x) for _ in range(2))
         changed = [name for name, value in self.constants.items() if not torch.equal(value, before[name])]
         why = f"changes its buffers {changed}" if changed else "draws random numbers in forward"
-        if changed or not _all_close(one, two, rtol=1e-5, atol=1e-7):
+        if changed or not all_close(one, two, rtol=1e-5, atol=1e-7):
             raise ValueError(
                 f"the network gives two answers for the same weights and inputs: it {why}. Call .eval() on that part, "
                 "or leave it out: a step that is differentiated must be repeatable"
@@ -277,7 +279,7 @@ class BayesianNetwork:
         with torch.no_grad():
             expected = self.run_part(Chain(module), moved, x)
             found = self.run_part(Chain(module, split), moved, self.run_part(Chain(module, 0, split), {}, x))
-        if not _all_close(expected, found, rtol=1e-4, atol=1e-6):
+        if not all_close(expected, found, rtol=1e-4, atol=1e-6):
             raise ValueError(
                 f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
                 "other must be the same as calling the module"
@@ -309,64 +311,9 @@ class BayesianNetwork:
         try:
             output = self._called({**self.constants, **self._own(plain), **named}, x)
         except (RuntimeError, IndexError, TypeError) as error:
-            raise _not_taken(x, error) from error
-        for part in parts_of(output) if isinstance(output, Tensor) or has_parts(output) else (None,):
-            if not isinstance(part, Tensor):
-                raise TypeError(
-                    "the network must return a tensor, or a tuple or dictionary of tensors, got "
-                    f"{type(output).__name__}{'' if part is None else f' with a {type(part).__name__} in it'}"
-                )
-            if part.ndim == 0 or len(part) != size_of(x):
-                raise ValueError(
-                    f"the network turned {size_of(x)} observations into an output of shape {tuple(part.shape)}; "
-                    "its first axis has to be the observations"
-                )
+            raise not_taken(x, error) from error
+        refuse_no_observations(output, size_of(x))
         return output
-
-
-def _not_taken(x: Inputs, error: Exception) -> Exception:
-    """Return an error that says which inputs the network failed on."""
-    named = named_parts(x)
-    integers = {name: part.dtype for name, part in named.items() if not part.is_floating_point()}
-    if integers and not isinstance(error, TypeError):
-        name = next(iter(integers))
-        return TypeError(
-            f"{name} holds integers ({integers[name]}), and the network cannot take them ({error}); "
-            f"convert {name} to floating point, unless its first layer is an Embedding"
-        )
-    shapes = ", ".join(f"{name} {tuple(part.shape[1:])}" for name, part in named.items())
-    what = f"of shape {shapes.removeprefix('x ')}" if isinstance(x, Tensor) else f"with the parts {shapes}"
-    how = (
-        ""
-        if not isinstance(error, TypeError)
-        else (". The parts of a tuple x are positional arguments of forward, those of a dictionary keyword arguments.")
-    )
-    kind = TypeError if isinstance(error, TypeError) else ValueError
-    return kind(f"the network cannot take an observation {what}: {error}{how}")
-
-
-def _all_close(one: Inputs, other: Inputs, rtol: float, atol: float) -> bool:
-    """Return whether two outputs are equal up to rounding, with NaN in the same places."""
-    pairs = list(zip(parts_of(one), parts_of(other), strict=False))
-    return all(
-        own.shape == second.shape and torch.allclose(own, second, rtol=rtol, atol=atol, equal_nan=True)
-        for own, second in pairs
-    )
-
-
-def _refuse_dependence_on_others(output: Tensor, alone: Tensor, again: Tensor) -> None:
-    """Raise if an observation's output depends on the others in its batch, from the last one's output alone."""
-    if alone.shape[1:] != output.shape[1:]:
-        raise ValueError(
-            f"the network's outputs have shape {tuple(output.shape)} for {len(output)} observations, but "
-            f"{tuple(alone.shape)} for one; a squeeze() without an axis does that: name the axis"
-        )
-    reproducible = torch.allclose(output, again, rtol=1e-4, atol=1e-6)
-    if reproducible and not torch.allclose(output[-1:], alone, rtol=0.05, atol=0.01 * float(output.abs().max())):
-        raise ValueError(
-            "the network's output for an observation changes with the other observations in its batch, so it has "
-            "no likelihood of its own. A recurrent layer or attention without batch_first=True does that"
-        )
 
 
 class _NumbersProduced(TorchFunctionMode):

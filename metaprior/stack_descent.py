@@ -20,7 +20,7 @@ from torch import Tensor
 
 from metaprior.checks import check_counts, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
-from metaprior.inputs import Inputs
+from metaprior.inputs import Inputs, rows_of
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
@@ -178,16 +178,16 @@ class FreeEnergy:
             return self.likelihood.nll(self.network(phi, plain, x), y, plain).sum()
 
         def of_task(samples: Tensor, x: Inputs, y: Tensor) -> Tensor:
-            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()  # type: ignore[no-any-return]
+            return self.network.map_samples(lambda phi: of_sample(phi, x, y), samples).mean()
 
-        return self.network.map_samples(of_task, phis, *data)  # type: ignore[no-any-return]
+        return self.network.map_samples(of_task, phis, *data)
 
     def samples_with_nll(
         self, q: WeightDistribution, data: Examples, noise: Noise, samples: int, batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor, float]]:
         """Iterate over groups of weight samples of q: the group, its mean -log p(D | phi), and its share of all."""
         energy = self.masking([data])
-        pieces = [stacked_examples([piece]) for piece in data.split(batch_size)]
+        pieces = [Examples(rows_of(piece.x, None), piece.y[None]) for piece in data.split(batch_size)]
         with evaluation_mode(self.network.module):
             for group in self.sample_groups(samples, len(q.mu), batch_size):
                 phis = q.sample(noise.normals(q.mu, group))

@@ -19,6 +19,7 @@ FLOORS = [
         "files",
         "history",
         "objectives",
+        "outputs",
         "scaling",
         "registry",
         "progress",

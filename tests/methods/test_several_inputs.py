@@ -154,6 +154,22 @@ def test_meta_learner(form: str, name: str, tmp_path: Path) -> None:
     assert torch.equal(again.mean, forecast.mean)
 
 
+@pytest.mark.parametrize("name", ADAPTATIONS)
+def test_a_learner_refuses_other_inputs_than_the_network_takes(name: str) -> None:
+    new, made = task(50, "dict"), learner("dict", name)
+    posterior, sky = made.adapt(new.support), new.query.x["sky"]
+    for x, message in (
+        ({"sky": sky}, "missing 1 required positional argument: 'wind'"),
+        ({"sky": sky, "rain": sky}, "unexpected keyword argument 'rain'"),
+        ((sky, sky, sky), "positional arguments"),
+        (sky, "missing 1 required positional argument: 'wind'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            posterior.predict(x)
+    with pytest.raises(ValueError, match=r'x\["wind"\] has 2 observations and x\["sky"\] has 4'):
+        made.adapt(Examples({**new.support.x, "wind": new.support.x["wind"][:2]}, new.support.y))
+
+
 @forms
 def test_own_loop(form: str) -> None:
     def scores(form: str | None) -> tuple[float, Tensor]:
