@@ -184,8 +184,7 @@ class FreeEnergy:
             values, counts = own[0] if self.own_plain else plain, own[-1] if weights is not None else None
 
             def of_sample(phi: Tensor) -> Tensor:
-                nll = likelihood.nll(network(phi, values, x), y, values)
-                return (nll if counts is None else nll * counts).sum()
+                return likelihood.total_nll(network(phi, values, x), y, values, counts)
 
             return network.map_samples(of_sample, samples).mean()
 

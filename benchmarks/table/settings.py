@@ -17,8 +17,8 @@ class Settings:
     """
 
     parts: tuple[str, ...] = (UCI_PART, GROUPED_PART)
-    splits: tuple[int, ...] = (10, 11, 12, 13, 14)
-    seconds: float = 30.0
+    splits: tuple[int, ...] = (15, 16, 17)
+    seconds: float = 20.0
     """CPU seconds of every method for each table: choosing its settings and training with them."""
     draws: int = 5
     """Draws of every grouped table: of its groups and of its rows."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metaprior.checks import check_share
+from metaprior.checks import check_positive, check_share
 from metaprior.likelihoods.gaussian import HALF_LOG_2PI, HeteroscedasticGaussian
 from metaprior.likelihoods.likelihood import refuse_broadcast
 
@@ -27,13 +27,28 @@ class BalancedGaussian(HeteroscedasticGaussian):
     balance: float = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_positive("min_scale", self.min_scale)
         check_share("balance", self.balance)
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted negative log density of each target."""
+        return self._balanced(outputs, targets, torch.ones_like(outputs[:, :1]))
+
+    def total_nll(
+        self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
+    ) -> Tensor:
+        """Return the sum over observations, of which each counts as often in the mean of the weights, too."""
+        if counts is None:
+            return super().total_nll(outputs, targets, parameters)
+        shape = (-1, *[1] * (outputs.ndim - 1))
+        return (self._balanced(outputs, targets, counts.reshape(shape)) * counts.reshape(shape)).sum()
+
+    def _balanced(self, outputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+        """Return the weighted negative log density of each target, given how often each observation counts."""
         mean, scale = self.mean_and_scale(outputs, 1)
         refuse_broadcast(targets, mean)
         weights = scale.detach() ** (2 * self.balance)
-        weights = weights / weights.mean([axis for axis in range(weights.ndim) if axis != 1], keepdim=True)
+        counts = counts.expand_as(weights[:, :1])
+        axes = [axis for axis in range(weights.ndim) if axis != 1]
+        weights = weights * counts.sum() / (weights * counts).sum(axes, keepdim=True)
         return weights * (0.5 * ((targets - mean) / scale) ** 2 + torch.log(scale) + HALF_LOG_2PI)

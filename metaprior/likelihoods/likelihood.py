@@ -54,6 +54,13 @@ class Likelihood(ABC):
         """Return the negative log-likelihood of each observation, shape (N,): the sum over its targets."""
         return per_observation(self.elementwise_nll(outputs, targets, parameters))
 
+    def total_nll(
+        self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
+    ) -> Tensor:
+        """Return the negative log-likelihood of all observations; ``counts`` (N,): how many each one counts as."""
+        nll = self.nll(outputs, targets, parameters)
+        return (nll if counts is None else nll * counts).sum()
+
     def present(self, targets: Tensor) -> Tensor:
         """Return where targets are not missing, a Boolean tensor of their shape."""
         return present_numbers(targets)

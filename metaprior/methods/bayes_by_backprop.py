@@ -23,7 +23,7 @@ from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
 from metaprior.inputs import axes_of
 from metaprior.likelihoods import Likelihood, Masked
-from metaprior.methods.cross_fit import fitted_spread
+from metaprior.methods.cross_fit import LeftOut, judged
 from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, checked_targets
 from metaprior.methods.free_energy_fit import Budget, FreeEnergyFit, check_budget
 from metaprior.methods.method import Method
@@ -67,6 +67,8 @@ class BayesByBackprop(Method):
     """
 
     posterior_: Posterior | EnsemblePosterior
+    left_out_: LeftOut
+    """What the observations tell that members left out, after a fit with ``cross_fit``; not saved."""
 
     def __init__(
         self,
@@ -170,8 +172,8 @@ class BayesByBackprop(Method):
         units: dict[str, Any] = {"target_scale": data.scale, "input_axes": axes, "scalar_targets": scalar}
         members = [Posterior(self.network, data.likelihood, own, **units) for own in weights]
         if data.left_out is not None:
-            spread = fitted_spread(members, *data.left_out)
-            members = [member.widened(spread) for member in members]
+            self.left_out_ = judged(members, *data.left_out)
+            members = [member.widened(self.left_out_.spread) for member in members]
         self.posterior_ = as_one(members)
         self.history_ = [replace(record, missing=data.count.missing) for record in records]
         return self

@@ -9,11 +9,11 @@ The last term matters where rows are few. Copies of a row are always in the same
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from metaprior.forecasts import Forecast
 from metaprior.minibatches import WeightedExamples
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
@@ -21,6 +21,7 @@ from metaprior.tasks.task import Examples
 
 SAMPLES, MOST_ROWS = 20, 20_000
 """Weight samples of the forecasts that decide on the spread, and about the most rows that they are made for."""
+MIXING_STEPS = 200
 LOG_FACTORS = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64)
 
 
@@ -59,26 +60,51 @@ def without_parts(data: WeightedExamples, parts: Sequence[Tensor]) -> tuple[list
     return examples, None if bool((stacked == 1).all()) else stacked
 
 
-def fitted_spread(members: Sequence[Posterior], data: WeightedExamples, parts: Sequence[Tensor]) -> float:
-    """Return the factor for the spread of each member's forecasts; ``data`` are in the members' units."""
-    thinned = [part[:: -(-data.examples.size // MOST_ROWS)] for part in parts]
-    pieces = [data.rows(part) for part in thinned]
-    pairs = list(zip(members, pieces, strict=True))
-    forecasts = [member.network_forecast(piece.examples.x, SAMPLES, 0, None) for member, piece in pairs]
-    return best_factor(forecasts, [piece.examples.y for piece in pieces], [piece.weights for piece in pieces])
+class LeftOut(NamedTuple):
+    """What the observations that members left out tell."""
+
+    spread: float
+    """The factor for the spread of each member's forecasts."""
+    log_prob: Tensor
+    """Log density of these observations with that spread, part after part, in the network's units, (N,)."""
+    weights: Tensor | None
+    """How many observations each one counts as, (N,); None: one."""
 
 
 @torch.no_grad()
-def best_factor(forecasts: Sequence[Forecast], targets: Sequence[Tensor], weights: Sequence[Tensor | None]) -> float:
-    """Return the factor of the forecasts' spread that makes the targets most likely."""
+def judged(members: Sequence[Posterior], data: WeightedExamples, parts: Sequence[Tensor]) -> LeftOut:
+    """Return what the parts tell about members that left them out; ``data`` are in the members' units."""
+    step = -(-data.examples.size // MOST_ROWS)
+    pieces = [data.rows(part[::step]) for part in parts]
+    pairs = list(zip(members, pieces, strict=True))
+    forecasts = [member.network_forecast(piece.examples.x, SAMPLES, 0, None) for member, piece in pairs]
+    weights = None if data.weights is None else torch.cat([piece.weights for piece in pieces])  # type: ignore[misc]
+
+    def log_prob(factor: float) -> Tensor:
+        own = zip(forecasts, pieces, strict=True)
+        return torch.cat([forecast.widened(factor).log_prob(piece.examples.y).double() for forecast, piece in own])
 
     def score(factor: float) -> float:
-        total = 0.0
-        for forecast, y, own in zip(forecasts, targets, weights, strict=True):
-            log_prob = forecast.widened(factor).log_prob(y).double()
-            total += float((log_prob if own is None else log_prob * own).sum())
-        return total
+        found = log_prob(factor)
+        return float((found if weights is None else found * weights).sum())
 
-    factors = LOG_FACTORS.exp().tolist()
-    scores = torch.tensor([score(factor) for factor in factors], dtype=torch.float64) - LOG_FACTORS.square() / 2
-    return float(factors[int(scores.argmax())])
+    scores = torch.tensor([score(factor) for factor in LOG_FACTORS.exp().tolist()], dtype=torch.float64)
+    spread = float(LOG_FACTORS[int((scores - LOG_FACTORS.square() / 2).argmax())].exp())
+    return LeftOut(spread, log_prob(spread), weights)
+
+
+def mixing_weights(found: Sequence[LeftOut]) -> list[float]:
+    r"""Return the weights of ensembles in a mixture that make what they left out most likely:
+
+    $$\hat w = \arg\max_w \sum_n \log \sum_k w_k\, p_k(y_n | x_n),\qquad \sum_k w_k = 1$$
+
+    (Stacking; Yao et al. 2018.) By expectation maximisation, which converges for this concave objective. The ensembles
+    must have left the same parts out.
+    """
+    log_prob = torch.stack([own.log_prob for own in found])
+    counts = torch.ones_like(log_prob[0]) if found[0].weights is None else found[0].weights.double()
+    weights = torch.full((len(found),), 1 / len(found), dtype=torch.float64)
+    for _ in range(MIXING_STEPS):
+        shares = torch.softmax(log_prob + weights.log()[:, None], 0)
+        weights = (shares * counts).sum(1) / counts.sum()
+    return weights.tolist()  # type: ignore[no-any-return]

@@ -2,21 +2,24 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state, metadata_routing
+from sklearn.utils import Tags, check_random_state, metadata_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
 from metaprior.checks import check_counts
+from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import BalancedGaussian, Categorical, Likelihood
 from metaprior.methods.bayes_by_backprop import BayesByBackprop
+from metaprior.methods.cross_fit import mixing_weights
 from metaprior.models.small import MLP
 from metaprior.priors import NormalPrior
 from metaprior.sklearn.adapted import expected, probabilities
@@ -28,6 +31,12 @@ ModuleFactory = Callable[[int, int], nn.Module]
 """Makes a network from its numbers of inputs and outputs."""
 LEAST_ROWS_OF_A_PART = 10
 """Fewer rows in each part than this, and no member leaves any out."""
+BOLD, CAUTIOUS = (0.2, 1.0), (0.5, 0.3)
+"""Temperatures of the posterior and standard deviations of the prior: of an ensemble that learns details, and of one
+that doubts them."""
+DEFAULT_STEPS, DEFAULT_PASSES = 3000, 20
+LEAST_SHARE = 0.01
+"""An ensemble of a smaller share in the mixture is not asked for forecasts."""
 
 
 class _TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -42,7 +51,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         members: int = 5,
         calibrate: bool = True,
         temperature: float | Literal["auto"] = "auto",
-        prior_std: float = 1.0,
+        prior_std: float | Literal["auto"] = "auto",
         steps: int | None = None,
         batch_size: int = 100,
         lr: float = 1e-2,
@@ -73,40 +82,63 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         spread = np.sqrt(np.average((X - self.x_mean_) ** 2, axis=0, weights=counted))
         self.x_scale_ = np.where(spread > 1e-12 * np.abs(self.x_mean_), spread, 1.0)
         self._outputs, self._seed = outputs, int(check_random_state(self.random_state).randint(2**31 - 1))
-        calibrated = self._calibrated(counted.sum())
-        cold = 0.2 if calibrated else 1.0
-        self._method = BayesByBackprop(
-            self._module(X.shape[1], outputs),
-            self.likelihood or self._default_likelihood(),
-            prior=NormalPrior(self.prior_std),
-            members=self.members,
-            temperature=cold if self.temperature == "auto" else self.temperature,
-            seed=self._seed,
-        )
+        calibrated = self._calibrated(float(counted.sum()))
+        recipes = self._recipes(calibrated)
         with threads(self.n_jobs):
-            self._method.fit(
-                self._scaled(X),
-                y,
-                sample_weight=weights,
-                steps=self.steps,
-                batch_size=self.batch_size,
-                lr=self.lr,
-                samples=1,
-                validation=self.validation_fraction if self.early_stopping else None,
-                patience=self.patience,
-                cross_fit=calibrated,
-                progress=self.verbose,
-            )
-        self.history_ = self._method.history_
+            self._methods = [self._fitted(X, y, weights, recipe, calibrated) for recipe in recipes]
+        found = [method.left_out_ for method in self._methods] if calibrated else []
+        self.mixture_ = dict(zip(recipes, mixing_weights(found) if found else [1.0], strict=True))
+        self.history_ = [record for method in self._methods for record in method.history_]
         self.n_iter_ = sum(record.steps for record in self.history_)
         return self
 
     def _calibrated(self, rows: float) -> bool:
         """Return whether members leave rows out; raise for settings that cannot work."""
         check_counts(members=self.members, samples=self.samples, batch_size=self.batch_size)
-        if self.temperature != "auto" and not (isinstance(self.temperature, int | float) and self.temperature > 0):
-            raise ValueError(f"temperature must be 'auto' or a positive number, got {self.temperature!r}")
+        for name in ("temperature", "prior_std"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, Real) and float(value) > 0):
+                raise ValueError(f"{name} must be 'auto' or a positive number, got {value!r}")
         return self.calibrate and self.members > 1 and rows >= LEAST_ROWS_OF_A_PART * self.members
+
+    def _recipes(self, calibrated: bool) -> list[tuple[float, float]]:
+        """Return temperature and prior of every ensemble, without repetition; one of them where nothing is left out."""
+        given = [
+            (
+                temperature if self.temperature == "auto" else float(self.temperature),
+                std if self.prior_std == "auto" else float(self.prior_std),
+            )
+            for temperature, std in ([BOLD, CAUTIOUS] if calibrated else [CAUTIOUS])
+        ]
+        return list(dict.fromkeys(given))
+
+    def _fitted(
+        self, X: Array, y: Array, weights: Array | None, recipe: tuple[float, float], calibrated: bool
+    ) -> BayesByBackprop:
+        """Return an ensemble that has learned from the rows."""
+        temperature, std = recipe
+        method = BayesByBackprop(
+            self._module(X.shape[1], self._outputs),
+            self.likelihood or self._default_likelihood(),
+            prior=NormalPrior(std),
+            members=self.members,
+            temperature=temperature,
+            seed=self._seed,
+        )
+        passes = DEFAULT_PASSES * -(-len(X) // self.batch_size)
+        return method.fit(
+            self._scaled(X),
+            y,
+            sample_weight=weights,
+            steps=max(DEFAULT_STEPS, passes) if self.steps is None else self.steps,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            samples=1,
+            validation=self.validation_fraction if self.early_stopping else None,
+            patience=self.patience,
+            cross_fit=calibrated,
+            progress=self.verbose,
+        )
 
     def _module(self, inputs: int, outputs: int) -> nn.Module:
         """Return the network with its first weights, which the seed decides."""
@@ -123,17 +155,21 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the forecast of every row, as an object with all that is known about it (``metaprior.Forecast``)."""
         check_is_fitted(self)
         x = self._scaled(validate_data(self, X, reset=False, dtype=np.float64, order="C"))
+        shares = [*self.mixture_.values()]
+        kept = [number for number, share in enumerate(shares) if share >= LEAST_SHARE]
+        samples = -(-self.samples // len(kept))
         with threads(self.n_jobs):
-            return self._method.predict(x, samples=self.samples, seed=self._seed)  # type: ignore[return-value]
+            found = [self._methods[number].predict(x, samples=samples, seed=self._seed) for number in kept]
+        return found[0] if len(found) == 1 else Forecast.mixture(found, [shares[number] for number in kept])
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_method")
+        return hasattr(self, "_methods")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state with the fit as the bytes of its files: no network is pickled."""
         state = dict(super().__getstate__())
-        if method := state.pop("_method", None):
-            state["_files"] = files_of(method)
+        if methods := state.pop("_methods", None):
+            state["_files"] = [files_of(method) for method in methods]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,8 +178,10 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
         files = state.pop("_files", None)
         super().__setstate__(state)
         if files is not None:
-            module = None if self.module is None else self._module(self.n_features_in_, self._outputs)
-            self._method = from_files(BayesByBackprop, files, module)
+            self._methods = [from_files(BayesByBackprop, own, self._own_module()) for own in files]
+
+    def _own_module(self) -> nn.Module | None:
+        return None if self.module is None else self._module(self.n_features_in_, self._outputs)
 
 
 class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
@@ -162,9 +200,11 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
         members: number of networks.
         calibrate: let members leave rows out, and fit the spread of forecasts to them. It needs two members and ten
             rows for each of them; otherwise all learn from all rows.
-        temperature: of the posterior; "auto" is 0.2 with calibration and 1 without.
-        prior_std: standard deviation of the weights' prior.
-        steps: gradient steps; None takes 5,000, or as many as ten passes over a large table take.
+        temperature: of the posterior; below 1 the data count more.
+        prior_std: standard deviation of the weights' prior. With "auto" for both there are two ensembles, a bold one
+            (0.2 and 1) and a cautious one (0.5 and 0.3), which are mixed as the rows tell that they left out; without
+            calibration only the cautious one.
+        steps: gradient steps of an ensemble; None takes 3,000, or as many as 20 passes over a large table take.
         batch_size: rows in a step.
         lr: learning rate, falling to zero.
         early_stopping: hold ``validation_fraction`` of the rows out, stop when these do not improve, and keep the best.
@@ -175,7 +215,8 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
         n_jobs: threads; None is one, which is the fastest for small networks, and -1 all.
         verbose: show a progress bar.
 
-    After ``fit``: ``history_`` (a record of every hundredth of the steps), ``n_iter_`` (steps taken),
+    After ``fit``: ``mixture_`` (the share of each ensemble, by temperature and prior), ``history_`` (a record of every
+    hundredth of the steps of each), ``n_iter_`` (steps taken),
     ``n_features_in_``, ``feature_names_in_``.
     """
 
@@ -184,6 +225,8 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit rows X and targets y, (N,) or (N, targets); a weight of 2 is the same as a row that is there twice."""
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", y_numeric=True, multi_output=True)
+        if len(X) < 2:
+            raise ValueError(f"X must have at least 2 rows, whose targets have a scale, got n_samples={len(X)}")
         y = y.astype(np.float64)
         likelihood = self.likelihood or self._default_likelihood()
         targets = 1 if y.ndim == 1 else y.shape[1]
@@ -204,13 +247,19 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
     def _default_likelihood(self) -> Likelihood:
         return BalancedGaussian()
 
+    def __sklearn_tags__(self) -> Tags:
+        """Return what scikit-learn asks about the estimator."""
+        tags: Tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
 
 class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
     """Classification with calibrated probabilities: as ``BayesRegressor``, for labels.
 
     Arguments are those of ``BayesRegressor``.
 
-    After ``fit``: ``classes_``, ``history_``, ``n_iter_``, ``n_features_in_``, ``feature_names_in_``.
+    After ``fit``: ``classes_``, ``mixture_``, ``history_``, ``n_iter_``, ``n_features_in_``, ``feature_names_in_``.
     """
 
     classes_: Array
@@ -219,6 +268,7 @@ class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         """Fit rows X and their labels y, text or numbers; a weight of 2 is the same as a row that is there twice."""
         X, y = validate_data(self, X, y, dtype=np.float64, order="C")
         check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"y must have at least two classes, got one class, {self.classes_[0]!r}")
@@ -230,6 +280,7 @@ class BayesClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of every row."""
+        check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]  # type: ignore[no-any-return]
 
     def _default_likelihood(self) -> Likelihood:

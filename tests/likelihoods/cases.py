@@ -62,6 +62,7 @@ CASES = {
     "fixed": Case(mp.Gaussian(noise=(0.4, 1.5))),
     "heteroscedastic": Case(mp.HeteroscedasticGaussian()),
     "crps": Case(mp.CRPSGaussian(), trained_by_density=False),
+    "balanced": Case(mp.BalancedGaussian(), trained_by_density=False),
     "mixture": Case(mp.GaussianMixture(components=2), channels=1),
     "student": Case(mp.StudentT(), parameters={NOISE_RHO: HALF, FREEDOM_RHO: 12 * HALF}),
     "student_fixed": Case(mp.StudentT(noise=(0.4, 1.5), freedom=9.0)),
