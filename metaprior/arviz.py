@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from metaprior import checks
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, InputsLike
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
@@ -27,7 +27,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 def to_inference_data(
     predicted: Forecast | NumpyForecast | Predictive,
-    x: ArrayLike | None = None,
+    x: InputsLike | None = None,
     y: ArrayLike | None = None,
     *,
     samples: int = DEFAULT_SAMPLES,
@@ -91,7 +91,7 @@ def _arviz() -> Any:
 
 
 def _forecast(
-    predicted: Forecast | NumpyForecast | Predictive, x: ArrayLike | None, samples: int, seed: int
+    predicted: Forecast | NumpyForecast | Predictive, x: InputsLike | None, samples: int, seed: int
 ) -> Forecast:
     if isinstance(predicted, Predictive):
         if x is None:

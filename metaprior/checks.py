@@ -3,7 +3,7 @@
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metaprior.errors import NotFinite
+from metaprior.inputs import Axes, Inputs, axes_of, map_parts, named_parts, rebuilt, size_of
 from metaprior.missing import TargetCount, any_of_row
 
 LARGE_INPUT = 30.0
@@ -37,6 +38,8 @@ class DataFrameLike(Protocol):
 
 
 ArrayLike = Tensor | npt.NDArray[np.generic] | DataFrameLike
+InputsLike = ArrayLike | tuple[ArrayLike, ...] | Mapping[str, ArrayLike]
+"""Inputs x of one kind, or of several: those of a tuple and of a dictionary are arguments of the network."""
 
 # --- settings ---------------------------------------------------------------------------------------------------------
 
@@ -138,6 +141,39 @@ def _real(values: object, name: str, least: int = 1) -> Tensor:
     return tensor
 
 
+def plain_inputs(x: object, name: str = "x", where: str = "") -> Any:
+    """Return inputs as tensors, whatever is in them: one, or a tuple or dictionary; messages end names by ``where``."""
+    named = named_parts(x, name)
+    if not named:
+        raise ValueError(f"{name} must have at least one part, got an empty {type(x).__name__}")
+    if isinstance(x, Mapping) and not all(isinstance(key, str) for key in x):
+        raise TypeError(f"{name} must have names of forward's arguments as keys, got {list(x)}")
+    if isinstance(x, list) and any(hasattr(part, "shape") for part in x):
+        raise TypeError(
+            f"{name} must be a tensor, an array, a data frame, or a tuple or dictionary of them, got a list of "
+            f"{len(x)}. Try tuple(...) for the {len(x)} arguments of a network, or torch.stack(...) for {len(x)} "
+            "observations."
+        )
+    return rebuilt(x, [as_plain_tensor(part, own + where) for own, part in named.items()])
+
+
+def refuse_other_axes(x: Inputs, expected: Axes | None) -> None:
+    """Raise unless inputs have the same parts as those of a fit, with as many axes (None: any)."""
+    found = axes_of(x)
+    if expected is None or found == expected:
+        return
+    if isinstance(expected, int) and isinstance(x, Tensor):
+        raise ValueError(f"x must have {expected} axes as in fit, got the shape {tuple(x.shape)}")
+
+    def said(axes: Axes) -> str:
+        return ", ".join(f"{name} with {own} axes" for name, own in named_parts(axes).items())
+
+    def kind(axes: Axes) -> str:
+        return "one tensor" if isinstance(axes, int) else f"a {'tuple' if isinstance(axes, tuple) else 'dictionary'}"
+
+    raise ValueError(f"x must be {kind(expected)} as in fit ({said(expected)}), got {kind(found)} ({said(found)})")
+
+
 def as_plain_tensor(values: object, name: str) -> Tensor:
     """Return a tensor or an array of numbers as a tensor, whatever is in it."""
     if isinstance(values, Tensor):
@@ -147,7 +183,9 @@ def as_plain_tensor(values: object, name: str) -> Tensor:
         return shared.clone()
     values = array_of(values, name)
     if values.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must hold numbers, got {_held(values)}. Try {ENCODE.get(name, 'numbers')}.")
+        raise TypeError(
+            f"{name} must hold numbers, got {_held(values)}. Try {ENCODE.get(name.partition('[')[0], 'numbers')}."
+        )
     if values.dtype.itemsize > 8:
         raise TypeError(f"{name} has dtype {values.dtype}, which torch does not know; convert it to float64")
     masked = int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
@@ -212,21 +250,42 @@ def as_float(tensor: Tensor, name: str, dtype: torch.dtype) -> Tensor:
     return converted
 
 
-def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return network inputs: floats in the network's type; integers stay integers (for embeddings)."""
-    tensor = as_tensor(x, "x", device=device)
-    return as_float(tensor, "x", dtype) if tensor.is_floating_point() else tensor
+def inputs(x: object, *, dtype: torch.dtype, device: torch.device) -> Any:
+    """Return network inputs: floats in the network's type; integers stay integers (for embeddings).
+
+    Inputs with several parts, a tuple or a dictionary, stay what they are; all parts have the same observations.
+    """
+
+    def checked(part: Tensor, name: str) -> Tensor:
+        tensor = as_tensor(part, name, device=device)
+        return as_float(tensor, name, dtype) if tensor.is_floating_point() else tensor
+
+    return real_inputs(plain_inputs(x), "x", checked)
 
 
-def warn_of_scale(x: Tensor) -> None:
+def real_inputs(x: Inputs, name: str, check: Callable[[Tensor, str], Tensor]) -> Any:
+    """Return what ``check`` makes of every part of x; raise unless the parts have the same number of observations."""
+    named = {own: check(part, own) for own, part in named_parts(x, name).items()}
+    first = next(iter(named))
+    for own, part in named.items():
+        if len(part) != len(named[first]):
+            raise ValueError(
+                f"{own} has {len(part)} observations and {first} has {len(named[first])}; all parts of {name} must "
+                "have the same observations"
+            )
+    return rebuilt(x, [*named.values()])
+
+
+def warn_of_scale(x: Inputs) -> None:
     """Warn of inputs that a network in its usual initialisation cannot learn from."""
-    size = float(x.double().square().mean().sqrt()) if x.is_floating_point() else 0.0
-    if size > LARGE_INPUT:
-        warnings.warn(
-            f"the inputs x have a root mean square of {size:.3g}; networks learn from inputs of about mean 0 and "
-            "standard deviation 1, so standardise each feature first",
-            stacklevel=3,
-        )
+    for name, part in named_parts(x).items():
+        size = float(part.double().square().mean().sqrt()) if part.is_floating_point() else 0.0
+        if size > LARGE_INPUT:
+            warnings.warn(
+                f"the inputs {name} have a root mean square of {size:.3g}; networks learn from inputs of about mean 0 "
+                "and standard deviation 1, so standardise each feature first",
+                stacklevel=3,
+            )
 
 
 def at_least_single(targets: Tensor) -> Tensor:
@@ -250,10 +309,10 @@ def observation_weights(values: object, count: int, *, dtype: torch.dtype, devic
     return weights
 
 
-def same_length(x: Tensor, y: Tensor) -> None:
+def same_length(x: Inputs, y: Tensor) -> None:
     """Raise unless both have the same number of observations."""
-    if len(x) != len(y):
-        raise ValueError(f"x has {len(x)} observations and y has {len(y)}; they must be pairs")
+    if size_of(x) != len(y):
+        raise ValueError(f"x has {size_of(x)} observations and y has {len(y)}; they must be pairs")
 
 
 class _Network(Protocol):
@@ -261,20 +320,33 @@ class _Network(Protocol):
     def dtype(self) -> torch.dtype: ...
     @property
     def device(self) -> torch.device: ...
-    def check_forward(self, x: Tensor) -> torch.Size: ...
+    def check_forward(self, x: Inputs) -> Any: ...
 
 
 class _Likelihood(Protocol):
-    def check_targets(self, targets: Tensor, output_shape: torch.Size) -> Tensor: ...
+    @property
+    def several_outputs(self) -> bool: ...
+    def check_targets(self, targets: Tensor, output_shape: Any) -> Tensor: ...
     def present(self, targets: Tensor) -> Tensor: ...
 
 
-def drop_rows_without_targets(x: Tensor, y: Tensor, present: Tensor) -> tuple[Tensor, Tensor, TargetCount]:
+def targets_of(likelihood: _Likelihood, y: Tensor, output_shape: Any) -> Tensor:
+    """Return targets in the type and shape that a likelihood trusts, given what ``check_forward`` found; or raise."""
+    if not isinstance(output_shape, torch.Size) and not likelihood.several_outputs:
+        kind = "dictionary" if isinstance(output_shape, Mapping) else "tuple"
+        raise TypeError(
+            f"the network must return one tensor for this likelihood, got a {kind} of {len(output_shape)}. "
+            "Try torch.cat of its tensors, or a likelihood of your own with several_outputs = True."
+        )
+    return likelihood.check_targets(y, output_shape)
+
+
+def drop_rows_without_targets(x: Any, y: Tensor, present: Tensor) -> tuple[Any, Tensor, TargetCount]:
     """Return the observations that have at least one target, and the count of all targets that were given."""
     if bool(present.all()):
         return x, y, TargetCount(0, y.numel())
     rows = any_of_row(present)
-    return x[rows.to(x.device)], y[rows], TargetCount.of(present)
+    return map_parts(lambda part: part[rows.to(part.device)], x), y[rows], TargetCount.of(present)
 
 
 class PairChecker:
@@ -287,15 +359,13 @@ class PairChecker:
     def __init__(self, network: _Network, likelihood: _Likelihood) -> None:
         self._network, self._likelihood = network, likelihood
         self.count = TargetCount()
-        self._output_shapes: dict[tuple[bool, tuple[int, ...]], torch.Size] = {}
+        self._output_shapes: dict[object, Any] = {}
 
-    def knows(self, x: Tensor) -> bool:
+    def knows(self, x: Inputs) -> bool:
         """Return whether the network was run on inputs of this kind."""
         return _kind(x) in self._output_shapes
 
-    def __call__(
-        self, x: object, y: object, what: str, *, finite: bool = True, least: int = 1
-    ) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: object, y: object, what: str, *, finite: bool = True, least: int = 1) -> tuple[Any, Tensor]:
         """Return the pair (x, y) converted; an error starts with ``what``.
 
         ``finite=False`` lets NaN in x and infinite values pass, for callers that look for them later; ``least=0``
@@ -303,7 +373,7 @@ class PairChecker:
         """
         return self.several([(x, y, what, least)], finite=finite)[0]
 
-    def several(self, pairs: Iterable[tuple[object, object, str, int]], *, finite: bool) -> list[tuple[Tensor, Tensor]]:
+    def several(self, pairs: Iterable[tuple[object, object, str, int]], *, finite: bool) -> list[tuple[Any, Tensor]]:
         """Return pairs converted, each given as (x, y, what, least); where targets are missing is read at once.
 
         Data are checked where they are, and then moved to the network's device.
@@ -312,29 +382,34 @@ class PairChecker:
         complete = all_true([present.all() for _, _, present, _ in given])
         return [self._moved(x, y, None if complete else present, what, finite) for x, y, present, what in given]
 
-    def _shaped(self, x: object, y: object, what: str, least: int, *, finite: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _shaped(self, x: object, y: object, what: str, least: int, *, finite: bool) -> tuple[Any, Tensor, Tensor]:
         """Return inputs in the network's type, targets in the likelihood's shape, and where targets are present."""
         try:
-            inputs_, own = _real(x, "x", least), _real(y, "y", least)
+
+            def checked(part: Tensor, name: str) -> Tensor:
+                part = _real(part, name, least)
+                if finite:
+                    refuse_non_finite(part, name)
+                return part
+
+            inputs_, own = real_inputs(plain_inputs(x), "x", checked), _real(y, "y", least)
             if finite:
-                refuse_non_finite(inputs_, "x")
                 refuse_infinite(own, "y", FILL_TARGETS)
             same_length(inputs_, own)
-            inputs_ = self._converted(inputs_, "x", finite)
-            if not self.knows(inputs_) and len(inputs_):
-                tried = with_zeros(moved(inputs_, self._network.device))
+            inputs_ = real_inputs(inputs_, "x", lambda part, name: self._converted(part, name, finite))
+            if not self.knows(inputs_) and size_of(inputs_):
+                tried = with_zeros(map_parts(lambda part: moved(part, self._network.device), inputs_))
                 self._output_shapes[_kind(inputs_)] = self._network.check_forward(tried)
             shape = self._output_shapes.get(_kind(inputs_))
             if shape is None:  # no observation to try the network with
-                shape = self._network.check_forward(
-                    inputs_.new_zeros(2, *inputs_.shape[1:], device=self._network.device)
-                )
-            own = self._likelihood.check_targets(own, shape)
+                two = map_parts(lambda part: part.new_zeros(2, *part.shape[1:], device=self._network.device), inputs_)
+                shape = self._network.check_forward(two)
+            own = targets_of(self._likelihood, own, shape)
             return inputs_, own, self._likelihood.present(own)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {error}") from error
 
-    def _moved(self, x: Tensor, y: Tensor, present: Tensor | None, what: str, finite: bool) -> tuple[Tensor, Tensor]:
+    def _moved(self, x: Any, y: Tensor, present: Tensor | None, what: str, finite: bool) -> tuple[Any, Tensor]:
         """Return a pair on the network's device, without observations that have no target (None: all are present)."""
         try:
             if present is None:
@@ -343,7 +418,7 @@ class PairChecker:
                 x, y, count = drop_rows_without_targets(x, y, present)
             self.count += count
             y = self._converted(y, "y", finite)
-            return moved(x, self._network.device), moved(y, self._network.device)
+            return map_parts(lambda part: moved(part, self._network.device), x), moved(y, self._network.device)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {error}") from error
 
@@ -353,13 +428,14 @@ class PairChecker:
         return as_float(tensor, name, self._network.dtype) if finite else tensor.to(self._network.dtype)
 
 
-def _kind(x: Tensor) -> tuple[bool, tuple[int, ...]]:
-    return x.is_floating_point(), tuple(x.shape[1:])
+def _kind(x: Inputs) -> object:
+    """Return what inputs have in common for which a network is tried once, a dictionary's key."""
+    return tuple((name, part.is_floating_point(), part.shape[1:]) for name, part in named_parts(x).items())
 
 
-def with_zeros(tensor: Tensor) -> Tensor:
-    """Return a tensor with zeros for what is not finite: only to try shapes, never to train or predict with."""
-    return tensor.nan_to_num(0.0, 0.0, 0.0) if tensor.is_floating_point() else tensor
+def with_zeros(x: Any) -> Any:
+    """Return tensors with zeros for what is not finite: only to try shapes, never to train or predict with."""
+    return map_parts(lambda part: part.nan_to_num(0.0, 0.0, 0.0) if part.is_floating_point() else part, x)
 
 
 def with_repeats(targets: Tensor) -> Tensor:

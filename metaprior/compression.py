@@ -15,6 +15,7 @@ from torch import Tensor
 
 from metaprior.checks import ArrayLike
 from metaprior.forecasts import Forecast
+from metaprior.inputs import Inputs, parts_of
 
 
 class CompressionLoss(NamedTuple):
@@ -39,7 +40,7 @@ class CompressionLoss(NamedTuple):
         return cls(mean, std, nll)
 
 
-def chosen_samples(outputs: Tensor, count: int) -> list[int]:
+def chosen_samples(outputs: Inputs, count: int) -> list[int]:
     """Return the indices of the samples of outputs (S, N, ...) whose moments are closest to those of all."""
     kernel = _kernel(outputs)
     chosen = list[int]()
@@ -52,15 +53,19 @@ def chosen_samples(outputs: Tensor, count: int) -> list[int]:
     return sorted(_exchanged(kernel, chosen))
 
 
-def _kernel(outputs: Tensor) -> Tensor:
+def _kernel(outputs: Inputs) -> Tensor:
     """Return the inner products of all samples' centred moments, (S, S)."""
-    values = outputs.double()
-    away = values - values.mean(0)
-    unit = away.square().mean((0, 1), keepdim=True).sqrt()
-    first = (away / torch.where(unit > 0, unit, 1.0)).flatten(1)
+    first = torch.cat([_standardised(part.double()) for part in parts_of(outputs)], 1)
     squares = first.square()
     second = squares - squares.mean(0)
     return (first @ first.T + second @ second.T / 2) / first.shape[1]
+
+
+def _standardised(values: Tensor) -> Tensor:
+    """Return outputs (S, N, ...) without their means over the samples and in units of their spread, (S, numbers)."""
+    away = values - values.mean(0)
+    unit = away.square().mean((0, 1), keepdim=True).sqrt()
+    return (away / torch.where(unit > 0, unit, 1.0)).flatten(1)
 
 
 def _exchanged(kernel: Tensor, chosen: list[int]) -> list[int]:

@@ -4,9 +4,10 @@ import copy
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from metaprior.forecasts import Forecast
+from metaprior.inputs import Inputs
 from metaprior.network import BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior, Predictive
@@ -26,7 +27,7 @@ class EnsemblePosterior(Predictive):
     def _facts(self) -> list[str]:
         return [f"members: {len(self.members)}", *self.members[0]._facts()]
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the mixture of the members' forecasts, each of at least two draws of its weights."""
         each = max(2, -(-samples // len(self.members)))
         seeds = [seed, *(Noise(seed).fork(f"member {k}").seed for k in range(1, len(self.members)))]

@@ -20,11 +20,13 @@ from metaprior.checks import (
     as_plain_tensor,
     check_integer,
     drop_rows_without_targets,
+    plain_inputs,
     refuse_infinite,
     refuse_non_finite,
 )
 from metaprior.errors import NotFinite
 from metaprior.forecasts import BernoulliForecast, CategoricalForecast, Forecast, GaussianForecast, MixtureForecast
+from metaprior.inputs import Inputs, named_parts
 from metaprior.missing import TargetCount, any_of_row, present_numbers
 from metaprior.posterior import DEFAULT_SAMPLES, Predictive
 from metaprior.progress import progress_bar, track
@@ -316,7 +318,7 @@ def _mean_row(
     return row
 
 
-def finite_forecast(posterior: Predictive, x: Tensor, samples: int, seed: int) -> Forecast:
+def finite_forecast(posterior: Predictive, x: Inputs, samples: int, seed: int) -> Forecast:
     """Return the forecast for finite inputs; raise FloatingPointError where the network's output is not finite."""
     try:
         return posterior.predict(x, samples=samples, seed=seed)
@@ -413,12 +415,14 @@ def check_task(task: Task) -> Task:
     Targets may be NaN, which is a missing target.
     """
     support, query, name = as_task(task)
-    if not len(query.x):
+    if not query.size:
         raise ValueError(f"task {name!r} has no query examples to be scored on")
 
     def checked(own: Examples, part: str) -> Examples:
-        x, y = (as_plain_tensor(values, f"{part} {what} of task {name!r}") for what, values in own._asdict().items())
-        refuse_non_finite(x, f"{part} x of task {name!r}")
+        where = f" of task {name!r}"
+        x, y = plain_inputs(own.x, f"{part} x", where), as_plain_tensor(own.y, f"{part} y{where}")
+        for what, values in named_parts(x, f"{part} x").items():
+            refuse_non_finite(values, what + where)
         refuse_infinite(y, f"{part} y of task {name!r}", FILL_TARGETS)
         return Examples(x, y)
 

@@ -8,28 +8,31 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from metaprior.forecasts import Forecast
+from metaprior.inputs import Inputs, map_parts
 
 
 class MeanAndStd(nn.Module):
     """Inputs in, mean and standard deviation of the forecast from fixed weight samples out."""
 
-    def __init__(self, forecast: Callable[[Tensor, Tensor], Forecast], phis: Tensor) -> None:
+    def __init__(self, forecast: Callable[[Inputs, Tensor], Forecast], phis: Tensor) -> None:
         super().__init__()
         self._forecast = forecast
         self.register_buffer("phis", phis)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
         """Return mean and standard deviation, in the units of the targets."""
         found = self._forecast(x, self.get_buffer("phis"))
         return found.mean, found.std
 
 
-def exported(module: MeanAndStd, x: Tensor, path: str | Path | None) -> ExportedProgram:
+def exported(module: MeanAndStd, x: Inputs, path: str | Path | None) -> ExportedProgram:
     """Return a module as a program for any number of observations like those of x, also written to ``path``."""
-    example = x.new_zeros(2, *x.shape[1:])  # its shape and type count; the file holds it, so not the caller's numbers
+    # Its shape and type count; the file holds it, so not the caller's numbers.
+    example = map_parts(lambda part: part.new_zeros(2, *part.shape[1:]), x)
+    batch = torch.export.Dim("batch")
     try:
         with torch.no_grad():
-            program = torch.export.export(module, (example,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
+            program = torch.export.export(module, (example,), dynamic_shapes={"x": map_parts(lambda _: {0: batch}, x)})
     except Exception as error:  # of many types: whatever a module's code does not do with symbols
         first = str(error).strip().partition("\n")[0]
         raise ValueError(

@@ -10,9 +10,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from metaprior.inputs import map_parts, rows_of
 from metaprior.noise import Noise
 from metaprior.objectives import MINIBATCH_SHARES
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, stacked_examples
 
 
 class Batch(NamedTuple):
@@ -54,7 +55,7 @@ class WeightedExamples(NamedTuple):
         """Return the examples with these indices."""
         (x, y), weights = self
         if isinstance(index, slice):
-            return WeightedExamples(Examples(x[index], y[index]), None if weights is None else weights[index])
+            return WeightedExamples(Examples(rows_of(x, index), y[index]), None if weights is None else weights[index])
         here = None if weights is None else weights[index.to(weights.device)]
         return WeightedExamples(self.examples.rows(index), here)
 
@@ -146,7 +147,7 @@ class ShuffledData:
 
     def _batch(self, parts: Sequence[Examples], rows: Sequence[Tensor] | None, share: float) -> Batch:
         """Return the batch of these examples of every task; ``rows`` None are all of them."""
-        stacked = Examples(torch.stack([part.x for part in parts]), torch.stack([part.y for part in parts]))
+        stacked = stacked_examples(parts)
         if self.weights is None:
             return Batch(stacked, share)
         if rows is None:
@@ -191,8 +192,12 @@ class StreamedData:
         """Iterate without end over the batches, from each of which all members learn."""
         shares = MINIBATCH_SHARES[self.weighting](self.count)
         while True:
-            for (piece, _), share in zip(self.pieces(), shares, strict=True):
-                yield Batch(Examples(*(part.expand(self.members, *part.shape) for part in piece)), share)
+            for ((x, y), _), share in zip(self.pieces(), shares, strict=True):
+                yield Batch(Examples(map_parts(self._for_each, x), self._for_each(y)), share)
+
+    def _for_each(self, tensor: Tensor) -> Tensor:
+        """Return the same tensor for every member, (members, ...)."""
+        return tensor.expand(self.members, *tensor.shape)
 
     def _other_count(self, found: str) -> ValueError:
         return ValueError(

@@ -15,17 +15,30 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
+from metaprior.inputs import (
+    Inputs,
+    arguments,
+    call,
+    copied,
+    device_of,
+    map_parts,
+    parts_of,
+    rows_of,
+    size_of,
+    stack,
+)
+from metaprior.outputs import all_close, not_taken, refuse_dependence_on_others, refuse_no_observations
 from metaprior.weights import Layout, WeightDistribution, inverse_softplus
+
+T = TypeVar("T")
 
 DEFAULT_RELATIVE_SIGMA = 0.1
 NOTHING_RANDOM = "(?!)"
@@ -43,7 +56,8 @@ def stages_of(module: nn.Module) -> Sequence[nn.Module]:
     """Return what a module's method ``stages()`` gives, the children of an ``nn.Sequential``, or the module itself.
 
     ``forward(x)`` must be the same as running x through the stages one after the other. What passes from one to the
-    next is a tensor, or a tuple of tensors, whose first axis is the observations.
+    next is a tensor, or a tuple of tensors, whose first axis is the observations. The first stage is called as the
+    module is, with several arguments where x has several parts.
     """
     if callable(getattr(type(module), "stages", None)):  # a method, and not a layer of this name
         return module.stages()  # type: ignore[operator, no-any-return]
@@ -84,9 +98,9 @@ class Chain(nn.Module):
     def forward(self, features: Any) -> Any:
         """Return the features after the last stage from those before the first."""
         if self.window == slice(0, None):
-            return self.module(features)
-        for stage in stages_of(self.module)[self.window]:
-            features = stage(features)
+            return call(self.module, features)
+        for number, stage in enumerate(stages_of(self.module)[self.window], self.window.start):
+            features = stage(features) if number else call(stage, features)
         return features
 
 
@@ -160,14 +174,16 @@ class BayesianNetwork:
         sigma = relative_sigma * torch.where(scales > NEARLY_ZERO * usual, scales, usual)
         return inverse_softplus(sigma.repeat_interleave(torch.tensor(self.layout.sizes, device=mu.device)))
 
-    def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    def __call__(self, phi: Tensor, plain: Mapping[str, Tensor], x: Inputs) -> Tensor | Any:
         """Return the outputs of the network with random parameters phi, shape (D,), and plain parameters ``plain``.
 
         ``plain`` may hold more (a likelihood's noise scale): what is not a parameter of the module is ignored.
         """
         values = {**self.constants, **self._own(plain), **self.layout.split(phi)}
-        # A copy, because a first layer that works in place must not change the data.
-        return functional_call(self.module, values, (x.clone(),))  # type: ignore[no-any-return]
+        return self._called(values, x)
+
+    def _called(self, values: dict[str, Tensor], x: Inputs) -> Any:
+        return functional_call(self.module, values, *arguments(copied(x)))
 
     def _own(self, plain: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: plain[name] for name in self._plain}
@@ -175,61 +191,65 @@ class BayesianNetwork:
     def run_part(self, part: Chain, named: Mapping[str, Tensor], features: Any) -> Any:
         """Return the outputs of some stages with the parameters ``named``; the others keep the module's values."""
         values = {f"module.{name}": value for name, value in {**self.constants, **named}.items()}
-        # Copies, because a first layer that works in place must not change what other calls will read.
-        copied = tuple(map(torch.clone, features)) if isinstance(features, tuple) else features.clone()
-        return functional_call(part, values, (copied,))
+        return functional_call(part, values, (copied(features),))
 
-    def map_samples(self, function: Callable[..., Tensor], *rows: Any) -> Tensor:
+    def map_samples(self, function: Callable[..., T], *rows: Inputs) -> T:
         """Return ``function`` of every row (of phis (S, D), of data beside them), stacked; vectorised where possible.
 
-        What is beside phis may be a tensor or a dictionary of tensors.
+        What is beside phis may be a tensor, or a tuple or dictionary of tensors.
 
         A module with data-dependent Python control flow, or a layer that torch cannot vectorise (LSTM), raises the
         first time; from then on its samples are computed one after the other, more slowly and with the same result.
         """
-        if len(rows[0]) > 1 and self._vectorizes:
+        count = size_of(rows[0])
+        if count > 1 and self._vectorizes:
             try:
                 return torch.vmap(function, randomness="different")(*rows)
             except torch.cuda.OutOfMemoryError:
                 raise
             except (RuntimeError, TypeError, ValueError):
                 self._vectorizes = False
-        return torch.stack([function(*(tree_map(itemgetter(i), row) for row in rows)) for i in range(len(rows[0]))])
+        results: list[Any] = [function(*(rows_of(one, number) for one in rows)) for number in range(count)]
+        return stack(results)  # type: ignore[no-any-return]
 
-    def numbers_per_observation(self, weights: WeightDistribution, x: Tensor) -> int:
+    def numbers_per_observation(self, weights: WeightDistribution, x: Inputs) -> int:
         """Return how many numbers the network's operations produce for one observation."""
         counter, named = _NumbersProduced(), self.layout.split(weights.mu)
         with evaluation_mode(self.module), torch.no_grad(), counter:
-            self._checked(named, weights.plain, x[:1])
+            self._checked(named, weights.plain, rows_of(x, slice(1)))
         return max(1, counter.numbers)
 
-    def numbers_behind(self, stage: int, x: Tensor, weights: WeightDistribution | None = None) -> int:
+    def numbers_behind(self, stage: int, x: Inputs, weights: WeightDistribution | None = None) -> int:
         """Return the same count for the stages from ``stage`` on; ``weights`` are the module's own by default."""
         named = {} if weights is None else {**self._own(weights.plain), **self.layout.split(weights.mu)}
         counter = _NumbersProduced()
         with evaluation_mode(self.module), torch.no_grad():
-            features = self.run_part(Chain(self.module, 0, stage), named, x[:1]) if stage else x[:1]
+            features = rows_of(x, slice(1))
+            features = self.run_part(Chain(self.module, 0, stage), named, features) if stage else features
             with counter:
                 self.run_part(Chain(self.module, stage), named, features)
-        copied = sum(map(Tensor.numel, features if isinstance(features, tuple) else (features,)))
-        return max(1, counter.numbers - copied)
+        return max(1, counter.numbers - sum(map(Tensor.numel, parts_of(features))))  # without those of the copy
 
-    def check_forward(self, x: Tensor) -> torch.Size:
-        """Run a few observations through the network, raise for what cannot work, and return the outputs' shape."""
+    def check_forward(self, x: Inputs) -> Any:
+        """Run a few observations through the network, raise for what cannot work, and return the outputs' shape.
+
+        Of outputs with several parts it is the shape of each part, in their form.
+        """
         state = self.initial()
         affordable = PROBE_NUMBERS // self.numbers_per_observation(state, x)
-        count = min(len(x), max(2, min(PROBE, affordable)))
-        probe = x[torch.linspace(0, len(x) - 1, count).long().to(x.device)]  # spread: data may be sorted
+        size = size_of(x)
+        count = min(size, max(2, min(PROBE, affordable)))
+        probe = rows_of(x, torch.linspace(0, size - 1, count).long().to(device_of(x)))  # spread: data may be sorted
         with evaluation_mode(self.module), torch.enable_grad():
             # With a graph only as many as are affordable: the first look is not to be what needs most memory.
-            output, unused = self._probe(state, probe[: max(1, affordable)])
+            output, unused = self._probe(state, rows_of(probe, slice(max(1, affordable))))
             with torch.no_grad():
                 plain = partial(self._checked, self.layout.split(state.mu), state.plain)
-                output = plain(probe) if len(output) < len(probe) else output
-                alone = plain(probe[-1:])  # the last: a recurrence over the batch would reach it
+                output = plain(probe) if size_of(output) < count else output
+                alone = plain(rows_of(probe, slice(-1, None)))  # the last: a recurrence over the batch would reach it
                 again = plain(probe)
             if self._random and affordable >= VECTORISED:
-                self._try_vectorised(state, probe[:2])
+                self._try_vectorised(state, rows_of(probe, slice(2)))
             self._vectorizes &= affordable >= VECTORISED
         if unused:
             raise ValueError(
@@ -238,81 +258,64 @@ class BayesianNetwork:
                 "or set requires_grad=False), or forward reads them past the module's attributes, where "
                 "torch.func.functional_call cannot replace them."
             )
-        if alone.shape[1:] != output.shape[1:]:
-            raise ValueError(
-                f"the network's outputs have shape {tuple(output.shape)} for {len(probe)} observations, but "
-                f"{tuple(alone.shape)} for one; a squeeze() without an axis does that: name the axis"
-            )
-        reproducible = torch.allclose(output, again, rtol=1e-4, atol=1e-6)
-        if reproducible and not torch.allclose(output[-1:], alone, rtol=0.05, atol=0.01 * float(output.abs().max())):
-            raise ValueError(
-                "the network's output for an observation changes with the other observations in its batch, so it has "
-                "no likelihood of its own. A recurrent layer or attention without batch_first=True does that"
-            )
-        return output.shape
+        for one, own, other in zip(*map(parts_of, (output, alone, again)), strict=True):
+            refuse_dependence_on_others(one, own, other)
+        return map_parts(lambda part: part.shape, output)
 
-    def check_repeatable(self, x: Tensor) -> None:
+    def check_repeatable(self, x: Inputs) -> None:
         """Raise if the network gives two answers for the same weights: a replayed step would be another one."""
         before = {name: value.clone() for name, value in self.constants.items()}
         with torch.no_grad():
             one, two = (self.run_part(Chain(self.module), {}, x) for _ in range(2))
         changed = [name for name, value in self.constants.items() if not torch.equal(value, before[name])]
         why = f"changes its buffers {changed}" if changed else "draws random numbers in forward"
-        if changed or not torch.allclose(one, two, rtol=1e-5, atol=1e-7, equal_nan=True):
+        if changed or not all_close(one, two, rtol=1e-5, atol=1e-7):
             raise ValueError(
                 f"the network gives two answers for the same weights and inputs: it {why}. Call .eval() on that part, "
                 "or leave it out: a step that is differentiated must be repeatable"
             )
 
-    def check_stages(self, x: Tensor, split: int, moving: Collection[str]) -> None:
+    def check_stages(self, x: Inputs, split: int, moving: Collection[str]) -> None:
         """Raise unless the stages before and after ``split`` are the forward pass, also when ``moving`` ones move."""
         module = self.module
         moved = {name: 1.1 * p.detach() + 0.1 for name, p in module.named_parameters() if name in moving}
         with torch.no_grad():
             expected = self.run_part(Chain(module), moved, x)
             found = self.run_part(Chain(module, split), moved, self.run_part(Chain(module, 0, split), {}, x))
-        if expected.shape != found.shape or not torch.allclose(expected, found, rtol=1e-4, atol=1e-6):
+        if not all_close(expected, found, rtol=1e-4, atol=1e-6):
             raise ValueError(
                 f"{type(module).__name__}.stages() does not give what forward gives: running its stages one after the "
                 "other must be the same as calling the module"
             )
 
-    def _probe(self, state: WeightDistribution, x: Tensor) -> tuple[Tensor, list[str]]:
+    def _probe(self, state: WeightDistribution, x: Inputs) -> tuple[Inputs, list[str]]:
         """Return the outputs (detached) and the names of the random parameters that they do not depend on."""
         named = {name: value.clone().requires_grad_() for name, value in self.layout.split(state.mu).items()}
         output = self._checked(named, state.plain, x)
-        if not output.requires_grad:
+        moving = [part.sum() for part in parts_of(output) if part.requires_grad]
+        if not moving:
             return output, list(named)
-        grads = torch.autograd.grad(output.sum(), list(named.values()), allow_unused=True)
-        return output.detach(), [name for name, grad in zip(named, grads, strict=True) if grad is None]
+        grads = torch.autograd.grad(moving, list(named.values()), allow_unused=True)
+        return map_parts(torch.Tensor.detach, output), [
+            name for name, grad in zip(named, grads, strict=True) if grad is None
+        ]
 
-    def _try_vectorised(self, state: WeightDistribution, x: Tensor) -> None:
+    def _try_vectorised(self, state: WeightDistribution, x: Inputs) -> None:
         """Run forward and backward with two weight samples: some layers fail under vmap only in the backward pass."""
         phis = torch.stack([state.mu, state.mu]).requires_grad_()
         try:
-            self.map_samples(lambda phi: self(phi, state.plain, x).sum(), phis).sum().backward()
+            found = self.map_samples(lambda phi: self(phi, state.plain, x), phis)
+            torch.autograd.backward([part.sum() for part in parts_of(found) if part.requires_grad])
         except RuntimeError:
             self._vectorizes = False
 
-    def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Tensor) -> Tensor:
+    def _checked(self, named: Mapping[str, Tensor], plain: Mapping[str, Tensor], x: Inputs) -> Any:
         """Return the outputs for parameters by name; raise with an explanation where there are none."""
         try:
-            output = functional_call(self.module, {**self.constants, **self._own(plain), **named}, (x.clone(),))
-        except (RuntimeError, IndexError) as error:
-            if x.is_floating_point():
-                text = f"the network cannot take an observation of shape {tuple(x.shape[1:])}: {error}"
-                raise ValueError(text) from error
-            raise TypeError(
-                f"x holds integers ({x.dtype}), and the network cannot take them ({error}); "
-                "convert x to floating point, unless its first layer is an Embedding"
-            ) from error
-        if not isinstance(output, Tensor):
-            raise TypeError(f"the network has to return one tensor, but it returned {type(output).__name__}")
-        if output.ndim == 0 or len(output) != len(x):
-            raise ValueError(
-                f"the network turned {len(x)} observations into an output of shape {tuple(output.shape)}; "
-                "its first axis has to be the observations"
-            )
+            output = self._called({**self.constants, **self._own(plain), **named}, x)
+        except (RuntimeError, IndexError, TypeError) as error:
+            raise not_taken(x, error) from error
+        refuse_no_observations(output, size_of(x))
         return output
 
 

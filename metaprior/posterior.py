@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from metaprior import checkpoint, checks, models
-from metaprior.checks import ArrayLike, DataFrameLike
+from metaprior.checks import ArrayLike, DataFrameLike, InputsLike
 from metaprior.compression import CompressionLoss, chosen_samples
 from metaprior.errors import CheckpointError
 from metaprior.exporting import MeanAndStd, exported
 from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
+from metaprior.inputs import Axes, Inputs, concatenate, device_of, holds_tensors, map_parts, parts_of, rows_of, size_of
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
@@ -61,8 +62,8 @@ class Predictive(ABC):
     """The network, whose type and device inputs are converted to."""
     target_scale: TargetScale = field(kw_only=True)
     """The scale of the user's units."""
-    input_axes: int | None = field(default=None, kw_only=True)
-    """Number of axes that x must have; None if any number is valid."""
+    input_axes: Axes | None = field(default=None, kw_only=True)
+    """Number of axes that x, or every part of it, must have; None if any number is valid."""
     scalar_targets: bool = field(default=False, kw_only=True)
     """Whether targets came without a channel axis, so that forecasts have none either."""
     spread: float = field(default=1.0, kw_only=True)
@@ -80,7 +81,7 @@ class Predictive(ABC):
         return []
 
     @abstractmethod
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Any, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast in the network's units for checked inputs; arguments are those of ``predict``."""
 
     def in_units(self, scale: TargetScale, *, scalar_targets: bool) -> Self:
@@ -99,31 +100,41 @@ class Predictive(ABC):
         self, x: npt.NDArray[Any] | DataFrameLike, *, samples: int = ..., seed: int = ..., batch_size: int | None = ...
     ) -> NumpyForecast: ...
 
+    @overload
     def predict(
-        self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0, batch_size: int | None = None
+        self,
+        x: tuple[ArrayLike, ...] | Mapping[str, ArrayLike],
+        *,
+        samples: int = ...,
+        seed: int = ...,
+        batch_size: int | None = ...,
+    ) -> Any: ...
+
+    def predict(
+        self, x: InputsLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0, batch_size: int | None = None
     ) -> Forecast | NumpyForecast:
-        """Return the forecast for inputs x; a NumPy array or a data frame gives a forecast in NumPy arrays.
+        """Return the forecast for inputs x, in tensors if one of them is a tensor, and else in NumPy arrays.
 
         The ranks of the current team share the samples, and all get the forecast, bitwise identical to that of one
         process. Samples that one process computes together are not divided, so a small network's are all on one rank.
 
         Args:
-            x: inputs, first axis the observations; a tensor, a NumPy array or a data frame.
+            x: inputs, first axis the observations; a tensor, a NumPy array or a data frame, or a tuple or dictionary of
+                them, which are the arguments of the network.
             samples: draws of the weights, at least 2.
             seed: the same seed gives the same draws.
             batch_size: observations in one pass through the network; by default chosen so that memory stays small.
         """
         forecast = self._forecast(x, samples, seed, batch_size)
-        return forecast if isinstance(x, Tensor) else NumpyForecast(forecast)
+        return forecast if holds_tensors(x) else NumpyForecast(forecast)
 
-    def _inputs(self, x: ArrayLike) -> Tensor:
+    def _inputs(self, x: InputsLike) -> Any:
         """Return inputs in the network's type, on its device."""
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
-        if self.input_axes is not None and inputs.ndim != self.input_axes:
-            raise ValueError(f"x must have {self.input_axes} axes as in fit, got the shape {tuple(inputs.shape)}")
+        checks.refuse_other_axes(inputs, self.input_axes)
         return inputs
 
-    def _forecast(self, x: ArrayLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
+    def _forecast(self, x: InputsLike, samples: int, seed: int, batch_size: int | None = None) -> Forecast:
         if samples < 2:
             raise ValueError(f"samples must be at least 2 to have a spread, got {samples}")
         inputs = self._inputs(x)
@@ -152,30 +163,31 @@ class Posterior(Predictive):
         facts = [type(self.likelihood).__name__, *(f"{what}: {count}" for what, count in sizes.items() if count)]
         return [*facts, f"mean sigma {float(self.weights.sigma.mean()):.3g}"] if len(self.weights.mu) else facts
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast from ``samples`` draws of the weights."""
         return self._forecast_of(self._finite_outputs(inputs, samples, seed, batch_size))
 
-    def _forecast_of(self, outputs: Tensor) -> Forecast:
+    def _forecast_of(self, outputs: Any) -> Forecast:
         """Return the forecast, in the network's units, of outputs (S, N, ...)."""
         return self.likelihood.forecast(outputs, self.weights.plain)
 
-    def _finite_outputs(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Tensor:
+    def _finite_outputs(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Any:
         """Return network outputs (S, N, ...) of ``samples`` draws of the weights; raise for NaN and infinite ones."""
         numbers = self.network.numbers_per_observation(self.weights, inputs)
-        batch_size = batch_size or min(len(inputs), max(1, NUMBERS_AT_ONCE // numbers))
+        batch_size = batch_size or min(size_of(inputs), max(1, NUMBERS_AT_ONCE // numbers))
         numbers = batch_size * self._numbers_by_sample(inputs, numbers)
         groups = list(sample_groups(samples, max(len(self.weights.mu), numbers)))
         outputs = self._outputs(inputs, self._noise(seed), groups, batch_size)
         remedy = "look for inputs far outside of the training data"
-        checks.refuse_non_finite(outputs, "the network's output", remedy=remedy)
+        for part in parts_of(outputs):
+            checks.refuse_non_finite(part, "the network's output", remedy=remedy)
         return outputs
 
     @staticmethod
     def _noise(seed: int) -> Noise:
         return Noise(seed).fork("predict")
 
-    def _numbers_by_sample(self, inputs: Tensor, numbers: int) -> int:
+    def _numbers_by_sample(self, inputs: Inputs, numbers: int) -> int:
         """Return how many numbers of one observation differ between weight samples: those behind the first random
         weight. What comes before is computed once for all samples of a group."""
         try:
@@ -184,30 +196,31 @@ class Posterior(Predictive):
         except (ValueError, TypeError, RuntimeError):  # a module whose stages() mean something else: count everything
             return numbers
 
-    def _outputs(self, inputs: Tensor, noise: Noise, groups: Sequence[range], batch_size: int) -> Tensor:
+    def _outputs(self, inputs: Inputs, noise: Noise, groups: Sequence[range], batch_size: int) -> Any:
         """Return network outputs (S, N, ...) of all groups of samples, which are divided over the ranks."""
         team = current_team()
         if team.size == 1:
             return self._outputs_of(groups, inputs, noise, batch_size)
         own = [groups[number] for number in team.share(len(groups))]
-        _, parts = team.attempt(lambda: self._outputs_of(own, inputs, noise, batch_size), lambda part: part.cpu())
-        return torch.cat([part for part in parts if len(part)]).to(inputs.device)
+        _, parts = team.attempt(lambda: self._outputs_of(own, inputs, noise, batch_size), _on_cpu)
+        found = concatenate([part for part in parts if part is not None])
+        return map_parts(lambda part: part.to(device_of(inputs)), found)
 
-    def _outputs_of(self, groups: Sequence[range], inputs: Tensor, noise: Noise, batch_size: int) -> Tensor:
-        """Return the outputs of consecutive groups, computed one group and one batch of inputs at a time."""
-        outputs = torch.empty(0)
+    def _outputs_of(self, groups: Sequence[range], inputs: Inputs, noise: Noise, batch_size: int) -> Any:
+        """Return the outputs of consecutive groups (None if there are none), one group and one batch at a time."""
+        outputs, count = None, size_of(inputs)
         with torch.no_grad(), evaluation_mode(self.network.module):
             for group in groups:
                 phis = self._draw(noise, group)
-                for start in range(0, len(inputs), batch_size):
+                for start in range(0, count, batch_size):
                     rows = slice(start, start + batch_size)
-                    part = self.network.map_samples(
-                        partial(self.network, plain=self.weights.plain, x=inputs[rows]), phis
-                    )
-                    if not len(outputs):
-                        samples = groups[-1].stop - groups[0].start
-                        outputs = part.new_empty(samples, len(inputs), *part.shape[2:])
-                    outputs[group.start - groups[0].start : group.stop - groups[0].start, rows] = part
+                    function = partial(self.network, plain=self.weights.plain, x=rows_of(inputs, rows))
+                    found = self.network.map_samples(function, phis)
+                    if outputs is None:
+                        outputs = map_parts(partial(_empty, groups[-1].stop - groups[0].start, count), found)
+                    place = slice(group.start - groups[0].start, group.stop - groups[0].start)
+                    for whole, part in zip(parts_of(outputs), parts_of(found), strict=True):
+                        whole[place, rows] = part
         return outputs
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
@@ -215,7 +228,7 @@ class Posterior(Predictive):
         return self.weights.sample(noise.normals(self.weights.mu, group))
 
     def compress(
-        self, k: int, x: ArrayLike, y: ArrayLike | None = None, *, candidates: int = CANDIDATES, seed: int = 0
+        self, k: int, x: InputsLike, y: ArrayLike | None = None, *, candidates: int = CANDIDATES, seed: int = 0
     ) -> "CompressedPosterior":
         """Return what predicts with k fixed weight samples, chosen so that its forecasts are like those of many.
 
@@ -242,7 +255,7 @@ class Posterior(Predictive):
         return replace(small, loss=CompressionLoss.between(full, small._forecast(x, k, seed), y))
 
     def export(
-        self, path: str | Path | None, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0
+        self, path: str | Path | None, x: InputsLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0
     ) -> ExportedProgram:
         """Return inputs -> (mean, std) as a program of torch's own operations, which runs without this package.
 
@@ -261,7 +274,7 @@ class Posterior(Predictive):
         checks.check_integer("samples", samples, 2)
         inputs = self._inputs(x)
 
-        def forecast(x: Tensor, phis: Tensor) -> Forecast:
+        def forecast(x: Inputs, phis: Tensor) -> Forecast:
             outputs = network.map_samples(partial(network, plain=self.weights.plain, x=x), phis)
             return self._in_user_units(self._forecast_of(outputs))
 
@@ -269,7 +282,7 @@ class Posterior(Predictive):
         module = MeanAndStd(forecast, self._draw(self._noise(seed), range(samples)))
         with evaluation_mode(network.module):
             with torch.no_grad():
-                module(inputs[:2])  # errors of the data and the units are told before those of tracing
+                module(rows_of(inputs, slice(2)))  # errors of the data and the units are told before those of tracing
             return exported(module, inputs, path)
 
     def pruned(self, fraction: float) -> "Posterior":
@@ -299,14 +312,15 @@ class CompressedPosterior(Posterior):
     def _facts(self) -> list[str]:
         return [*super()._facts(), f"weight samples {len(self.phis)}", f"loss of mean {self.loss.mean:.3g}"]
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast of the k samples; ``samples`` and ``seed`` play no part."""
         return super().network_forecast(inputs, len(self.phis), seed, batch_size)
 
-    def _forecast_of(self, outputs: Tensor) -> Forecast:
+    def _forecast_of(self, outputs: Any) -> Forecast:
         """Return the forecast whose components are the whole distribution: variances have no k - 1 below them."""
         forecast = super()._forecast_of(outputs)
-        return forecast if forecast.weights is not None else replace(forecast, weights=outputs.new_ones(len(outputs)))
+        some = parts_of(outputs)[0]
+        return forecast if forecast.weights is not None else replace(forecast, weights=some.new_ones(len(some)))
 
     def _draw(self, noise: Noise, group: range) -> Tensor:
         return self.phis[group.start : group.stop]
@@ -314,6 +328,15 @@ class CompressedPosterior(Posterior):
     def pruned(self, fraction: float) -> "Posterior":
         """Raise TypeError: the weight samples are fixed."""
         raise TypeError("pruned must be asked of the posterior itself, got a compressed one. Try pruned, then compress")
+
+
+def _empty(samples: int, observations: int, like: Tensor) -> Tensor:
+    """Return an empty tensor (S, N, ...) for outputs of the type and shape of some of them."""
+    return like.new_empty(samples, observations, *like.shape[2:])
+
+
+def _on_cpu(outputs: Any) -> Any:
+    return None if outputs is None else map_parts(Tensor.cpu, outputs)
 
 
 class Learned(NamedTuple):
@@ -324,7 +347,7 @@ class Learned(NamedTuple):
     """In the user's units."""
     weights: WeightDistribution
     target_scale: TargetScale
-    input_axes: int | None = None
+    input_axes: Axes | None = None
     scalar_targets: bool = False
 
     @classmethod
@@ -393,7 +416,8 @@ def rebuild(
     here = {name: value.to(network.device) for name, value in tensors.items()}
     network.constants = {n.removeprefix("constant."): v for n, v in here.items() if n.startswith("constant.")}
     scale, weights = TargetScale(here["loc"], here["scale"]), WeightDistribution.from_named(here)
-    axes = None if description["input_axes"] is None else int(description["input_axes"])
+    axes = description["input_axes"]
+    axes = tuple(axes) if isinstance(axes, list) else axes
     return Learned(network, likelihood, weights, scale, axes, bool(description["scalar_targets"]))
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from metaprior.checks import check_counts, check_positive, check_share, refuse_non_finite
 from metaprior.errors import TrainingDiverged
+from metaprior.inputs import Inputs, rows_of
 from metaprior.likelihoods import NOISE_RHO, Likelihood
 from metaprior.minibatches import Batch, HeldOut, Minibatches, ShuffledData, WeightedExamples
 from metaprior.network import BayesianNetwork, evaluation_mode
@@ -179,7 +180,7 @@ class FreeEnergy:
         """
         likelihood, network = self.likelihood, self.network
 
-        def of_task(samples: Tensor, x: Tensor, y: Tensor, *own: Any) -> Tensor:
+        def of_task(samples: Tensor, x: Inputs, y: Tensor, *own: Any) -> Tensor:
             values, counts = own[0] if self.own_plain else plain, own[-1] if weights is not None else None
 
             def of_sample(phi: Tensor) -> Tensor:
@@ -208,7 +209,7 @@ class FreeEnergy:
         """Return -log p(D | phi) of one data set, summed over it and averaged over samples phis (S, D)."""
         (x, y), weights = piece
         own = None if weights is None else weights[None]
-        return self.masking([piece.examples]).nll(phis[None], Examples(x[None], y[None]), plain, own)[0]
+        return self.masking([piece.examples]).nll(phis[None], Examples(rows_of(x, None), y[None]), plain, own)[0]
 
 
 class StackDescent:

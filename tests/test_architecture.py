@@ -9,7 +9,7 @@ import metaprior
 PACKAGE = Path(metaprior.__file__).parent
 
 FLOORS = [
-    {"errors", "missing", "text_table"},
+    {"errors", "inputs", "missing", "text_table"},
     {
         "applications",
         "mixture",
@@ -19,6 +19,7 @@ FLOORS = [
         "files",
         "history",
         "objectives",
+        "outputs",
         "scaling",
         "registry",
         "progress",

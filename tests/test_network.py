@@ -143,12 +143,12 @@ def test_unusable_outputs_are_refused() -> None:
             return super().forward(x).sum(0)
 
     class Pair(nn.Linear):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-            return super().forward(x), x
+        def forward(self, x: Tensor) -> list[Tensor]:  # type: ignore[override]
+            return [super().forward(x), x]
 
     with pytest.raises(ValueError, match="first axis has to be the observations"):
         BayesianNetwork(Pooled(2, 3)).check_forward(torch.ones(5, 2))
-    with pytest.raises(TypeError, match="returned tuple"):
+    with pytest.raises(TypeError, match="or a tuple or dictionary of tensors, got list"):
         BayesianNetwork(Pair(2, 3)).check_forward(torch.ones(5, 2))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.adaptation.task_model import MEANS, SCALES, TaskModel
+from metaprior.inputs import form_of
 from metaprior.metagrad.finite import damages, first_non_finite
 from metaprior.metagrad.meta_batch import BatchSums
 from metaprior.metagrad.problem import OuterTerms
@@ -74,7 +75,7 @@ class AutogradModel(TaskModel):
 
 def _of_one_shape(tasks: Sequence[Task]) -> list[list[Task]]:
     """Return the tasks in groups whose inputs have the same shape, which share one pass of the network."""
-    groups: dict[torch.Size, list[Task]] = {}
+    groups: dict[tuple[tuple[int, ...], ...], list[Task]] = {}
     for task in tasks:
-        groups.setdefault(task.query.x.shape[1:], []).append(task)
+        groups.setdefault(tuple(shape[1:] for shape in form_of(task.query.x)), []).append(task)
     return list(groups.values())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -140,7 +140,7 @@ class DescentModel(TaskModel):
         """Return whether these tasks are computed in one vectorised program."""
         return self.stacked and self._stacker(tasks)
 
-    def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
+    def pooled_loss(self, theta: WeightDistribution, x: Any, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood at the means of theta."""
         return self.likelihood.masking(y).nll(self.network(theta.mu, theta.plain, x), y, theta.plain).sum()
 

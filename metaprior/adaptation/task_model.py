@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -169,7 +169,7 @@ class TaskModel(ABC):
         """Return the task in the types that ``sums`` trusts, or raise with what is wrong with it."""
         support = self.check_examples(task.support, f"{task.name}: support")
         query = self.check_examples(task.query, f"{task.name}: query", least=1)
-        self.network.check_repeatable(query.x[:2])
+        self.network.check_repeatable(query.first(2).x)
         return Task(support, query, task.name)
 
     def check_examples(self, examples: Examples, what: str, least: int = 0) -> Examples:
@@ -227,7 +227,7 @@ class TaskModel(ABC):
         """
 
     @abstractmethod
-    def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
+    def pooled_loss(self, theta: WeightDistribution, x: Any, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood of examples without any adaptation, for autograd.
 
         The warm start minimises it: plain training on the pooled examples of many tasks.

@@ -23,22 +23,23 @@ from torch import Tensor
 
 from metaprior.adaptation.closed_form.conjugate import HeadPosterior, condition
 from metaprior.adaptation.closed_form.head import Head
-from metaprior.checks import ArrayLike
+from metaprior.checks import InputsLike
 from metaprior.errors import NotFinite
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.hierarchy.hierarchical_posterior import UncertaintySplit
 from metaprior.hierarchy.whitened import CollapsedHyperprior, Theta, Whitening, conjugate
+from metaprior.inputs import Inputs, split
 from metaprior.likelihoods import HeteroscedasticGaussian, Likelihood
 from metaprior.missing import present_numbers
 from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.posterior import NUMBERS_AT_ONCE, Predictive
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, all_examples
 
 
 class TaskStack(NamedTuple):
     """The data of M tasks: all rows one after the other, and where each task's rows lie, padded to the longest task."""
 
-    x: Tensor
+    x: Inputs
     """Inputs of all tasks, (N, ...)."""
     rows: Tensor
     """Indices into x, (M, n); 0 where a task has fewer rows."""
@@ -50,12 +51,12 @@ class TaskStack(NamedTuple):
     @classmethod
     def of(cls, tasks: Sequence[Examples]) -> "TaskStack":
         """Return the stack of some tasks; targets (n, C) that are NaN are missing."""
-        x, y = (torch.cat([task[part] for task in tasks]) for part in (0, 1))
+        x, y = all_examples(tasks)
         longest, start = max(task.size for task in tasks), 0
-        rows = torch.zeros(len(tasks), longest, dtype=torch.long, device=x.device)
+        rows = torch.zeros(len(tasks), longest, dtype=torch.long, device=y.device)
         real = torch.zeros_like(rows, dtype=torch.bool)
         for number, task in enumerate(tasks):
-            rows[number, : task.size] = torch.arange(start, start + task.size, device=x.device)
+            rows[number, : task.size] = torch.arange(start, start + task.size, device=y.device)
             real[number, : task.size] = True
             start += task.size
         targets = y[rows]
@@ -93,20 +94,20 @@ class CollapsedModel:
     def check(self, data: Examples) -> None:
         """Raise unless outputs are linear in the last layer and targets are vectors."""
         network = self.head.network
-        self.head.check(network.initial().plain, data.x[:2])
+        self.head.check(network.initial().plain, data.first(2).x)
         if data.y.ndim != 2:
             raise ValueError(
                 'targets must have shape (N,) or (N, C) with local="closed_form", got '
                 f'{tuple(data.y.shape)}. Try local="explicit", or MetaLearner with ClosedForm() for images'
             )
 
-    def features(self, theta: Theta, x: Tensor) -> Features:
+    def features(self, theta: Theta, x: Inputs) -> Features:
         """Return features, offsets and noise scales at inputs x under every theta."""
         names, count = list(theta.trunk), self.whitening.features
 
         def of(*values: Tensor) -> Tensor:
             rows, offset = self.head.split(dict(zip(names, values, strict=True)), x)
-            return torch.cat([rows[:, 0, :count], offset.reshape(len(x), -1)], 1)
+            return torch.cat([rows[:, 0, :count], offset.reshape(len(offset), -1)], 1)
 
         network = self.head.network
         with evaluation_mode(network.module):  # a module that is its last layer has nothing that differs between thetas
@@ -145,24 +146,24 @@ class CollapsedPosterior(Predictive):
         return [f"{len(self.theta.mean)} draws of theta"]
 
     @torch.no_grad()
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the mixture over thetas. It is exact, so ``samples`` and ``seed`` change nothing."""
         draws, width = len(self.theta.mean), self.theta.factor.shape[-1]
         weights = self.head.log_weights.exp().flatten()  # (K components), those of a draw one after the other
         size = batch_size or max(1, NUMBERS_AT_ONCE // (len(weights) * width * self.model.whitening.outputs))
-        parts = [self._moments(inputs[start : start + size]) for start in range(0, len(inputs), size)]
+        parts = [self._moments(own) for own in split(inputs, size)]
         means, task, data = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         if not bool((means + task + data).isfinite().all()):
             raise NotFinite("the forecast has NaN or infinite values; look for inputs far outside of the training data")
         scales = {"scales": (task + data).sqrt(), "task_scales": task.sqrt()}
         return GaussianForecast(means, weights=weights, thetas=draws, **scales)
 
-    def split(self, x: ArrayLike) -> UncertaintySplit:
+    def split(self, x: InputsLike) -> UncertaintySplit:
         """Return the forecast's standard deviation by its sources, the same as ``predict(x).parts``."""
         forecast: Any = self.predict(x)
         return UncertaintySplit(**forecast.parts)
 
-    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _moments(self, x: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """Return means, and variances because of the task's weights and of the noise, of all components, (., N, C)."""
         values, offset, scales = self.model.features(self.theta, x)
         mean, variance = (moment[:, 0] for moment in self.head.predict(values.unsqueeze(1)))  # (K, components, N, C)

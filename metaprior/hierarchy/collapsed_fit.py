@@ -17,12 +17,13 @@ from metaprior.hierarchy.task_data import CheckedTasks
 from metaprior.hierarchy.theta_inference import THETA, State, ThetaInference
 from metaprior.hierarchy.whitened import CollapsedHyperprior, Theta
 from metaprior.history import EpochRecord
+from metaprior.inputs import axes_of, named_parts, rebuilt
 from metaprior.likelihoods import Likelihood
 from metaprior.network import NOTHING_RANDOM, BayesianNetwork
 from metaprior.noise import Noise
 from metaprior.posterior import Learned, rebuild, saved_content
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, all_examples
 
 STATE, X, Y, DRAWS = "state.", "data.x", "data.y", "draws"
 """Names of the tensors of a checkpoint that do not belong to the network."""
@@ -174,11 +175,13 @@ class CollapsedFit:
         """Return the tensors and the description of a checkpoint."""
         settings = self.settings
         weights, scale = settings.network.initial(), self.target_scale
-        learned = Learned(settings.network, settings.likelihood, weights, scale, None, self.scalar_targets)
+        axes = axes_of(self.data[0].x)
+        learned = Learned(settings.network, settings.likelihood, weights, scale, axes, self.scalar_targets)
         tensors, description = saved_content(learned)
         for name, value in [*self.state.tensors.items(), *list(self.state._asdict().items())[2:]]:
             tensors[STATE + name] = value
-        tensors |= {X: torch.cat([task.x for task in self.data]), Y: torch.cat([task.y for task in self.data])}
+        together = all_examples(self.data)
+        tensors |= {**named_parts(together.x, X), Y: together.y}
         if self.draws is not None:
             tensors[DRAWS] = self.draws
         description |= {
@@ -208,7 +211,9 @@ class CollapsedFit:
             here = {name: value.to(learned.network.device) for name, value in tensors.items()}
             entries = [Entry(**entry) for entry in description["tasks"]]
             sizes = [entry.observations for entry in entries]
-            data = [Examples(x, y) for x, y in zip(here[X].split(sizes), here[Y].split(sizes), strict=True)]
+            axes = 0 if learned.input_axes is None else learned.input_axes
+            x = rebuilt(axes, [here[name] for name in named_parts(axes, X)])
+            data = Examples(x, here[Y]).split(sizes)
             of_state = {n.removeprefix(STATE): v for n, v in here.items() if n.startswith(STATE)}
             measures = of_state.pop("log_evidence"), of_state.pop("penalty")
             state = State(int(description["rounds"]), of_state, *measures)

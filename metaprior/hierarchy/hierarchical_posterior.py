@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from metaprior.checks import ArrayLike
+from metaprior.checks import InputsLike
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import as_numpy
 from metaprior.hierarchy.hyper_posterior import HyperPosterior
+from metaprior.inputs import Inputs, holds_tensors
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.weights import WeightDistribution, inverse_softplus
@@ -101,7 +101,7 @@ class HierarchicalPosterior(Posterior):
     hyper: HyperPosterior = field(kw_only=True)
     phis_per_theta: int = field(default=1, kw_only=True)
 
-    def split(self, x: ArrayLike, *, thetas: int = 32, phis: int = 16, seed: int = 0) -> UncertaintySplit:
+    def split(self, x: InputsLike, *, thetas: int = 32, phis: int = 16, seed: int = 0) -> UncertaintySplit:
         r"""Return the forecast's standard deviation by its sources, from ``thetas`` x ``phis`` weight samples:
 
         $$\mathrm{Var}[y] = \mathrm{Var}_\theta E[f|\theta] + E_\theta \mathrm{Var}[f|\theta] + E\,\mathrm{Var}[y|f]$$
@@ -117,9 +117,9 @@ class HierarchicalPosterior(Posterior):
         within = groups.var(1).mean(0)
         between = (groups.mean(1).var(0) - within / phis).clamp_min(0.0)
         parts = UncertaintySplit(between.sqrt(), within.sqrt(), forecast.aleatoric)
-        return as_numpy(parts) if isinstance(x, np.ndarray) else parts
+        return parts if holds_tensors(x) else as_numpy(parts)
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast from ``samples`` pairs of theta and phi."""
         forecast = super().network_forecast(inputs, samples, seed, batch_size)
         if not isinstance(forecast, GaussianForecast):

@@ -124,4 +124,4 @@ class Rounds:
                 start = self.model.start(self.state)
                 records = torch.stack([self._store.read(index) if taken else new_record(start) for index in part])
                 data = [self._tasks.data_of(self._store.entries[index], self.state.target_scale) for index in part]
-                yield Stack(names, part, records.to(data[0].x.device), taken, data)
+                yield Stack(names, part, records.to(data[0].y.device), taken, data)

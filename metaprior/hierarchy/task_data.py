@@ -12,6 +12,7 @@ from torch import Tensor
 from metaprior import checks
 from metaprior.errors import NotFinite
 from metaprior.hierarchy.store import Entry
+from metaprior.inputs import map_parts, named_parts, rebuilt
 from metaprior.likelihoods import Likelihood
 from metaprior.missing import TargetCount
 from metaprior.network import BayesianNetwork
@@ -157,8 +158,14 @@ def _called(name: str, value: Task | tuple[Tensor, Tensor]) -> Task:
 def _all_examples(given: Task) -> Examples:
     """Return support and query set together."""
     task = as_task(_called(UNNAMED, given) if is_pair(given) else given)
-    parts = [task.support, *([task.query] if len(task.query.x) else [])]
-    return Examples(_joined([part.x for part in parts], "x"), _joined([part.y for part in parts], "y"))
+    parts = [task.support, *([task.query] if task.query.size else [])]
+    sets = [named_parts(checks.plain_inputs(part.x)) for part in parts]
+    if any(own.keys() != sets[0].keys() for own in sets):
+        raise ValueError(
+            f"x of support and query set must have the same parts, got {' and '.join(map(str, map(list, sets)))}"
+        )
+    x = rebuilt(parts[0].x, [_joined([own[name] for own in sets], name) for name in sets[0]])
+    return Examples(x, _joined([part.y for part in parts], "y"))
 
 
 def _joined(values: Sequence[object], name: str) -> Tensor:
@@ -172,13 +179,14 @@ def _joined(values: Sequence[object], name: str) -> Tensor:
 
 
 def _shapes(examples: Examples) -> str:
-    return ", ".join(f"{name} {tuple(values.shape)} {values.dtype}" for name, values in examples._asdict().items())
+    named = {**named_parts(examples.x), "y": examples.y}
+    return ", ".join(f"{name} {tuple(values.shape)} {values.dtype}" for name, values in named.items())
 
 
 def fingerprint(examples: Examples) -> str:
     """Return a digest of the numbers, types and shapes of some examples; one NaN is like another."""
     digest = hashlib.blake2b(_shapes(examples).encode(), digest_size=16)
-    for given in examples:
+    for given in examples.tensors:
         values = torch.where(given.isnan(), torch.nan, given) if given.is_floating_point() else given
         digest.update(values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -186,9 +194,12 @@ def fingerprint(examples: Examples) -> str:
 
 def _sample(examples: Examples) -> str:
     """Return a digest of a few of the numbers, which is cheap enough for every visit."""
-    flat = (values.reshape(-1) for values in examples)
-    few = Examples(*(values[:: max(1, len(values) // COMPARED_NUMBERS)].contiguous() for values in flat))
-    return f"{_shapes(examples)} {fingerprint(few)}"
+
+    def some(values: Tensor) -> Tensor:
+        flat = values.reshape(-1)
+        return flat[:: max(1, len(flat) // COMPARED_NUMBERS)].contiguous()
+
+    return f"{_shapes(examples)} {fingerprint(Examples(map_parts(some, examples.x), some(examples.y)))}"
 
 
 def new_tasks(stored: Sequence[Entry], given: Sequence[Entry], *, growing: bool, folder: Path) -> list[Entry]:

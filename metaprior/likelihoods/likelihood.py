@@ -28,6 +28,9 @@ class Likelihood(ABC):
     """Whether targets are labels, which are scored by their error rate, and not numbers."""
     keeps_zero: ClassVar[bool] = False
     """Whether a zero must stay a zero: targets are then standardised by their root mean square, and not centred."""
+    several_outputs: ClassVar[bool] = False
+    """Whether the network may return a tuple or a dictionary of tensors, which ``outputs`` and, with the shape of each,
+    ``output_shape`` then are."""
 
     @property
     def outputs_per_target(self) -> int:
@@ -129,6 +132,11 @@ class Masked(Likelihood):
     def continuous(self) -> bool:  # type: ignore[override]
         """Whether targets are real numbers."""
         return self.likelihood.continuous
+
+    @property
+    def several_outputs(self) -> bool:  # type: ignore[override]
+        """Whether the network may return several tensors."""
+        return self.likelihood.several_outputs
 
     @property
     def outputs_per_target(self) -> int:

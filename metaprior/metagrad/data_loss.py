@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import grad, jvp
 
+from metaprior.inputs import axes_of, map_parts, parts_of, rebuilt, rows_of, size_of, split
 from metaprior.metagrad.bilinear import LeanLayers, WeightUse
 from metaprior.metagrad.problem import Problem
 from metaprior.network import Chain, stages_of
@@ -29,8 +30,8 @@ class Rows(NamedTuple):
     """Examples as the head takes them: the trunk's outputs (or the inputs) and targets."""
 
     features: tuple[Tensor, ...]
-    single: bool
-    """Whether the head takes one tensor, and not a tuple."""
+    form: Any
+    """The form in which the head takes them: one tensor, a tuple or a dictionary."""
     y: Tensor
 
 
@@ -101,9 +102,10 @@ class DataLoss:
     def observations(self, part: str) -> int:
         """Return the number of observations (of each task)."""
         axis, examples = len(self.stack), self._examples[part]
-        if examples.x.shape[axis] != examples.y.shape[axis]:
-            raise ValueError(f"the {part} set has {examples.x.shape[axis]} inputs and {examples.y.shape[axis]} targets")
-        return examples.x.shape[axis]
+        *inputs, targets = (shape[axis] for shape in examples.shapes)
+        if any(size != targets for size in inputs):
+            raise ValueError(f"the {part} set has {', '.join(map(str, inputs))} inputs and {targets} targets")
+        return targets
 
     def point(self, phi: Tensor, plain: Mapping[str, Tensor]) -> list[Tensor]:
         """Return views of phi (..., D) in the random tensors' shapes, then the adapted plain tensors."""
@@ -147,21 +149,19 @@ class DataLoss:
             window = (*(slice(None) for _ in self.stack), slice(start, min(start + size, count)))
             features, y = tuple(f[window] for f in rows.features), rows.y[window]
             yield Chunk(
-                self._chunk_losses(features, rows.single, y),
+                self._chunk_losses(features, rows.form, y),
                 [*shared, *(_real(features) if self.trunk_names else ())],
                 window,
                 vectorised=bool(self.stack),
             )
 
-    def _chunk_losses(
-        self, features: tuple[Tensor, ...], single: bool, y: Tensor
-    ) -> Callable[[Tensors, Tensors], Tensor]:
+    def _chunk_losses(self, features: tuple[Tensor, ...], form: Any, y: Tensor) -> Callable[[Tensors, Tensors], Tensor]:
         count = len(self.fixed_names)
 
         def nll(adapted: Tensors, fixed: Tensors, features: tuple[Tensor, ...], y: Tensor) -> Tensor:
             pieces = zip((*self.network.layout.names, *self.adapted_names), adapted, strict=True)
             named = {**dict(pieces), **dict(zip(self.fixed_names, fixed, strict=True))}
-            outputs = self._run(self._head, named, features[0] if single else features)
+            outputs = self._run(self._head, named, rebuilt(form, features))
             return self.problem.likelihood.nll(outputs, y, named)
 
         function: Any = torch.vmap(nll) if self.stack else nll
@@ -181,31 +181,34 @@ class DataLoss:
         """Return the examples with the trunk's outputs for inputs."""
         examples = self._examples[part]
         if not self.problem.trunk_stages:
-            return Rows((examples.x,), True, examples.y)
-        flat = examples.x.flatten(0, len(self.stack))  # the trunk is the same for all tasks of a stack
+            return Rows(parts_of(examples.x), axes_of(examples.x), examples.y)
+        flat = self._flat(examples.x)
         with torch.set_grad_enabled(keep):
             outputs = [
-                self._run(self._trunk, self._trunk_values, x) for x in flat.split(self.problem.micro_batch or len(flat))
+                self._run(self._trunk, self._trunk_values, x)
+                for x in split(flat, self.problem.micro_batch or size_of(flat))
             ]
         if keep:
             self._kept_trunk[part] = outputs
-        lead = examples.x.shape[: len(self.stack) + 1]
-        features = [
-            torch.cat(pieces).detach().unflatten(0, lead) for pieces in zip(*map(_several, outputs), strict=True)
-        ]
-        return Rows(tuple(features), isinstance(outputs[0], Tensor), examples.y)
+        lead = examples.y.shape[: len(self.stack) + 1]
+        features = [torch.cat(own).detach().unflatten(0, lead) for own in zip(*map(parts_of, outputs), strict=True)]
+        return Rows(tuple(features), axes_of(outputs[0]), examples.y)
+
+    def _flat(self, x: Any) -> Any:
+        """Return x with tasks and observations on one axis: the trunk is the same for all tasks of a stack."""
+        return map_parts(lambda part: part.flatten(0, len(self.stack)), x)
 
     def pull_back_trunk(self, cotangent: FixedCotangent) -> None:
         """Add to the trunk's cotangent in micro-batches, by its kept graph or by running it once more."""
         for part, features in cotangent.features.items():
             kept = self._kept_trunk.pop(part, [])
-            x, *along = (tensor.flatten(0, len(self.stack)) for tensor in (self._examples[part].x, *features))
-            size = self.problem.micro_batch or len(x)
-            for start in range(0, len(x), size):
+            x, along = self._flat(self._examples[part].x), self._flat(features)
+            size = self.problem.micro_batch or size_of(x)
+            for start in range(0, size_of(x), size):
                 rows = slice(start, start + size)
                 with torch.enable_grad():
-                    outputs = kept.pop(0) if kept else self._run(self._trunk, self._trunk_values, x[rows])
-                self._pull_back_rows(_real(_several(outputs)), [f[rows] for f in along], cotangent.trunk)
+                    outputs = kept.pop(0) if kept else self._run(self._trunk, self._trunk_values, rows_of(x, rows))
+                self._pull_back_rows(_real(parts_of(outputs)), [f[rows] for f in along], cotangent.trunk)
                 del outputs
 
     def _pull_back_rows(self, outputs: Tensors, along: Tensors, into: dict[str, Tensor]) -> None:
@@ -216,11 +219,6 @@ class DataLoss:
         for total, own in zip(into.values(), grads, strict=True):
             if own is not None:
                 total += own
-
-
-def _several(output: Any) -> tuple[Tensor, ...]:
-    """Return a stage's output as a tuple, also if it is a single tensor."""
-    return (output,) if isinstance(output, Tensor) else output
 
 
 def _real(features: Tensors) -> tuple[Tensor, ...]:

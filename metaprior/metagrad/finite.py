@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from metaprior.inputs import named_parts
 from metaprior.metagrad.problem import PARTS, NonFinite
 from metaprior.tasks.task import Task
 
@@ -58,7 +59,7 @@ def damages(tasks: Sequence[Task]) -> list[NonFinite | None]:
 
     Missing targets are no damage, but a query set without any target is: its value is NaN.
     """
-    data = (values for task in tasks for values in (*task.support, *task.query))
+    data = (values for task in tasks for values in (*task.support.tensors, *task.query.tensors))
     if all(task.query.size for task in tasks) and _all_finite(data):
         return [None] * len(tasks)
     return [
@@ -81,5 +82,5 @@ def _data(task: Task) -> dict[str, Tensor]:
         x, y = getattr(task, part)
         # Zeros only for this look: a NaN is a missing target, which the likelihood masks; infinite targets stay.
         known = y.nan_to_num(0.0, math.inf, -math.inf) if y.is_floating_point() else y
-        named |= {f"{part} x": x, f"{part} y": known}
+        named |= {**named_parts(x, f"{part} x"), f"{part} y": known}
     return named

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import check_integer
+from metaprior.inputs import rows_of
 from metaprior.metagrad.data_loss import DataLoss, FixedCotangent, KeptGradient, add_gradient
 from metaprior.metagrad.finite import FiniteChecks
 from metaprior.metagrad.inner_step import (
@@ -206,7 +207,8 @@ def adapt_stack(
         noises: The noise of each set.
         steps: Number of inner steps; None takes the problem's.
     """
-    task = Task(supports, Examples(supports.x[:, :0], supports.y[:, :0]))
+    none = slice(None), slice(0)
+    task = Task(supports, Examples(rows_of(supports.x, none), supports.y[none]))
     lambda_ = _adapted(InnerRun(problem, theta, task, noises, stacked=True), theta, steps)
     if isinstance(lambda_, NonFinite):
         raise AssertionError("a stack does not stop early")

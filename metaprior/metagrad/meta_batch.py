@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from metaprior.checks import all_true
+from metaprior.inputs import Inputs
 from metaprior.metagrad.data_loss import central_difference
 from metaprior.metagrad.engines import twice_reverse
 from metaprior.metagrad.finite import damages, first_non_finite
@@ -16,7 +17,7 @@ from metaprior.metagrad.problem import Engine, NonFinite, OuterTerms, Problem
 from metaprior.metagrad.sweep import Sweep
 from metaprior.missing import NO_TARGETS, TargetCount
 from metaprior.noise import Noise
-from metaprior.tasks.task import Examples, Task
+from metaprior.tasks.task import Task, all_examples, stacked_examples
 from metaprior.team import current_team
 from metaprior.weights import Parameters, WeightDistribution
 
@@ -140,7 +141,7 @@ def missing_derivatives_explained() -> Iterator[None]:
         ) from error
 
 
-PooledLoss = Callable[[WeightDistribution, Tensor, Tensor], Tensor]
+PooledLoss = Callable[[WeightDistribution, Inputs, Tensor], Tensor]
 NOT_DERIVED = ("derivative for", "forward AD")
 """Words of torch's messages about operations that it cannot differentiate twice, or not in forward mode."""
 NOT_VECTORISED = ("vmap", "Batching rule not implemented")
@@ -184,8 +185,10 @@ def all_at_once(
 
 def stack_of(tasks: Sequence[Task]) -> Task:
     """Return tasks of equal shapes as one, with the tasks along a new first axis."""
-    tensors = [torch.stack(rows) for rows in zip(*((*task.support, *task.query) for task in tasks), strict=True)]
-    return Task(Examples(*tensors[:2]), Examples(*tensors[2:]), "stack")
+    support, query = (
+        stacked_examples(own) for own in zip(*((task.support, task.query) for task in tasks), strict=True)
+    )
+    return Task(support, query, "stack")
 
 
 def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite], targets: TargetCount) -> MetaBatch:
@@ -196,8 +199,8 @@ def no_mean(theta: WeightDistribution, failures: Sequence[NonFinite], targets: T
 
 
 def shapes_of(task: Task) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of a task's four tensors."""
-    return tuple(tuple(values.shape) for values in (*task.support, *task.query))
+    """Return the shapes of a task's tensors."""
+    return *task.support.shapes, *task.query.shapes
 
 
 def fit_together(problem: Problem, tasks: Sequence[Task], engine: Engine) -> bool:
@@ -265,19 +268,19 @@ def pooled_sums(
     tasks = list(compress(tasks, [one is None for one in found]))
     if not tasks:
         return BatchSums(failures=damaged)
-    x, y = map(torch.cat, zip(*(part for task in tasks for part in (task.support, task.query)), strict=True))
+    together = all_examples([part for task in tasks for part in (task.support, task.query)])
     leaves = theta.map(lambda value: value.detach().requires_grad_())
     total = theta.mu.new_zeros(())
-    size = micro_batch or len(x)
-    for start in range(0, len(x), size):
-        rows = slice(start, start + size)
+    for own in together.split(micro_batch or together.size):
         with torch.enable_grad():
-            part = loss(leaves, x[rows], y[rows])
+            part = loss(leaves, own.x, own.y)
         part.backward()
         total += part.detach()
     grads: Parameters = leaves.map(lambda leaf: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)
     zero = torch.zeros_like(total)
-    return BatchSums(tuple(task.name for task in tasks), len(x), grads, OuterTerms(zero, total, zero, zero), damaged)
+    return BatchSums(
+        tuple(task.name for task in tasks), together.size, grads, OuterTerms(zero, total, zero, zero), damaged
+    )
 
 
 def mean_of_pool(sums: BatchSums, theta: WeightDistribution) -> MetaBatch:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from metaprior.inputs import Inputs
 from metaprior.metagrad import reference
 from metaprior.metagrad.data_loss import (
     Chunk,
@@ -346,18 +347,19 @@ def _choices_by_graph(problem: Problem, theta: WeightDistribution, task: Task) -
 def measure(problem: Problem, theta: WeightDistribution, task: Task) -> NetworkNeeds:
     """Return the network's needs, from micro-batches of one and of two examples."""
     whole, fake = replace(problem, micro_batch=None), is_large(problem, theta, task)
-    vector = theta.mu.numel() * theta.mu.element_size()
+    vector, first = theta.mu.numel() * theta.mu.element_size(), torch.zeros(1, dtype=torch.long)
 
     def linear(
         work: Callable[[DataLoss, list[Tensor]], Any], part: str = "peak", less: LinearBytes = NONE
     ) -> LinearBytes:
-        def run(named: dict[str, Tensor], x: Tensor, y: Tensor) -> Any:
+        def run(named: dict[str, Tensor], x: Inputs, y: Tensor) -> Any:
             theta = WeightDistribution.from_named(named)
-            data = DataLoss(whole, theta, Task(Examples(x, y), Examples(x[:0], y[:0])))
+            examples = Examples(x, y)
+            data = DataLoss(whole, theta, Task(examples, examples.first(0)))
             return work(data, data.point(theta.mu, theta.plain))
 
         one, two = (
-            float(getattr(footprint(run, theta.named(), *(t[[0] * count] for t in task.support), fake=fake), part))
+            float(getattr(footprint(run, theta.named(), *task.support.rows(first.repeat(count)), fake=fake), part))
             for count in (1, 2)  # the first row once and twice: only shapes matter
         )
         return LinearBytes(2 * one - two - less.constant, two - one - less.slope)

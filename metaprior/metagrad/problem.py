@@ -266,7 +266,7 @@ class Problem:
             self.check_examples(task.query, f"{task.name}: query", least=1),
             task.name,
         )
-        probe = (checked.support if checked.support.size else checked.query).x[:2]
+        probe = (checked.support if checked.support.size else checked.query).first(2).x
         self.network.check_repeatable(probe)
         if self.trunk_stages:
             moving = {*self.network.layout.names, *self.adapted_names}

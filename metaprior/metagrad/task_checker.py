@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from metaprior.checks import PairChecker, as_plain_tensor, with_repeats, with_zeros
+from metaprior.checks import PairChecker, as_plain_tensor, plain_inputs, with_repeats, with_zeros
 from metaprior.likelihoods import Likelihood
 from metaprior.metagrad.problem import PARTS
 from metaprior.missing import TargetCount
@@ -27,6 +27,10 @@ class ChecksTasks(Protocol):
 
     def check_examples(self, examples: Examples, what: str) -> Examples:
         """Return examples in the types that adapting trusts, or raise; an error starts with ``what``."""
+
+
+def _plain(examples: Examples, what: str) -> Examples:
+    return Examples(plain_inputs(examples.x, f"{what} x"), as_plain_tensor(examples.y, f"{what} y"))
 
 
 class TaskChecker:
@@ -53,8 +57,8 @@ class TaskChecker:
         """Return tasks in the types that the engines trust; where targets are missing is read once for all of them."""
         pairs: list[tuple[object, object, str, int]] = []
         for task in tasks:
-            named = {f"{task.name}: {part}": getattr(task, part)._asdict() for part in PARTS}
-            sets = {what: [as_plain_tensor(v, f"{what} {n}") for n, v in xy.items()] for what, xy in named.items()}
+            named: dict[str, Examples] = {f"{task.name}: {part}": getattr(task, part) for part in PARTS}
+            sets = {what: _plain(own, what) for what, own in named.items()}
             if not all(self._pair.knows(x) for x, _ in sets.values()):
                 support, query = (Examples(with_zeros(x), with_repeats(y)) for x, y in sets.values())
                 self._model.check(Task(support, query, task.name))

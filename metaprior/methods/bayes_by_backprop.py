@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from metaprior import checkpoint, checks, history
 from metaprior.callbacks import Callbacks, Fit
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, InputsLike
 from metaprior.ensemble import EnsemblePosterior, fresh_start
 from metaprior.evaluation import Evaluation, evaluate
 from metaprior.history import EpochRecord
+from metaprior.inputs import axes_of
 from metaprior.likelihoods import Likelihood, Masked
 from metaprior.methods.cross_fit import LeftOut, judged
 from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, checked_targets
@@ -40,7 +41,7 @@ _SETTINGS = {"temperature": float, "relative_sigma": float, "standardize": bool,
 
 
 class BayesByBackprop(Method):
-    """Variational inference for any ``nn.Module`` that takes one tensor and returns one.
+    """Variational inference for any ``nn.Module`` that takes one tensor, or several, and returns one.
 
     Args:
         module: the network. Its present parameters are where the means start (so pretrained weights are loaded by
@@ -94,7 +95,7 @@ class BayesByBackprop(Method):
 
     def fit(
         self,
-        x: ArrayLike | Loaded,
+        x: InputsLike | Loaded,
         y: ArrayLike | None = None,
         *,
         sample_weight: ArrayLike | None = None,
@@ -115,7 +116,8 @@ class BayesByBackprop(Method):
 
         Args:
             x: inputs, first axis the observations; a tensor, a NumPy array or a data frame. Scale them yourself: about
-                mean 0 and standard deviation 1 in every feature. Or a torch ``Dataset`` of pairs (x, y), or a
+                mean 0 and standard deviation 1 in every feature. Several inputs are a tuple, the positional arguments
+                of the module, or a dictionary, its keyword arguments. Or a torch ``Dataset`` of pairs (x, y), or a
                 ``DataLoader`` of batches of them, without y: what it gives is streamed, never held as a whole.
             y: targets (N,), (N, C) or (N, C, ...), or labels.
             sample_weight: how many observations each one counts as, (N,): 2 is the same as to give it twice. Only
@@ -166,7 +168,7 @@ class BayesByBackprop(Method):
 
     def _set(self, data: FitData, weights: Sequence[WeightDistribution], records: Sequence[EpochRecord]) -> Self:
         """Take over what was learned."""
-        axes, scalar = data.inputs.ndim, data.scalar_targets
+        axes, scalar = axes_of(data.inputs), data.scalar_targets
         units: dict[str, Any] = {"target_scale": data.scale, "input_axes": axes, "scalar_targets": scalar}
         members = [Posterior(self.network, data.likelihood, own, **units) for own in weights]
         if data.left_out is not None:
@@ -189,7 +191,7 @@ class BayesByBackprop(Method):
         learned = isinstance(self.prior, WeightDistribution)
         return checked_theta(self.prior, self.network, "the prior") if learned else self.prior  # type: ignore[arg-type]
 
-    def evaluate(self, x: ArrayLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
+    def evaluate(self, x: InputsLike, y: ArrayLike, *, samples: int = DEFAULT_SAMPLES) -> Evaluation:
         """Return the scores of the forecast for x against targets y, as the one row of an ``Evaluation``."""
         posterior = self._predictive()
         network = posterior.network

@@ -354,7 +354,7 @@ def _separated(
 
 def _shots(tasks: _Part, each: int) -> list[int | None]:
     """Return 0, 1, half of the shots that all tasks have, and None for all."""
-    least = min(len(as_task(tasks[index]).support.x) for index in range(len(tasks))) // each
+    least = min(as_task(tasks[index]).support.size for index in range(len(tasks))) // each
     return [0, *sorted({count for count in (1, least // 2) if 0 < count <= least}), None]
 
 

@@ -170,7 +170,7 @@ class CollapsedHierarchicalVI(HierarchicalVI, local=CLOSED_FORM):
         if steps or explicit:
             raise TypeError(f"steps and the like must not be given with local={CLOSED_FORM!r}: adapting takes no steps")
         given = as_examples(support, "support")
-        if not len(given.x):
+        if not given.size:
             return fit.posterior(None)
         units = TargetUnits(fit.target_scale, True)
         x, y = PairChecker(self.network, self.likelihood)(*units.examples(given), "support")

@@ -27,8 +27,8 @@ LOG_FACTORS = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64)
 
 def parts_of(data: WeightedExamples, count: int, noise: Noise) -> list[Tensor]:
     """Return the indices of the rows that each of ``count`` members leaves out, at random."""
-    x, y = data.examples
-    rows = torch.cat([x.flatten(1).double(), y.reshape(len(y), -1).double()], 1)
+    tensors = data.examples.tensors
+    rows = torch.cat([one.reshape(len(one), -1).double() for one in tensors], 1)
     distinct, number = torch.unique(rows, dim=0, return_inverse=True)
     if len(distinct) < 2 * count:
         raise ValueError(

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from metaprior import checks
-from metaprior.checks import ArrayLike
+from metaprior.checks import ArrayLike, InputsLike
+from metaprior.inputs import Inputs, copied, device_of, rows_of
 from metaprior.likelihoods import Likelihood
 from metaprior.methods.cross_fit import parts_of, without_parts
 from metaprior.minibatches import HeldOut, HeldOutData, Minibatches, ShuffledData, StreamedData, WeightedExamples
@@ -27,14 +28,14 @@ from metaprior.tasks.task import Examples
 
 Loaded = Dataset[Any] | DataLoader[Any]
 """Pairs (x, y) by torch's own means: a data set, or a loader of batches."""
-Validation = float | tuple[ArrayLike, ArrayLike] | Loaded | None
+Validation = float | tuple[InputsLike, ArrayLike] | Loaded | None
 
 
 @dataclass(frozen=True)
 class FitData:
     """The checked data of a fit, with targets in the network's units."""
 
-    inputs: Tensor
+    inputs: Inputs
     """Some of the inputs, for their type and shape."""
     targets: Tensor
     """Targets from which the likelihood's own parameters start: all, or a few of the same mean and spread."""
@@ -75,7 +76,7 @@ class Preparation:
     cross_fit: bool = False
 
     def __call__(
-        self, x: ArrayLike | Loaded, y: ArrayLike | None, sample_weight: ArrayLike | None, validation: Validation
+        self, x: InputsLike | Loaded, y: ArrayLike | None, sample_weight: ArrayLike | None, validation: Validation
     ) -> FitData:
         """Return the checked data of a fit; arguments are those of ``fit``."""
         if isinstance(x, Dataset | DataLoader):
@@ -89,7 +90,7 @@ class Preparation:
         return self._in_memory(x, y, sample_weight, validation)
 
     def _in_memory(
-        self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, validation: Validation
+        self, x: InputsLike, y: ArrayLike, sample_weight: ArrayLike | None, validation: Validation
     ) -> FitData:
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         checks.warn_of_scale(inputs)
@@ -137,7 +138,7 @@ class Preparation:
         start, likelihood = self._typical(seen.moments, seen.first.y, scale), self.likelihood.in_units_of(scale)
         return FitData(seen.first.x, start, batches, held_out, scale, likelihood, read.scalar_targets, seen.targets)
 
-    def _held_out(self, validation: Validation, output_shape: torch.Size, scale: TargetScale) -> HeldOut | None:
+    def _held_out(self, validation: Validation, output_shape: Any, scale: TargetScale) -> HeldOut | None:
         """Return held-out data that were given as such."""
         if validation is None:
             return None
@@ -172,7 +173,7 @@ class Preparation:
         )
 
     def _examples(
-        self, inputs: Tensor, y: ArrayLike, output_shape: torch.Size, sample_weight: ArrayLike | None = None
+        self, inputs: Inputs, y: ArrayLike, output_shape: Any, sample_weight: ArrayLike | None = None
     ) -> tuple[WeightedExamples, TargetCount]:
         """Return the checked data that have a weight and a target, in the user's units, and the count of targets."""
         targets, weights = checked_targets(self.likelihood, inputs, y, output_shape), None
@@ -181,13 +182,14 @@ class Preparation:
                 sample_weight, len(targets), dtype=self.network.dtype, device=self.network.device
             )
             counted = weights > 0
-            inputs, targets, weights = inputs[counted], targets[counted], weights[counted]
+            inputs, targets, weights = rows_of(inputs, counted), targets[counted], weights[counted]
         present = self.likelihood.present(targets)
         weights = None if weights is None else weights[any_of_row(present)]
-        *data, count = checks.drop_rows_without_targets(inputs, targets, present)
-        if not len(data[0]):
+        *pair, count = checks.drop_rows_without_targets(inputs, targets, present)
+        data = Examples(*pair)
+        if not data.size:
             raise ValueError(f"y must hold at least one target, got {count.targets}, of which all are missing")
-        return WeightedExamples(Examples(*data), weights), count
+        return WeightedExamples(data, weights), count
 
     def _scale(self, moments: TargetMoments | None, like: Tensor) -> TargetScale:
         if moments is None or not self.standardize:
@@ -216,8 +218,8 @@ class CheckedBatches:
     network: BayesianNetwork
     likelihood: Likelihood
     what: str = "x"
-    output_shape: torch.Size | None = None
-    """The shape of the network's outputs; None: the network is tried with the first batch."""
+    output_shape: Any = None
+    """The shape of the network's outputs, or of each part of them; None: the network is tried with the first batch."""
     scalar_targets: bool = field(default=False, init=False)
     """Whether the targets of the first batch came without a channel axis."""
 
@@ -232,11 +234,11 @@ class CheckedBatches:
             yield self._checked(*batch)
 
     def _checked(self, x: Any, y: Any) -> Examples:
+        x = tuple(x) if isinstance(x, list) else x  # torch's default_collate turns tuples into lists
         inputs = checks.inputs(x, dtype=self.network.dtype, device=self.network.device)
         if first := self.output_shape is None:
             checks.warn_of_scale(inputs)
             self.output_shape = self.network.check_forward(inputs)
-        assert self.output_shape is not None
         targets = checked_targets(self.likelihood, inputs, y, self.output_shape)
         if first:
             self.scalar_targets = targets.ndim > checks.as_plain_tensor(y, "y").ndim
@@ -262,7 +264,7 @@ class Survey(NamedTuple):
         """Return what a pass over a loader tells; raise if there is no target in it."""
         first, count, sizes, observations, moments = None, TargetCount(), list[int](), 0, list[TargetMoments]()
         for x, y in read:
-            first = first or Examples(x[:2].clone(), y[:2].clone())
+            first = first or Examples(copied(rows_of(x, slice(2))), y[:2].clone())
             present = read.likelihood.present(y)
             sizes.append(len(y))
             count, observations = count + TargetCount.of(present), observations + int(any_of_row(present).sum())
@@ -276,11 +278,11 @@ class Survey(NamedTuple):
         )
 
 
-def checked_targets(likelihood: Likelihood, inputs: Tensor, y: Any, output_shape: torch.Size) -> Tensor:
+def checked_targets(likelihood: Likelihood, inputs: Inputs, y: Any, output_shape: Any) -> Tensor:
     """Return checked targets in the user's units; a missing channel axis is added."""
-    targets = checks.targets(y, device=inputs.device)
+    targets = checks.targets(y, device=device_of(inputs))
     checks.same_length(inputs, targets)
-    targets = likelihood.check_targets(targets, output_shape)
+    targets = checks.targets_of(likelihood, targets, output_shape)
     return checks.at_least_single(targets) if likelihood.continuous else targets
 
 

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from metaprior.checks import ArrayLike, DataFrameLike, checked_device
+from metaprior.checks import ArrayLike, DataFrameLike, InputsLike, checked_device
 from metaprior.errors import NotFittedError
 from metaprior.evaluation import Adapt, Evaluation, evaluate
 from metaprior.forecasts import Forecast
@@ -68,11 +68,17 @@ class Method(ABC):
     @overload
     def predict(self, x: npt.NDArray[Any] | DataFrameLike, *, samples: int = ..., seed: int = ...) -> NumpyForecast: ...
 
-    def predict(self, x: ArrayLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0) -> Forecast | NumpyForecast:
+    @overload
+    def predict(
+        self, x: tuple[ArrayLike, ...] | Mapping[str, ArrayLike], *, samples: int = ..., seed: int = ...
+    ) -> Any: ...
+
+    def predict(self, x: InputsLike, *, samples: int = DEFAULT_SAMPLES, seed: int = 0) -> Forecast | NumpyForecast:
         """Return the forecast for inputs x: mean, std, epistemic, aleatoric, quantile(level), log_prob(y), ...
 
-        A NumPy array gives a forecast in NumPy arrays, a tensor one in tensors. ``std`` is the total standard deviation
-        of a target, ``std**2 == epistemic**2 + aleatoric**2``. The same seed gives the same weight samples.
+        A NumPy array gives a forecast in NumPy arrays, a tensor one in tensors; several inputs are a tuple or a
+        dictionary, as in fit. ``std`` is the total standard deviation of a target, ``std**2 == epistemic**2 +
+        aleatoric**2``. The same seed gives the same weight samples.
         """
         return self._predictive().predict(x, samples=samples, seed=seed)
 

@@ -91,7 +91,7 @@ def first_look(
     while len(first) < least or (len(first) < FIRST_TASKS and numbers < FIRST_NUMBERS):
         given.append(task_at(tasks, len(first), seed))
         first.append(check(given[-1]))
-        numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part)
+        numbers += sum(values.numel() for part in (first[-1].support, first[-1].query) for values in part.tensors)
     scalar = _are_scalars(given[-1].query, first[-1].query, likelihood)
     if not (standardize and likelihood.continuous):
         return first, TargetScale.identity(model.network.initial().mu), scalar

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metaprior.inputs import map_parts
 from metaprior.runs.sources import LearnedRun, Purpose, TaskSettings, TaskSource, open_tasks
 from metaprior.tasks.task import Task, Tasks, check_index, task_at
 
@@ -76,8 +77,9 @@ class SeveralSources(TaskSource):
         if not any(pooled):
             return None
         tasks = [own or part.tasks("train") for own, part in zip(pooled, self.parts, strict=True)]
-        shapes = [tuple(task_at(own, 0, self.seed).support.x.shape[1:]) for own in tasks]
-        if len(set(shapes)) > 1:
+        inputs = [task_at(own, 0, self.seed).support.x for own in tasks]
+        shapes = [map_parts(lambda part: tuple(part.shape[1:]), x) for x in inputs]
+        if any(shape != shapes[0] for shape in shapes):
             raise ValueError(
                 "the examples of all [[tasks]] must have the same shape to be pooled by meta.warm_start, got "
                 f"{', '.join(map(str, shapes))}. Try the same size (patch) for all, or meta.warm_start=0"

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from metaprior.checks import as_plain_tensor, check_counts, check_integer, same_length, warn_caller
+from metaprior.checks import as_plain_tensor, check_counts, check_integer, plain_inputs, same_length, warn_caller
+from metaprior.inputs import named_parts, parts_of, rebuilt
 from metaprior.noise import Noise
 from metaprior.tasks.datasets import joined
 from metaprior.tasks.folder import FolderData
 from metaprior.tasks.tables import Choice, Column, Columns, Table, group_labels, missing, plain_labels
-from metaprior.tasks.task import Examples, Task, as_examples, check_index
+from metaprior.tasks.task import Examples, Task, all_examples, as_examples, check_index, stacked_examples
 
 
 class PairDataset(Protocol):
@@ -183,13 +184,14 @@ class GroupedTasks:
         if not parts:
             raise ValueError("examples must have at least one group, got none")
         pairs = [
-            (_inputs(x, f"x of {name!r}"), _tensor(as_plain_tensor(y, "y"), f"y of {name!r}"))
+            Examples(_inputs(x, "x", f" of {name!r}"), _tensor(as_plain_tensor(y, "y"), f"y of {name!r}"))
             for name, (x, y) in parts.items()
         ]
-        if odd := [name for name, (x, y) in zip(parts, pairs, strict=True) if len(x) != len(y)]:
+        if odd := [name for name, own in zip(parts, pairs, strict=True) if {*map(len, own.tensors)} != {own.size}]:
             raise ValueError(f"x and y of a group must have the same length, got other ones in {odd[0]!r}")
-        joined = Examples(*(_joined(values) for values in zip(*pairs, strict=True)))
-        labels = [name for name, (x, _) in zip(parts, pairs, strict=True) for _ in range(len(x))]
+        _refuse_shapes([{**named_parts(own.x), "y": own.y} for own in pairs], axis=1)
+        joined = all_examples(pairs)
+        labels = [name for name, own in zip(parts, pairs, strict=True) for _ in range(own.size)]
         return cls(joined, labels, k_shot, k_query, seed, draws, time=torch.arange(joined.size) if past else None)
 
     @classmethod
@@ -301,13 +303,15 @@ class _Pairs:
 
     def rows(self, index: Tensor) -> Examples:
         pairs = [self._pair(row) for row in index.tolist()]
-        return Examples(*(_stacked(values) for values in zip(*pairs, strict=True)))
+        _refuse_shapes([{**named_parts(own.x), "y": own.y} for own in pairs])
+        return stacked_examples(pairs)
 
-    def _pair(self, row: int) -> tuple[Tensor, Tensor]:
+    def _pair(self, row: int) -> Examples:
         pair = self.dataset[row]
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"example {row} of the data set must be a pair (x, y), got {type(pair).__name__}")
-        return _tensor(pair[0], f"x of example {row}"), _tensor(pair[1], f"y of example {row}")
+        named = {name: _tensor(part, f"{name} of example {row}") for name, part in named_parts(pair[0]).items()}
+        return Examples(rebuilt(pair[0], [*named.values()]), _tensor(pair[1], f"y of example {row}"))
 
 
 def _rows_of(dataset: PairDataset | Examples) -> _Rows:
@@ -316,7 +320,8 @@ def _rows_of(dataset: PairDataset | Examples) -> _Rows:
     if not isinstance(dataset, Examples):
         return _Pairs(dataset)
     x, y = _inputs(dataset.x, "x"), _tensor(as_plain_tensor(dataset.y, "y"), "y")
-    same_length(x, y)
+    for part in parts_of(x):
+        same_length(part, y)
     return Examples(x, y)
 
 
@@ -365,22 +370,22 @@ def _tensor(value: object, name: str) -> Tensor:
     return tensor.float() if tensor.ndim else tensor.float()[None]
 
 
-def _inputs(values: object, name: str) -> Tensor:
+def _inputs(values: object, name: str, where: str = "") -> Any:
     """Return all inputs of a group, with a second axis if they are floating point."""
-    tensor = _tensor(as_plain_tensor(values, name), name)
-    return tensor[:, None] if tensor.is_floating_point() and tensor.ndim == 1 else tensor
+
+    def own(part: Tensor, own_name: str) -> Tensor:
+        tensor = _tensor(part, own_name + where)
+        return tensor[:, None] if tensor.is_floating_point() and tensor.ndim == 1 else tensor
+
+    plain = plain_inputs(values, name, where)
+    return rebuilt(plain, [own(part, own_name) for own_name, part in named_parts(plain, name).items()])
 
 
-def _stacked(values: Sequence[Tensor]) -> Tensor:
-    _refuse_shapes({tuple(value.shape) for value in values})
-    return torch.stack(tuple(values))
-
-
-def _joined(values: Sequence[Tensor]) -> Tensor:
-    _refuse_shapes({tuple(value.shape[1:]) for value in values})
-    return torch.cat(tuple(values))
-
-
-def _refuse_shapes(shapes: set[tuple[int, ...]]) -> None:
-    if len(shapes) > 1:
-        raise ValueError(f"examples have different shapes, {sorted(shapes)}; a task needs one shape")
+def _refuse_shapes(examples: Sequence[Mapping[str, Tensor]], axis: int = 0) -> None:
+    """Raise unless the tensors of a name have one shape (from an axis on) in all examples."""
+    if odd := next((own for own in examples if own.keys() != examples[0].keys()), None):
+        raise ValueError(f"examples must have the same inputs, got {', '.join(examples[0])} and {', '.join(odd)}")
+    for name in examples[0]:
+        shapes = {tuple(own[name].shape[axis:]) for own in examples}
+        if len(shapes) > 1:
+            raise ValueError(f"examples have different shapes, {sorted(shapes)}; a task needs one shape")

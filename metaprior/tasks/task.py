@@ -2,13 +2,22 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from metaprior.checks import array_of, as_plain_tensor, at_least_single, check_counts, check_integer, moved
+from metaprior.checks import (
+    array_of,
+    as_plain_tensor,
+    at_least_single,
+    check_counts,
+    check_integer,
+    moved,
+    plain_inputs,
+)
+from metaprior.inputs import concatenate, form_of, map_parts, parts_of, rows_of, size_of, split, stack
 from metaprior.missing import any_of_row, present_numbers
 from metaprior.noise import Noise
 from metaprior.tasks.datasets import refuse_batches, refuse_unindexed
@@ -20,24 +29,52 @@ UNNAMED = "task"
 
 
 class Examples(NamedTuple):
-    """Inputs x and targets y; the first axis of both is the observations."""
+    """Inputs x and targets y; the first axis of both is the observations.
 
-    x: Tensor
+    x is a tensor, or a tuple or dictionary of tensors, which are the arguments of the network.
+    """
+
+    x: Tensor | Any
     y: Tensor
 
     @property
     def size(self) -> int:
         """Number of observations."""
-        return len(self.x)
+        return size_of(self.x)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors: the parts of x, then y."""
+        return *parts_of(self.x), self.y
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of all tensors."""
+        return form_of(self.tensors)
 
     def rows(self, index: Tensor) -> "Examples":
         """Return the examples with these indices."""
-        here = moved(index, self.x.device)
-        return Examples(self.x[here], self.y[here])
+        x = map_parts(lambda part: part[moved(index, part.device)], self.x)
+        return Examples(x, self.y[moved(index, self.y.device)])
 
     def first(self, count: int) -> "Examples":
         """Return the first ``count`` examples."""
-        return Examples(self.x[:count], self.y[:count])
+        return Examples(rows_of(self.x, slice(count)), self.y[:count])
+
+    def split(self, sizes: int | list[int]) -> list["Examples"]:
+        """Return consecutive examples in groups of one size, or of these sizes."""
+        return [Examples(*pair) for pair in zip(split(self.x, sizes), self.y.split(sizes), strict=True)]
+
+
+def all_examples(several: Sequence[Examples]) -> Examples:
+    """Return several examples as one, one after the other; empty ones need not have the same inputs."""
+    several = [own for own in several if own.size] or several[:1]
+    return Examples(concatenate([own.x for own in several]), torch.cat([own.y for own in several]))
+
+
+def stacked_examples(several: Sequence[Examples]) -> Examples:
+    """Return several examples of equal shapes along a new first axis."""
+    return Examples(stack([own.x for own in several]), torch.stack([own.y for own in several]))
 
 
 class Task(NamedTuple):
@@ -48,16 +85,21 @@ class Task(NamedTuple):
     name: str = UNNAMED
 
     @classmethod
-    def split(cls, x: Tensor, y: Tensor, k_shot: int, name: str) -> "Task":
+    def split(cls, x: Tensor | Any, y: Tensor, k_shot: int, name: str) -> "Task":
         """Return a task with the first ``k_shot`` examples as support and all others as query."""
-        return cls(Examples(x[:k_shot], y[:k_shot]), Examples(x[k_shot:], y[k_shot:]), name)
+        rest = slice(k_shot, None)
+        return cls(Examples(x, y).first(k_shot), Examples(rows_of(x, rest), y[rest]), name)
 
 
 def as_examples(value: object, name: str) -> Examples:
     """Return inputs and targets as ``Examples``; raise TypeError unless they are a pair."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise TypeError(f"{name} must be a pair (x, y) of inputs and targets, got {_said(value)}")
-    return Examples(*(array_of(part, name) if hasattr(part, "to_numpy") else part for part in value))  # type: ignore[arg-type]
+
+    def array(part: Any) -> Any:
+        return array_of(part, name) if hasattr(part, "to_numpy") else part
+
+    return Examples(map_parts(array, value[0]), array(value[1]))
 
 
 def exact_targets(given: Examples, checked: Examples) -> Tensor:
@@ -86,7 +128,7 @@ def as_task(value: object) -> Task:
 def is_pair(value: object) -> bool:
     """Return whether a value is a pair (x, y) of arrays: examples without a division into support and query set."""
     pair = isinstance(value, tuple | list) and not isinstance(value, Task) and len(value) == 2
-    return pair and not any(isinstance(part, tuple | list) for part in value)  # type: ignore[attr-defined]
+    return pair and not isinstance(value[1], tuple | list)  # type: ignore[index]
 
 
 def _said(value: object) -> str:
@@ -231,9 +273,9 @@ class VariedSupport:
                 f"{task.name} has {task.support.size} support examples, fewer than the {size} drawn from sizes. Try "
                 f"tasks whose k_shot is the one number {max(self.sizes)}, or smaller sizes (shots)."
             )
-        parts = zip(task.support, task.query, ("x", "y"), strict=True)
-        x, y = (torch.cat([as_plain_tensor(values, name) for values in pair]) for *pair, name in parts)
-        rows = torch.randperm(len(x), generator=noise.at(task=position).generator())[: size + task.query.size]
+        sets = (task.support, task.query)
+        examples = all_examples([Examples(plain_inputs(own.x), as_plain_tensor(own.y, "y")) for own in sets])
+        count = examples.size
+        rows = torch.randperm(count, generator=noise.at(task=position).generator())[: size + task.query.size]
         rows = rows.sort().values if self.past or getattr(self.tasks, "past", False) else rows
-        examples = Examples(x, y)
         return Task(examples.rows(rows[:size]), examples.rows(rows[size:]), task.name)

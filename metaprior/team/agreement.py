@@ -50,7 +50,7 @@ def code_facts() -> dict[str, str]:
 
 def task_digest(task: Task) -> str:
     """Return a digest of the numbers of a task."""
-    return tensors_digest(values for part in (task.support, task.query) for values in part)
+    return tensors_digest(values for part in (task.support, task.query) for values in part.tensors)
 
 
 def tensors_digest(tensors: Iterable[Tensor]) -> str:

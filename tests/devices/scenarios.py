@@ -36,6 +36,7 @@ from metaprior.training.trainer import Trainer
 from tests.devices.mirror import Events, watched
 from tests.metagrad.problems import EVERY, Case, make_case, solved
 from tests.runs import tiny
+from tests.several_inputs import TwoInputs, examples, task
 from tests.solar.maps import tiny_run
 from tests.training.lines import lines, make_problem, make_trainer, network_module
 
@@ -380,6 +381,21 @@ def bayes_by_backprop(device: torch.device) -> Any:
             [record.loss for record in method.history_],
             loaded_mean(method, device),
         )
+    return found
+
+
+@scenario("several inputs")
+def several_inputs(device: torch.device) -> Any:
+    x, y = examples(20, 1, "dict")
+    y[:2] = torch.nan
+    method = mp.BayesByBackprop(TwoInputs(), Gaussian(), device=device)
+    method.fit(x, y, epochs=3, batch_size=8, validation=0.2, progress=False)
+    own, found = task(5, "tuple"), [method.predict(x, samples=3).mean]
+    for kind in (Descent(steps=2, lr=0.02), mp.ClosedForm(), mp.Context(size=3)):
+        learner = mp.MetaLearner(TwoInputs(), Gaussian(), adaptation=kind, device=device)
+        tasks = [task(number, "tuple") for number in range(4)]
+        learner.fit(tasks, epochs=1, tasks_per_epoch=4, meta_batch=2, search_step_size=False, progress=False)
+        found.append(learner.adapt(own.support).predict(own.query.x, samples=3).mean)
     return found
 
 

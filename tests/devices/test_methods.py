@@ -9,6 +9,7 @@ NAMES = (
     "MetaLearner with ClosedForm",
     "MetaLearner with Context",
     "BayesByBackprop",
+    "several inputs",
     "HierarchicalVI",
     "HierarchicalVI in closed form, hmc",
 )

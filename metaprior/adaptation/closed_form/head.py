@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from metaprior.inputs import Inputs, arguments, call, copied
 from metaprior.network import BayesianNetwork, evaluation_mode
 
 Layer = nn.Linear | nn.Conv2d
@@ -85,7 +86,7 @@ class Head:
         weight, bias = self.layer.weight.detach().flatten(1), self.layer.bias
         return torch.cat([weight, weight.new_zeros(len(weight), 1) if bias is None else bias.detach()[:, None]], 1)
 
-    def split(self, plain: Mapping[str, Tensor], x: Tensor) -> Split:
+    def split(self, plain: Mapping[str, Tensor], x: Inputs) -> Split:
         """Return features and offset of inputs x with the trunk's parameters ``plain``."""
         given: list[Tensor] = []
 
@@ -114,7 +115,7 @@ class Head:
             return rows.mT.reshape(*rows.shape[:-2], rows.shape[-1], *like.shape[2:])
         return rows.reshape(*rows.shape[:-2], *like.shape[1:-1], rows.shape[-1])
 
-    def check(self, plain: Mapping[str, Tensor], x: Tensor) -> None:
+    def check(self, plain: Mapping[str, Tensor], x: Inputs) -> None:
         """Raise unless the module's outputs are the offset plus the last layer's, whatever its weights."""
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad(), evaluation_mode(self.network.module):
@@ -135,11 +136,11 @@ class Head:
                         "something that does not depend on it), but something else comes after it. " + self._advice(x)
                     )
 
-    def _run(self, plain: Mapping[str, Tensor], x: Tensor, own: Mapping[str, Tensor] | None = None) -> Tensor:
+    def _run(self, plain: Mapping[str, Tensor], x: Inputs, own: Mapping[str, Tensor] | None = None) -> Tensor:
         trunk = {name: plain[name] for name in self.network.plain_names if name not in self.own_names}
         values = {**self.network.constants, **trunk, **(own or {})}
         # A copy, because a first layer that works in place must not change the data.
-        return functional_call(self.network.module, values, (x.clone(),))  # type: ignore[no-any-return]
+        return functional_call(self.network.module, values, *arguments(copied(x)))  # type: ignore[no-any-return]
 
     def _rows(self, features: Tensor) -> Tensor:
         """Return the layer's inputs as rows (N, P, d): a patch for each position, and the constant."""
@@ -160,20 +161,20 @@ class Head:
         sizes = zip(features.shape[2:], _padding(layer), layer.dilation, layer.kernel_size, layer.stride, strict=True)
         return (len(features), self.outputs, *((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in sizes))
 
-    def _advice(self, x: Tensor | None = None) -> str:
+    def _advice(self, x: Inputs | None = None) -> str:
         """Return what to try: the layer that is called last, if it is another one."""
         called = [] if x is None else self._called(x)
         if called and called[-1] != self.name:
             return f"The last layer that is called is {called[-1]!r}: try head={called[-1]!r}."
         return "Try a network that ends with the layer, or another adaptation, such as Descent()."
 
-    def _called(self, x: Tensor) -> list[str]:
+    def _called(self, x: Inputs) -> list[str]:
         """Return the names of the linear and convolutional layers in the order in which a forward pass calls them."""
         called: list[str] = []
         layers = [(name, part) for name, part in self.network.module.named_modules() if isinstance(part, Layer)]
         hooks = [part.register_forward_hook(lambda *_, name=name: called.append(name)) for name, part in layers]
         try:
-            self.network.module(x.clone())
+            call(self.network.module, copied(x))
         finally:
             for hook in hooks:
                 hook.remove()

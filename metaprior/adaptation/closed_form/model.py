@@ -11,7 +11,7 @@ Objectives, for a task with support set S and query set Q:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from metaprior.adaptation.closed_form.settings import ClosedForm
 from metaprior.adaptation.closed_form.targets import Adapted, Numbers, targets_of
 from metaprior.adaptation.task_model import MEANS, SCALES, Binding, Start
 from metaprior.forecasts import Forecast, concatenated
+from metaprior.inputs import Inputs, call, copied, rows_of, split
 from metaprior.likelihoods import CRPSGaussian, Likelihood
 from metaprior.metagrad.finite import damage, first_non_finite
 from metaprior.metagrad.problem import NonFinite
@@ -32,7 +33,7 @@ from metaprior.network import BayesianNetwork, evaluation_mode
 from metaprior.noise import Noise
 from metaprior.posterior import NUMBERS_AT_ONCE, Predictive
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import UNNAMED, Examples, Task
+from metaprior.tasks.task import UNNAMED, Examples, Task, all_examples
 from metaprior.team import current_team
 from metaprior.weights import PLAIN, WeightDistribution
 
@@ -137,8 +138,9 @@ class ClosedFormModel(AutogradModel):
     def check(self, task: Task) -> Task:
         """Return the task in the types that ``losses`` trusts; raise if the last layer is not what comes last."""
         checked, plain = super().check(task), self.network.initial().plain
-        self.head.check(plain, checked.query.x[:2])
-        self.targets.check_outputs(self.network.module(checked.query.x[:2].clone()))
+        two = checked.query.first(2).x
+        self.head.check(plain, two)
+        self.targets.check_outputs(call(self.network.module, copied(two)))
         return checked
 
     def given(
@@ -155,7 +157,7 @@ class ClosedFormModel(AutogradModel):
         supports = [task.support for task in tasks]
         sizes = [size for task in tasks for size in (task.support.size, task.query.size)]
         plain = self.given(theta, supports, [task.support.size + task.query.size for task in tasks])
-        together = Examples(*(torch.cat([part[i] for task in tasks for part in task[:2]]) for i in range(2)))
+        together = all_examples([part for task in tasks for part in (task.support, task.query)])
         rows = self._rows(plain, together).groups(sizes)
         support, query = stacked(rows[::2]), stacked(rows[1::2])
         if self.objective == "evidence":
@@ -165,21 +167,22 @@ class ClosedFormModel(AutogradModel):
         scores = self.targets.log_scores(plain, self._adapted(plain, support), query)
         return -scores.sum(-1) / _observations(query)
 
-    def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
+    def pooled_loss(self, theta: WeightDistribution, x: Any, y: Tensor) -> Tensor:
         """Return minus the summed log score of the forecasts of new tasks, before any example."""
-        plain = self.given(theta, [Examples(x[:0], y[:0])])
-        rows = self._rows(plain, Examples(x, y))
-        return -self.targets.log_scores(plain, self._adapted(plain, rows.groups([0, len(x)])[0]), rows).sum()
+        examples = Examples(x, y)
+        plain = self.given(theta, [examples.first(0)])
+        rows = self._rows(plain, examples)
+        return -self.targets.log_scores(plain, self._adapted(plain, rows.groups([0, examples.size])[0]), rows).sum()
 
     def _rows(self, plain: Mapping[str, Tensor], examples: Examples) -> Rows:
         """Return the rows of examples of one task or of several, one after the other."""
-        if not len(examples.x):  # not every module takes none
+        if not examples.size:  # not every module takes none
             features, centre, targets = (
                 self.head.weights.new_zeros(0, 1, n) for n in (self.head.size, self.targets.outputs, 1)
             )
             return Rows(features, centre, features.new_ones(()), targets, targets > 0)
-        split = self.head.split(plain, examples.x)
-        return Rows(split.features, *self.targets.centre_and_scale(plain, split), *self.targets.codes(examples.y))
+        found = self.head.split(plain, examples.x)
+        return Rows(found.features, *self.targets.centre_and_scale(plain, found), *self.targets.codes(examples.y))
 
     def _adapted(self, plain: Mapping[str, Tensor], support: Rows) -> Adapted:
         fixed = self._log_temperature
@@ -229,24 +232,24 @@ class ClosedFormPosterior(Predictive):
     def _facts(self) -> list[str]:
         return [type(self.model.likelihood).__name__, "exact posterior of the last layer"]
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Inputs, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the exact forecast; ``samples`` and ``seed`` play no part."""
         size = batch_size or self._affordable(inputs)
         with torch.no_grad(), evaluation_mode(self.network.module):
-            parts = [self._part(part) for part in inputs.split(size)]
+            parts = [self._part(part) for part in split(inputs, size)]
         return concatenated(parts)
 
-    def _part(self, inputs: Tensor) -> Forecast:
+    def _part(self, inputs: Inputs) -> Forecast:
         model = self.model
-        split = model.head.split(self.plain, inputs)
-        rows = Rows(split.features, *model.targets.centre_and_scale(self.plain, split))
+        found = model.head.split(self.plain, inputs)
+        rows = Rows(found.features, *model.targets.centre_and_scale(self.plain, found))
         remedy = "look for inputs far outside of the training data"
         checks.refuse_non_finite(rows.features, "the network's output", remedy=remedy)
-        return model.targets.forecast(self.plain, self.adapted, rows, split.offset)
+        return model.targets.forecast(self.plain, self.adapted, rows, found.offset)
 
-    def _affordable(self, inputs: Tensor) -> int:
+    def _affordable(self, inputs: Inputs) -> int:
         """Return how many observations are computed together: trunk, and whitened features of all components."""
         trunk = self.network.numbers_per_observation(self.network.initial(), inputs)  # raises for unfitting inputs
         with torch.no_grad(), evaluation_mode(self.network.module):
-            positions = self.model.head.split(self.plain, inputs[:1]).features.shape[1]
+            positions = self.model.head.split(self.plain, rows_of(inputs, slice(1))).features.shape[1]
         return max(1, NUMBERS_AT_ONCE // (trunk + positions * self.adapted.head.prior.factor[..., 0, :].numel()))

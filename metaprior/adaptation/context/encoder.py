@@ -11,16 +11,18 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from metaprior.inputs import Inputs, named_parts
 from metaprior.likelihoods import Categorical, Likelihood
 from metaprior.metagrad.problem import refuse_hidden_noise
 from metaprior.network import refuse_batch_statistics
-from metaprior.tasks.task import Examples
+from metaprior.tasks.task import Examples, all_examples
 
 CHANNELS = (32, 64, 64)
 """Channels of the convolutions that embed images, each at half the resolution of the one before."""
@@ -31,16 +33,18 @@ class SupportEncoder(nn.Module, ABC):
     """Support sets -> contexts of length ``size``; the base class of encoders of your own.
 
     A network whose method ``support_encoder()`` returns one takes the context as its second argument,
-    ``forward(x, context)``: of shape (size,), or (N, size) with a context for every row of x. Whatever is learned are
+    ``forward(x, context)``: of shape (size,), or (N, size) with a context for every row of x. (Of several inputs: as
+    the argument after the parts of a tuple, and beside those of a dictionary as ``context=``.) Whatever is learned are
     parameters of the encoder. Without parameters it is a fixed summary.
     """
 
     size: int
 
     @abstractmethod
-    def forward(self, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+    def forward(self, x: Any, y: Tensor, sizes: Tensor) -> Tensor:
         """Return (tasks, size) from the examples of all tasks, one after the other, and each task's number.
 
+        Several inputs x are the tuple or the dictionary that was given.
         Without any example x and y have length 0 (and maybe no other axis); missing targets y are NaN.
         """
 
@@ -51,7 +55,7 @@ class SupportEncoder(nn.Module, ABC):
     def contexts(self, parameters: Mapping[str, Tensor], supports: Sequence[Examples]) -> Tensor:
         """Return the contexts of support sets, shape (tasks, size), with these values of what is learned."""
         sizes = torch.tensor([support.size for support in supports])
-        x, y = (torch.cat(parts) for parts in zip(*supports, strict=True)) if len(supports) else (None, None)
+        x, y = all_examples(supports) if len(supports) else (None, None)
         return functional_call(self, dict(parameters), (x, y, sizes))  # type: ignore[no-any-return]
 
 
@@ -63,8 +67,9 @@ class SetEncoder(SupportEncoder):
             convolutional layers tell the shapes of inputs and targets.
         likelihood: whether targets are real numbers or labels.
         size: length of a context, and of the embedding of an example.
-        encoder: embeds examples, ``encoder(x, y) -> (N, size)``; y as the likelihood takes it, with zeros where real
-            numbers are missing. None is the default: three layers for vectors, convolutions for images.
+        encoder: embeds examples, ``encoder(x, y) -> (N, size)``; x as it was given, y as the likelihood takes it, with
+            zeros where real numbers are missing. None is the default: three layers for vectors, convolutions for
+            images. It takes several inputs x where the first layer does too: side by side, as one vector.
     """
 
     def __init__(self, module: nn.Module, likelihood: Likelihood, size: int, encoder: nn.Module | None) -> None:
@@ -79,20 +84,20 @@ class SetEncoder(SupportEncoder):
         self.size, self._own = size, encoder is not None
         self.to(like)
 
-    def forward(self, x: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
+    def forward(self, x: Any, y: Tensor, sizes: Tensor) -> Tensor:
         """Return (tasks, size) from the examples of all tasks, one after the other, and each task's number."""
         zeros = next(self.summary.parameters()).new_zeros(len(sizes), self.size)
         counts = sizes.to(zeros).unsqueeze(-1)
-        if not len(x):
+        if not len(y):
             return self.summary(torch.cat([zeros, zeros, counts], 1))  # type: ignore[no-any-return]
         y = y.masked_fill(y.isnan(), 0.0) if self._own and y.is_floating_point() else y
         embedded = self.embed(x, y)
-        if embedded.shape != (len(x), self.size):
+        if embedded.shape != (len(y), self.size):
             raise ValueError(
-                f"the encoder must return shape {(len(x), self.size)} for {len(x)} examples, one row of Context's "
+                f"the encoder must return shape {(len(y), self.size)} for {len(y)} examples, one row of Context's "
                 f"size for each, got {tuple(embedded.shape)}. Try Context(size=...)."
             )
-        task = torch.arange(len(sizes)).repeat_interleave(sizes).to(x.device)
+        task = torch.arange(len(sizes)).repeat_interleave(sizes).to(y.device)
         mean = zeros.index_add(0, task, embedded) / counts.clamp_min(1.0)
         rows = task.unsqueeze(-1).expand_as(embedded)
         largest = zeros.scatter_reduce(0, rows, embedded, "amax", include_self=False)  # zeros stay where there is none
@@ -131,8 +136,10 @@ class PairEmbedding(nn.Module):
             nn.Linear(known, size), nn.SiLU(), nn.Linear(size, size), nn.SiLU(), nn.Linear(size, size)
         )
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Inputs, y: Tensor) -> Tensor:
         """Return (N, size) for inputs x and targets y."""
+        if not isinstance(x, Tensor):
+            x = self._side_by_side(x)
         x = x if self.images else x.flatten(1)
         if x.ndim != (4 if self.images else 2) or x.shape[1] != self.inputs or not x.is_floating_point():
             what = f"images (N, {self.inputs}, H, W)" if self.images else f"{self.inputs} numbers an example"
@@ -152,6 +159,19 @@ class PairEmbedding(nn.Module):
             return self.layers(torch.cat([features, codes], 1))  # type: ignore[no-any-return]
         codes = codes if codes.shape[2:] == x.shape[2:] else F.adaptive_avg_pool2d(codes, (x.shape[2], x.shape[3]))
         return self.layers(self.convolutions(torch.cat([x, codes], 1)).mean((2, 3)))  # type: ignore[no-any-return]
+
+    def _side_by_side(self, x: Inputs) -> Tensor:
+        """Return several inputs as one vector; raise unless it is what the first layer takes."""
+        parts = named_parts(x)
+        real = all(part.is_floating_point() for part in parts.values())
+        if self.images or not real or sum(part[:1].numel() for part in parts.values()) != self.inputs:
+            shapes = ", ".join(f"{name} {tuple(part.shape)} {part.dtype}" for name, part in parts.items())
+            raise ValueError(
+                f"the default encoder takes several real-valued inputs side by side, together {self.inputs} numbers "
+                f"an example as the layer that the network registers first, got {shapes}. Try Context(encoder=...) "
+                "with a module encoder(x, y) of your own, whose x is this tuple or dictionary."
+            )
+        return torch.cat([part.flatten(1) for part in parts.values()], 1)
 
     def _codes(self, y: Tensor) -> Tensor:
         """Return targets as numbers along axis 1: one-hot codes, or values and a mask; missing ones are zeros."""

@@ -9,6 +9,7 @@ one program: one pass of the encoder over all support sets, and one of the netwo
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from metaprior.network import NOTHING_RANDOM
 from metaprior.noise import Noise
 from metaprior.posterior import Posterior
 from metaprior.scaling import TargetScale
-from metaprior.tasks.task import UNNAMED, Examples, Task
+from metaprior.tasks.task import UNNAMED, Examples, Task, all_examples
 from metaprior.weights import WeightDistribution
 
 
@@ -50,15 +51,15 @@ class ContextModel(AutogradModel):
         """Return the mean negative log-likelihood of every task's query set."""
         contexts = self._conditioning.contexts(theta, [task.support for task in tasks])
         sizes = [task.query.size for task in tasks]
-        x, y = (torch.cat(parts) for parts in zip(*(task.query for task in tasks), strict=True))
+        x, y = all_examples([task.query for task in tasks])
         rows = contexts.repeat_interleave(torch.tensor(sizes, device=contexts.device), 0)
         return torch.stack([own.mean() for own in self._nll(theta, rows, x, y).split(sizes)])
 
-    def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
+    def pooled_loss(self, theta: WeightDistribution, x: Any, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood with the context of no examples."""
         return self._nll(theta, self._conditioning.nothing(theta), x, y).sum()
 
-    def _nll(self, theta: WeightDistribution, context: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    def _nll(self, theta: WeightDistribution, context: Tensor, x: Any, y: Tensor) -> Tensor:
         given = self._conditioning.given(theta, context)
         outputs = self.network(given.mu, given.plain, x)
         return self.likelihood.masking(y).nll(outputs, y, given.plain)
@@ -89,10 +90,10 @@ class ContextModel(AutogradModel):
 class PointPosterior(Posterior):
     """A network without random weights: its forecast has the components of one sample, whatever number is asked for."""
 
-    def network_forecast(self, inputs: Tensor, samples: int, seed: int, batch_size: int | None) -> Forecast:
+    def network_forecast(self, inputs: Any, samples: int, seed: int, batch_size: int | None) -> Forecast:
         """Return the forecast of the one network."""
         two = super().network_forecast(inputs, 2, seed, batch_size)  # the same twice
         half = len(two.samples) // 2
         given = {one.name: getattr(two, one.name) for one in fields(two)}
         first = {name: value[:half] for name, value in given.items() if isinstance(value, Tensor)}
-        return replace(two, **({"weights": torch.ones(1, device=inputs.device)} | first))
+        return replace(two, **({"weights": torch.ones(1, device=two.mean.device)} | first))

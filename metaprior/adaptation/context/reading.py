@@ -68,16 +68,16 @@ class ConditionedModule(nn.Module):
                 if isinstance(other, LAYERS) and other is not places[0].layer:
                     other.register_forward_pre_hook(partial(self._refuse_first, name))
 
-    def forward(self, x: Any) -> Any:
-        """Return the module's outputs for inputs x and the present ``context.value``."""
+    def forward(self, *positional: Any, **named: Any) -> Any:
+        """Return the module's outputs for inputs x, or several, and the present ``context.value``."""
         context: Any = self._modules["context"]
         inside: Any = self._inside
         inside.training = self.training
         if self.reading == ARGUMENT:
-            return inside(x, context.value)
+            return inside(**named, context=context.value) if named else inside(*positional, context.value)
         self._reads, self._has_read = F.linear(context.value, context.weight).split(self._sizes, -1), False
         try:
-            outputs = inside(x)
+            outputs = inside(*positional, **named)
         finally:
             self._reads = ()
         if not self._has_read:

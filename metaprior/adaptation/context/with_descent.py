@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import compress
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -155,7 +156,7 @@ class ContextDescentModel(TaskModel):
         names = tuple(task.name for task in tasks)
         return BatchSums(names, len(tasks), total, OuterTerms(*(term.sum(0) for term in terms)))
 
-    def pooled_loss(self, theta: WeightDistribution, x: Tensor, y: Tensor) -> Tensor:
+    def pooled_loss(self, theta: WeightDistribution, x: Any, y: Tensor) -> Tensor:
         """Return the summed negative log-likelihood at the means of theta, with the context of no examples."""
         return self._inner.pooled_loss(self._without_examples(theta), x, y)
 
