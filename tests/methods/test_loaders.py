@@ -58,8 +58,8 @@ def test_a_data_set_is_shuffled_by_the_seed() -> None:
     unshuffled = method(seed=1).fit(DataLoader(Rows(x, y), 10), **given)
     with pytest.raises(AssertionError):
         assert_same_fit(one, unshuffled, rtol=0, atol=0)
-    state = torch.get_rng_state()
-    method().fit(Rows(x, y), **given)
+    made, state = method(), torch.get_rng_state()
+    made.fit(Rows(x, y), **given)
     assert torch.equal(torch.get_rng_state(), state), "torch's global generator is left as it is"
 
 

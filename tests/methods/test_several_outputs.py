@@ -97,3 +97,14 @@ def test_other_likelihoods_refuse_several_outputs(method: str) -> None:
 def test_a_closed_form_refuses_several_outputs() -> None:
     with pytest.raises((TypeError, ValueError)):
         of_tasks(mp.MetaLearner(TwoHeads(named=False), mp.Gaussian(), adaptation=mp.ClosedForm()))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_few_weight_samples_of_several_outputs(named: bool) -> None:
+    method = mp.BayesByBackprop(TwoHeads(named), OfTwoHeads())
+    data = examples(20, 1)
+    weights = torch.arange(20.0, dtype=torch.float64) % 3
+    method.fit(*data, sample_weight=weights, epochs=3, batch_size=8, progress=False)
+    small = method.posterior_.compress(20, *data, candidates=200)
+    assert small.loss.mean < 0.05
+    assert abs(small.loss.nll) < 0.05
