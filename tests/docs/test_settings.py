@@ -14,6 +14,7 @@ from tests.docs.pages import DOCS, text_of
 LEAST = {"model": "mlp", "likelihood": "gaussian", "tasks": "sinusoids"}
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {
     ("model", "mlp"): {"inputs": 1, "hidden": [4], "outputs": 1},
+    ("likelihood", "censored"): {"lower": 0.0},
     ("tasks", "frames"): {"path": "archive.nc"},
     ("tasks", "nowcast"): {"path": "archive.nc"},
 }
