@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,10 +47,10 @@ class CensoredGaussian(LocationScale):
         for name in ("lower", "upper"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, number_or_several(getattr(self, name)))
-        low, high = self._limits(torch.empty(0, dtype=torch.float64), 2)
         if self.lower is None and self.upper is None:
             raise ValueError("a limit must be given, got lower=None and upper=None. Try Gaussian() if there is none.")
-        if not bool((low < high).all()):
+        low, high = (-math.inf if self.lower is None else self.lower), (math.inf if self.upper is None else self.upper)
+        if not bool(np.less(low, high).all()):
             raise ValueError(f"lower must be below upper, got {self.lower} and {self.upper}")
 
     def _limits(self, like: Tensor, ndim: int) -> tuple[Tensor, Tensor]:
