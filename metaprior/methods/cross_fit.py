@@ -107,4 +107,4 @@ def mixing_weights(found: Sequence[LeftOut]) -> list[float]:
     for _ in range(MIXING_STEPS):
         shares = torch.softmax(log_prob + weights.log()[:, None], 0)
         weights = (shares * counts).sum(1) / counts.sum()
-    return weights.tolist()  # type: ignore[no-any-return]
+    return weights.tolist()

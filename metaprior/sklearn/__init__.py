@@ -4,7 +4,7 @@ They need the extra: ``pip install 'metaprior[sklearn]'``.
 """
 
 try:
-    import sklearn  # noqa: F401
+    import sklearn  # type: ignore[import-untyped]  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "metaprior.sklearn needs scikit-learn. Try: pip install 'metaprior[sklearn]'", name=error.name

@@ -32,11 +32,11 @@ class AdaptedRegressor:
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
         """Return the bounds of the central interval that holds the target with probability ``level``."""
-        return self.forecast(X).interval(level)  # type: ignore[no-any-return]
+        return self.forecast(X).interval(level)
 
     def predict_quantile(self, X: Any, level: float) -> Array:
         """Return the value that the target is below with probability ``level``."""
-        return self.forecast(X).quantile(level)  # type: ignore[no-any-return]
+        return self.forecast(X).quantile(level)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.estimator!r}, {self.n_rows} rows)"

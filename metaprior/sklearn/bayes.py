@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags, metadata_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin  # type: ignore[import-untyped]
+from sklearn.utils import Tags, metadata_routing  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data  # type: ignore[import-untyped]
 from torch import nn
 
 from metaprior.forecasts import Forecast
@@ -136,7 +136,7 @@ class _TableEstimator(BaseEstimator):  # type: ignore[misc]
             return _made(self.module, inputs, outputs).double()
 
     def _scaled(self, X: Array) -> Array:
-        return (X - self.x_mean_) / self.x_scale_  # type: ignore[no-any-return]
+        return (X - self.x_mean_) / self.x_scale_
 
     def forecast(self, X: Any) -> NumpyForecast:
         """Return the forecast of every row, as an object with all that is known about it (``metaprior.Forecast``)."""
@@ -228,11 +228,11 @@ class BayesRegressor(RegressorMixin, _TableEstimator):  # type: ignore[misc]
 
     def predict_interval(self, X: Any, level: float = 0.9) -> tuple[Array, Array]:
         """Return the bounds of the central interval that holds the target with probability ``level``."""
-        return self.forecast(X).interval(level)  # type: ignore[no-any-return]
+        return self.forecast(X).interval(level)
 
     def predict_quantile(self, X: Any, level: float | Sequence[float]) -> Array:
         """Return the value that the target is below with probability ``level``; of several levels, an array each."""
-        return self.forecast(X).quantile(level)  # type: ignore[no-any-return]
+        return self.forecast(X).quantile(level)
 
     def _default_likelihood(self) -> Likelihood:
         return BalancedGaussian()

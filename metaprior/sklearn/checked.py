@@ -1,7 +1,7 @@
 """The arguments of estimators, checked: NumPy's integers pass, as searches over settings give them."""
 
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ from metaprior.checks import check_integer
 
 def integer(name: str, value: Any, least: int = 1) -> int:
     """Return an integer of at least ``least``, or raise."""
-    number = int(value) if isinstance(value, np.integer) else value
-    check_integer(name, number, least)
-    return number  # type: ignore[no-any-return]
+    check_integer(name, int(value) if isinstance(value, np.integer) else value, least)
+    return int(value)
 
 
 def boolean(name: str, value: Any) -> bool:
@@ -39,7 +38,7 @@ def share(name: str, value: Any) -> float:
 
 def widths(hidden: Any) -> list[int]:
     """Return the widths of hidden layers, or raise."""
-    found = list(hidden) if isinstance(hidden, Iterable) and not isinstance(hidden, str) else [None]
-    if not all(isinstance(width, Integral) and not isinstance(width, bool) and width >= 1 for width in found):
+    found: list[Any] = list(hidden) if isinstance(hidden, Iterable) else [None]
+    if not all(isinstance(width, int | np.integer) and not isinstance(width, bool) and width >= 1 for width in found):
         raise ValueError(f"hidden must be widths such as (50, 50) or (), got {hidden!r}")
     return [int(width) for width in found]

@@ -230,11 +230,11 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
 
     def predict_interval(self, X: Any, level: float = 0.9, groups: Any = None) -> tuple[Array, Array]:
         """Return the bounds of the central interval that holds the target with probability ``level``."""
-        return self.forecast(X, groups).interval(level)  # type: ignore[no-any-return]
+        return self.forecast(X, groups).interval(level)
 
     def predict_quantile(self, X: Any, level: float, groups: Any = None) -> Array:
         """Return the value that the target is below with probability ``level``."""
-        return self.forecast(X, groups).quantile(level)  # type: ignore[no-any-return]
+        return self.forecast(X, groups).quantile(level)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
         """Return R squared of ``predict(X, groups)``."""

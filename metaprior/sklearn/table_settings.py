@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state  # type: ignore[import-untyped]
 
 from metaprior.sklearn.checked import boolean, integer, positive, share
 

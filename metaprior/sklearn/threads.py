@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
 
-import joblib
+import joblib  # type: ignore[import-untyped]
 import torch
 
 

@@ -139,6 +139,12 @@ def test_a_row_of_weight_two_is_there_twice_and_one_of_weight_zero_is_not() -> N
     assert np.abs(weighted.predict(X) - BayesRegressor(**full_batch).fit(X, Y).predict(X)).max() > 1
 
 
+def test_a_last_batch_of_one_row_that_fills_up_does_no_harm() -> None:
+    """One of two members learns from 101 rows, the other from 100 and one that does not count; a batch is 100."""
+    x, y = table(201)
+    assert BayesRegressor(**SMALL).fit(x, y).score(x, y) > 0.7
+
+
 def test_a_class_of_one_row_has_a_probability() -> None:
     labels = np.array(["usual"] * (len(X) - 1) + ["rare"])
     found = BayesClassifier(**SMALL).fit(X, labels).predict_proba(X)
