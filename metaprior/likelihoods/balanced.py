@@ -50,5 +50,6 @@ class BalancedGaussian(HeteroscedasticGaussian):
         weights = scale.detach() ** (2 * self.balance)
         counts = counts.expand_as(weights[:, :1])
         axes = [axis for axis in range(weights.ndim) if axis != 1]
-        weights = weights * counts.sum() / (weights * counts).sum(axes, keepdim=True)
+        total = (weights * counts).sum(axes, keepdim=True)
+        weights = weights * counts.sum() / total.clamp(min=torch.finfo(total.dtype).tiny)  # 0 / 0 where none counts
         return weights * (0.5 * ((targets - mean) / scale) ** 2 + torch.log(scale) + HALF_LOG_2PI)

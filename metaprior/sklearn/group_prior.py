@@ -1,14 +1,12 @@
-"""How a prior over groups is learned, and how it becomes bytes and back.
+"""How a prior over groups is learned, and how it is restored from bytes.
 
 Few groups tell little about their prior, and a point estimate of it would be far too sure. So the prior is, by default,
 a set of draws from its posterior (``HierarchicalVI`` with local posteriors in closed form); with many groups, of more
 rows than draws can afford, it is the point that ``MetaLearner`` learns.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from metaprior.adaptation import Adaptation
 from metaprior.adaptation.closed_form.settings import ClosedForm
@@ -19,6 +17,7 @@ from metaprior.methods.meta_learner import MetaLearner
 from metaprior.methods.method import TaskMethod
 from metaprior.sklearn.group_network import GroupNetwork, made
 from metaprior.sklearn.groups import GroupSplits, held_out, some_rows
+from metaprior.sklearn.state import folder_of
 from metaprior.tasks.task import Examples, Task
 
 DRAWS, POINT = "draws", "point"
@@ -120,23 +119,9 @@ def _halves(group: Examples, name: str) -> Task:
     return Task(group.first(half), Examples(group.x[half:], group.y[half:]), name)
 
 
-# --- as bytes ---------------------------------------------------------------------------------------------------------
-
-
-def as_bytes(learner: TaskMethod) -> dict[str, bytes]:
-    """Return the files of a saved prior by name: safetensors and JSON, so that no class is pickled."""
-    with tempfile.TemporaryDirectory() as folder:
-        learner.save(folder)
-        return {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-
-
-def from_bytes(
-    files: Mapping[str, bytes], kind: str, network: GroupNetwork, adaptation: Adaptation | None
-) -> TaskMethod:
-    """Return a saved prior of this kind; ``network`` is one like the saved."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            (Path(folder) / name).write_bytes(content)
+def restored(files: Mapping[str, bytes], kind: str, network: GroupNetwork, adaptation: Adaptation | None) -> TaskMethod:
+    """Return a prior of this kind from the bytes of its files; ``network`` is one like the saved."""
+    with folder_of(files) as folder:
         if kind == POINT:
             return MetaLearner.load(folder, network, adaptation=adaptation)
         loaded = CollapsedHierarchicalVI.load(folder, network)

@@ -16,17 +16,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from torch import Tensor
 
 from metaprior.adaptation import Adaptation
-from metaprior.checks import check_counts, check_integer
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import Categorical, Gaussian
 from metaprior.methods.method import TaskMethod
 from metaprior.sklearn import group_prior
 from metaprior.sklearn.adapted import AdaptedClassifier, AdaptedRegressor, Array, expected, probabilities
+from metaprior.sklearn.checked import integer, widths
 from metaprior.sklearn.group_network import made
 from metaprior.sklearn.group_prior import DRAWS, POINT, PriorSettings
 from metaprior.sklearn.groups import labels_of, rows_by_group
 from metaprior.sklearn.least_squares_labels import LabelScale, codes, fitted_scale
+from metaprior.sklearn.state import files_of
 from metaprior.tasks.task import Examples
 
 ALL_ROWS = ""
@@ -66,8 +67,6 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> PriorSettings:
         """Return the checked arguments of the constructor."""
-        if not isinstance(self.hidden, Sequence) or isinstance(self.hidden, str):
-            raise ValueError(f"hidden must be widths such as (16,) or (), got {self.hidden!r}")
         if self.prior not in ("auto", DRAWS, POINT):
             raise ValueError(f"prior must be 'auto', 'draws' or 'point', got {self.prior!r}")
         adaptation = None if isinstance(self.adaptation, str) else self.adaptation
@@ -77,12 +76,10 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if adaptation is not None and self.prior == DRAWS:
             raise ValueError(f"adaptation must be 'closed_form' with prior='draws', got {adaptation!r}")
-        if self.steps is not None:
-            check_counts(steps=self.steps)
-        check_integer("draws", self.draws, 2)
+        steps = None if self.steps is None else integer("steps", self.steps)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        hidden = tuple(int(width) for width in self.hidden)
-        return PriorSettings(hidden, self.activation, self.prior, adaptation, self.draws, self.steps, seed)
+        draws, hidden = integer("draws", self.draws, least=2), tuple(widths(self.hidden))
+        return PriorSettings(hidden, self.activation, self.prior, adaptation, draws, steps, seed)
 
     @abstractmethod
     def _learn(self, settings: PriorSettings, groups: list[Examples]) -> None:
@@ -162,7 +159,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the state with the prior as the bytes of its files: no network is pickled."""
         state = dict(super().__getstate__())
         if learner := state.pop("_learner", None):
-            state["_files"] = group_prior.as_bytes(learner)
+            state["_files"] = files_of(learner)
             state["_network"] = learner.module.arguments
         return state
 
@@ -172,7 +169,7 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
         files, network = state.pop("_files", None), state.pop("_network", None)
         super().__setstate__(state)
         if files is not None:
-            self._learner = group_prior.from_bytes(files, self.prior_, made(0, *network), self._adaptation)
+            self._learner = group_prior.restored(files, self.prior_, made(0, *network), self._adaptation)
 
     _learner: TaskMethod
 
@@ -233,11 +230,11 @@ class MetaRegressor(RegressorMixin, _GroupEstimator):  # type: ignore[misc]
 
     def predict_interval(self, X: Any, level: float = 0.9, groups: Any = None) -> tuple[Array, Array]:
         """Return the bounds of the central interval that holds the target with probability ``level``."""
-        return self.forecast(X, groups).interval(level)  # type: ignore[no-any-return]
+        return self.forecast(X, groups).interval(level)
 
     def predict_quantile(self, X: Any, level: float, groups: Any = None) -> Array:
         """Return the value that the target is below with probability ``level``."""
-        return self.forecast(X, groups).quantile(level)  # type: ignore[no-any-return]
+        return self.forecast(X, groups).quantile(level)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
         """Return R squared of ``predict(X, groups)``."""

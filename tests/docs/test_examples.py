@@ -40,6 +40,13 @@ def test_the_snippet_of_the_start_page_has_the_scores_of_its_table() -> None:
         assert row["coverage_90"] == pytest.approx(covered, abs=0.05)
 
 
+def test_the_estimators_of_a_table_cover_what_they_say() -> None:
+    names = run_examples(DOCS / "tutorials" / "from-scikit-learn.md")
+    assert names["inside"] == pytest.approx(0.9, abs=0.06)
+    assert names["search"].best_params_ == {"hidden": (20,)}
+    assert abs(names["high"][0]) < 1e-12  # no parcel of two kilometres is late
+
+
 def test_the_meta_gradients() -> None:
     names = run_examples(DOCS / "methods" / "meta-gradients.md")
     assert names["chosen"].engine.exact

@@ -51,6 +51,15 @@ def test_an_observation_that_counts_twice_is_there_twice() -> None:
     torch.testing.assert_close(balanced.total_nll(images, pixels, {}, counts), 6 * expected)
 
 
+def test_observations_of_which_none_counts_have_no_loss_and_no_gradient() -> None:
+    """The last mini-batch of a pass can hold nothing but rows that fill others up."""
+    outputs = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    loss = mp.BalancedGaussian().total_nll(outputs, torch.zeros(2, 2).double(), {}, torch.zeros(2).double())
+    (gradient,) = torch.autograd.grad(loss, [outputs])
+    assert float(loss.detach()) == 0
+    assert gradient.count_nonzero() == 0
+
+
 def test_a_balance_outside_of_zero_and_one_is_refused() -> None:
     with pytest.raises(ValueError, match=r"balance must lie between 0 and 1, got 1\.5"):
         mp.BalancedGaussian(balance=1.5)

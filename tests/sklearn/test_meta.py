@@ -324,8 +324,8 @@ def test_groups_of_one_row() -> None:
     ("settings", "message"),
     [
         ({"prior": "exact"}, "prior must be 'auto', 'draws' or 'point', got 'exact'"),
-        ({"hidden": 16}, r"hidden must be widths such as \(16,\) or \(\), got 16"),
-        ({"hidden": (0,)}, r"hidden\[0\] must be an integer of at least 1, got 0"),
+        ({"hidden": 16}, r"hidden must be widths such as \(50, 50\) or \(\), got 16"),
+        ({"hidden": (0,)}, r"hidden must be widths such as \(50, 50\) or \(\), got \(0,\)"),
         ({"activation": "sine"}, "activation must be one of relu, silu, tanh, got 'sine'"),
         ({"adaptation": "descent"}, "adaptation must be 'closed_form' or one like metaprior.Descent"),
         ({"adaptation": mp.Descent(), "prior": "draws"}, "adaptation must be 'closed_form' with prior='draws'"),
