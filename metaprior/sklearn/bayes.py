@@ -308,9 +308,14 @@ def _weights(X: Array, sample_weight: Any) -> Array | None:
 
 
 def _mean_and_scale(X: Array, counted: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of every column, 1 for a constant one, given how often each row counts."""
+    """Return mean and standard deviation of every column, 1 for a constant one, given how often each row counts.
+
+    A column that varies in rows of tiny weights alone, such as one that marks them, would have next to no spread, and
+    these rows values in the thousands: the spread is at least half of that without weights.
+    """
     mean = np.average(X, axis=0, weights=counted)
     spread = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=counted))
+    spread = np.maximum(spread, X[counted > 0].std(0) / 2)
     return mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
 
 

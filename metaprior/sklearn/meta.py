@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from torch import Tensor
 
 from metaprior.adaptation import Adaptation
+from metaprior.checks import warn_caller
 from metaprior.forecasts import Forecast, GaussianForecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.likelihoods import Categorical, Gaussian
@@ -116,7 +117,16 @@ class _GroupEstimator(BaseEstimator):  # type: ignore[misc]
             if groups is not None:
                 raise ValueError("groups must be None, because fit was called without groups. Try fit(X, y, groups)")
             return [ALL_ROWS] * count
-        return [_Unknown] * count if groups is None else labels_of(groups, count)
+        if groups is None:
+            return [_Unknown] * count
+        labels = labels_of(groups, count)
+        kinds, known = {type(label).__name__ for label in labels}, {type(label).__name__ for label in self._support}
+        if not kinds & known and not self._support.keys() & set(labels):
+            warn_caller(
+                f"no group of these rows is known: labels are of type {', '.join(sorted(kinds))}, those of fit of type "
+                f"{', '.join(sorted(known))}. All rows are forecast as new groups"
+            )
+        return labels
 
     def _forecast_of_group(self, X: Any, support: Support) -> NumpyForecast:
         return NumpyForecast(self._in_units(self._forecast_with(support, self._inputs(X))))

@@ -419,3 +419,13 @@ def test_data_are_checked_by_fit() -> None:
         model.fit(np.where(X > 59, np.nan, X), Y)
     with pytest.raises(ValueError, match="level must lie strictly between 0 and 1, got 90"):
         BayesRegressor(**{**SMALL, "steps": 5}).fit(X, Y).predict_interval(X, level=90)
+
+
+def test_a_column_that_marks_rows_of_tiny_weight_keeps_its_scale() -> None:
+    """Its weighted spread is nearly zero; divided by that, its rows would be far from all others."""
+    draw = np.random.default_rng(0)
+    light = np.arange(200) < 40
+    x = np.column_stack([draw.normal(size=200), light, ~light]).astype(float)
+    fitted = BayesRegressor(hidden=(4,), members=1, steps=5, random_state=0)
+    fitted.fit(x, x[:, 0] + 3 * light, sample_weight=np.where(light, 1e-6, 1.0))
+    assert np.abs((x - fitted.x_mean_) / fitted.x_scale_).max() < 10

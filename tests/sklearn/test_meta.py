@@ -348,3 +348,10 @@ def test_groups_are_checked(regressor: MetaRegressor) -> None:
         without.predict(X, groups=LABELS)
     with pytest.raises(ValueError, match="groups must have been given to fit"):
         without.adapt(X, Y)
+
+
+def test_labels_of_another_type_are_warned_of(regressor: MetaRegressor) -> None:
+    with pytest.warns(
+        UserWarning, match="no group of these rows is known: labels are of type int, those of fit of type"
+    ):
+        regressor.predict(X[:3], groups=[1, 2, 3])
