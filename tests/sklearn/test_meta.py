@@ -94,7 +94,9 @@ def test_rows_of_several_groups_have_the_forecasts_that_each_group_has_alone(eit
 
 def test_rows_without_a_known_group_are_of_a_new_one(either: MetaRegressor) -> None:
     new = either.predict(X[:5], return_std=True)
-    np.testing.assert_allclose(new, either.predict(X[:5], groups=[7, 8, 9, 10, 11], return_std=True), rtol=1e-12)
+    np.testing.assert_allclose(
+        new, either.predict(X[:5], groups=["a", "b", "c", "d", "e"], return_std=True), rtol=1e-12
+    )
     known = either.predict(X[:5], groups=LABELS[:5], return_std=True)
     assert np.mean(known[1]) < 0.8 * np.mean(new[1])
 
