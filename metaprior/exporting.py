@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from metaprior.forecasts import Forecast
-from metaprior.inputs import Inputs, map_parts
+from metaprior.inputs import Inputs, map_parts, parts_of
 
 
 class MeanAndStd(nn.Module):
@@ -20,7 +20,9 @@ class MeanAndStd(nn.Module):
         self.register_buffer("phis", phis)
 
     def forward(self, x: Inputs) -> tuple[Tensor, Tensor]:
-        """Return mean and standard deviation, in the units of the targets."""
+        """Return mean and standard deviation, in the units of the targets; raise for inputs of another type."""
+        for part in parts_of(x):
+            torch.ops.aten._assert_tensor_metadata(part, dtype=part.dtype)
         found = self._forecast(x, self.get_buffer("phis"))
         return found.mean, found.std
 
