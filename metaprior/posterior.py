@@ -18,7 +18,7 @@ from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike, DataFrameLike, InputsLike
 from metaprior.compression import CompressionLoss, chosen_samples
 from metaprior.errors import CheckpointError
-from metaprior.exporting import MeanAndStd, exported
+from metaprior.exporting import exported
 from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
 from metaprior.inputs import (
@@ -285,15 +285,15 @@ class Posterior(Predictive):
         inputs = self._inputs(x)
 
         def forecast(x: Inputs, phis: Tensor) -> Forecast:
-            # One after the other: an error in a program that has vmap in it would leave torch inside of vmap.
-            outputs = stack([self.network(phi, self.weights.plain, x) for phi in phis])
-            return self._in_user_units(self._forecast_of(outputs))
+            return self._in_user_units(self._forecast_with(x, phis))
 
-        module = MeanAndStd(forecast, self._draw(self._noise(seed), range(samples)))
         with evaluation_mode(self.network.module):
-            with torch.no_grad():
-                module(rows_of(inputs, slice(2)))  # errors of the data and the units are told before those of tracing
-            return exported(module, inputs, path)
+            return exported(forecast, self._draw(self._noise(seed), range(samples)), inputs, path)
+
+    def _forecast_with(self, x: Inputs, phis: Tensor) -> Forecast:
+        """Return the forecast, in the network's units, of given weight samples (S, D), as ``export`` traces it."""
+        # One after the other: an error in a program that has vmap in it would leave torch inside of vmap.
+        return self._forecast_of(stack([self.network(phi, self.weights.plain, x) for phi in phis]))
 
     def pruned(self, fraction: float) -> "Posterior":
         """Return the posterior with the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at zero
