@@ -99,7 +99,7 @@ class Preparation:
         scalar = given.examples.y.ndim > checks.as_plain_tensor(y, "y").ndim
         split = isinstance(validation, Real)
         data, apart = hold_out(given, float(validation), self.noise) if split else (given, None)  # type: ignore[arg-type]
-        moments = TargetMoments.of(data.examples.y, data.weights) if self.likelihood.continuous else None
+        moments = moments_of(self.likelihood, data.examples.y, data.weights)
         scale = self._scale(moments, data.examples.y)
         if apart is None:
             held_out = self._held_out(validation, output_shape, scale)
@@ -192,7 +192,7 @@ class Preparation:
         return WeightedExamples(data, weights), count
 
     def _scale(self, moments: TargetMoments | None, like: Tensor) -> TargetScale:
-        if moments is None or not self.standardize:
+        if moments is None or not (self.likelihood.continuous and self.standardize):
             return TargetScale.identity(like)
         return TargetScale.from_moments(moments, like, keep_zero=self.likelihood.keeps_zero)
 
@@ -257,7 +257,7 @@ class Survey(NamedTuple):
     """Number of observations of the largest batch."""
     targets: TargetCount
     moments: TargetMoments | None
-    """Moments of real-valued targets, in the user's units."""
+    """Moments of targets that are no labels, in the user's units."""
 
     @classmethod
     def of(cls, read: CheckedBatches) -> Self:
@@ -268,8 +268,8 @@ class Survey(NamedTuple):
             present = read.likelihood.present(y)
             sizes.append(len(y))
             count, observations = count + TargetCount.of(present), observations + int(any_of_row(present).sum())
-            if read.likelihood.continuous:
-                moments.append(TargetMoments.of(y))
+            if (own := moments_of(read.likelihood, y)) is not None:
+                moments.append(own)
         if first is None or not observations:
             held = f"{count.targets} targets in {len(sizes)} batches" + (", all of them missing" if sizes else "")
             raise ValueError(f"{read.what} must give at least one target, got {held}")
@@ -284,6 +284,11 @@ def checked_targets(likelihood: Likelihood, inputs: Inputs, y: Any, output_shape
     checks.same_length(inputs, targets)
     targets = checks.targets_of(likelihood, targets, output_shape)
     return checks.at_least_single(targets) if likelihood.continuous else targets
+
+
+def moments_of(likelihood: Likelihood, y: Tensor, weights: Tensor | None = None) -> TargetMoments | None:
+    """Return the moments of real-valued targets and of counts; None for labels, which have none."""
+    return None if likelihood.labels or not y.is_floating_point() else TargetMoments.of(y, weights)
 
 
 def hold_out(data: WeightedExamples, fraction: float, noise: Noise) -> tuple[WeightedExamples, WeightedExamples]:

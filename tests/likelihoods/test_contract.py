@@ -97,7 +97,7 @@ def test_masses_sum_to_one_and_give_mean_variance_and_cdf(name: str) -> None:
     assert float(forecast.std[0] ** 2) == pytest.approx(variance, rel=1e-8)
     torch.testing.assert_close(forecast.cdf(values)[:, 0], mass.cumsum(0), rtol=0, atol=1e-11)
     torch.testing.assert_close(forecast.below(values + 1), forecast.cdf(values))
-    assert bool((forecast.cdf(values - 0.5)[1:] == forecast.cdf(values)[:-1]).all())
+    torch.testing.assert_close(forecast.cdf(values - 0.5)[1:], forecast.cdf(values)[:-1], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
