@@ -96,6 +96,7 @@ class Preparation:
         checks.warn_of_scale(inputs)
         output_shape = self.network.check_forward(inputs)
         given, count = self._examples(inputs, y, output_shape, sample_weight)
+        self.likelihood.check_results(given.examples.y, output_shape)
         scalar = given.examples.y.ndim > checks.as_plain_tensor(y, "y").ndim
         split = isinstance(validation, Real)
         data, apart = hold_out(given, float(validation), self.noise) if split else (given, None)  # type: ignore[arg-type]
@@ -241,6 +242,7 @@ class CheckedBatches:
             self.output_shape = self.network.check_forward(inputs)
         targets = checked_targets(self.likelihood, inputs, y, self.output_shape)
         if first:
+            self.likelihood.check_results(targets, self.output_shape)
             self.scalar_targets = targets.ndim > checks.as_plain_tensor(y, "y").ndim
         return Examples(inputs, targets)
 

@@ -17,6 +17,7 @@ from metaprior.likelihoods.counts import LOG_LEVEL
 from metaprior.metagrad import Descent, mixed, unrolled
 from metaprior.tasks.task import Examples, Task
 from tests.likelihoods.cases import CASES, NUMBERS, Case
+from tests.likelihoods.own import Wrong
 from tests.metagrad.problems import Case as Gradient
 from tests.metagrad.problems import assert_same, scattered, solved
 
@@ -188,3 +189,28 @@ def test_limits_are_learned_from() -> None:
             assert float(forecast.scales.mean()) == pytest.approx(300, rel=0.15)
     assert slopes[0] == pytest.approx(1000, rel=0.1)
     assert slopes[1] < 600
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("pairs", ValueError, r"elementwise_nll of Wrong must return the targets' shape \(N, 1\), got \(N, N\). Try"),
+        ("sums", ValueError, r"targets' shape \(N, 1\), got \(N,\). Try"),
+        ("mean", ValueError, r"targets' shape \(N, 1\), got \(\). Try"),
+        ("no forecast", TypeError, "forecast of Wrong must return a Forecast, got Tensor. Try"),
+    ],
+)
+def test_an_own_likelihood_with_wrong_results_is_refused_where_a_fit_begins(
+    what: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wrong, "what", what)
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+    task = Task(Examples(x, x[:, 0]), Examples(x, x[:, 0]))
+    with pytest.raises(error, match=message):
+        mp.BayesByBackprop(torch.nn.Linear(1, 1), Wrong()).fit(x, x[:, 0], steps=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.BayesByBackprop(torch.nn.Linear(1, 1), Wrong()).fit(TensorDataset(x, x), steps=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.MetaLearner(torch.nn.Linear(1, 1), Wrong()).fit([task] * 4, epochs=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.HierarchicalVI(torch.nn.Linear(1, 1), Wrong()).fit({"a": task.query, "b": task.query}, progress=False)
