@@ -29,6 +29,7 @@ from metaprior.tasks.task import Examples
 Loaded = Dataset[Any] | DataLoader[Any]
 """Pairs (x, y) by torch's own means: a data set, or a loader of batches."""
 Validation = float | tuple[InputsLike, ArrayLike] | Loaded | None
+DEFAULT_BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,16 @@ def checked_targets(likelihood: Likelihood, inputs: Inputs, y: Any, output_shape
     checks.same_length(inputs, targets)
     targets = checks.targets_of(likelihood, targets, output_shape)
     return checks.at_least_single(targets) if likelihood.continuous else targets
+
+
+def batch_size_for(x: object, batch_size: int | None) -> int:
+    """Return the number of observations in a step, by default ``DEFAULT_BATCH_SIZE``; raise if a loader has its own."""
+    if isinstance(x, DataLoader) and batch_size is not None:
+        raise ValueError(
+            f"batch_size must be None for a DataLoader, which has its own batches, got {batch_size}. Try "
+            f"DataLoader(..., batch_size={batch_size})"
+        )
+    return DEFAULT_BATCH_SIZE if batch_size is None else batch_size
 
 
 def moments_of(likelihood: Likelihood, y: Tensor, weights: Tensor | None = None) -> TargetMoments | None:

@@ -125,7 +125,7 @@ def test_an_ensemble_learns_from_a_loader_and_from_weights() -> None:
     for one, other in zip(members(memory), members(streamed), strict=True):
         torch.testing.assert_close(one.weights.mu, other.weights.mu, rtol=1e-10, atol=1e-12)
     loader = DataLoader(TensorDataset(x, y), 8)
-    assert len(members(method(members=2).fit(loader, **whole, validation=loader))) == 2
+    assert len(members(method(members=2).fit(loader, epochs=4, progress=False, validation=loader))) == 2
     counts = torch.tensor([1, 2, 0] * 10)
     expected = method(members=2).fit(x.repeat_interleave(counts, 0), y.repeat_interleave(counts), **whole)
     found = method(members=2).fit(x, y, sample_weight=counts, **whole)
