@@ -53,6 +53,13 @@ class Likelihood(ABC):
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each target, in the targets' shape."""
 
+    def counted_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor) -> Tensor:
+        """Return ``elementwise_nll`` where each target counts as ``counts``, in the targets' shape.
+
+        Only a loss that compares the observations of a batch depends on them: they are not multiplied with it.
+        """
+        return self.elementwise_nll(outputs, targets, parameters)
+
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each observation, shape (N,): the sum over its targets."""
         return per_observation(self.elementwise_nll(outputs, targets, parameters))
@@ -193,10 +200,23 @@ class Masked(Likelihood):
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each target, zero for missing ones."""
+        return self.counted_nll(outputs, targets, parameters, torch.ones_like(targets))
+
+    def counted_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor) -> Tensor:
+        """Return the same where each target that is present counts as ``counts``."""
         present = self.present(targets)
         filled = torch.where(present, targets, torch.zeros_like(targets))  # any number: NaN would reach the gradient
-        losses = self.likelihood.elementwise_nll(outputs, filled, parameters)
+        losses = self.likelihood.counted_nll(outputs, filled, parameters, counts * present)
         return torch.where(present, losses, torch.zeros_like(losses))
+
+    def total_nll(
+        self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
+    ) -> Tensor:
+        """Return the negative log-likelihood of all targets that are present."""
+        if counts is None:
+            return super().total_nll(outputs, targets, parameters)
+        each = counts.reshape(-1, *[1] * (targets.ndim - 1)).expand(targets.shape)
+        return (per_observation(self.counted_nll(outputs, targets, parameters, each)) * counts).sum()
 
     def present(self, targets: Tensor) -> Tensor:
         """Return where targets are not missing."""
