@@ -98,6 +98,10 @@ def _forecast(
             raise ValueError("x must be the inputs to predict for, got None. Try to_inference_data(posterior, x, y)")
         found = predicted.predict(x, samples=samples, seed=seed)
         return found.tensors if isinstance(found, NumpyForecast) else found
+    if not isinstance(predicted, Forecast | NumpyForecast):
+        kind = type(predicted).__name__
+        remedy = "the method's posterior: bnn.posterior_" if hasattr(predicted, "fit") else "model.predict(x)"
+        raise TypeError(f"predicted must be a forecast or a posterior, got a {kind}. Try {remedy}")
     if x is not None:
         raise ValueError("x must be None for a forecast, which has its inputs. Try to_inference_data(forecast, y=y)")
     return predicted.tensors if isinstance(predicted, NumpyForecast) else predicted

@@ -42,6 +42,7 @@ class Fit:
         steps: planned number of steps, of all epochs together.
         fitted: returns ``method`` as it would be if the fit ended now.
         keep: notes what is learned now as that which the fit ends with; None where that is not possible.
+        validates: whether the epochs that count are validated.
         unit: the name of steps, in the plural.
         epoch: epochs that are done, where a fit is resumed.
         step: steps that are done, where a fit is resumed.
@@ -56,11 +57,12 @@ class Fit:
         steps: int,
         fitted: Callable[[], Any],
         keep: Callable[[], None] | None = None,
+        validates: bool = False,
         unit: str = "steps",
         epoch: int = 0,
         step: int = 0,
     ) -> None:
-        self.method, self.label, self.unit = method, label, unit
+        self.method, self.label, self.unit, self.validates = method, label, unit, validates
         self.epochs, self.steps, self.epoch, self.step = epochs, steps, epoch, step
         self.stopped: str | None = None
         """The reason that ``stop`` was given; None if the fit goes on."""
@@ -151,7 +153,7 @@ class Listeners:
     """
 
     def __init__(self, fit: Fit, callbacks: Callbacks = (), *, progress: bool = False) -> None:
-        self.fit, self._all = fit, [*map(_as_callback, callbacks), *([Progress()] if progress else [])]
+        self.fit, self._all = fit, [*map(_as_callback, several(callbacks)), *([Progress()] if progress else [])]
         self._of_steps = [one for one in self._all if type(one).after_step is not Callback.after_step]
         self._begun: list[Callback] = []
         self._late: Exception | None = None
@@ -233,6 +235,18 @@ class Listeners:
         except BaseException as error:
             self.error = error
             raise
+
+
+def several(callbacks: Any) -> list[Any]:
+    """Return callbacks as a list; raise TypeError for a single one."""
+    if isinstance(callbacks, Iterable):
+        return list(callbacks)
+    kind = type(callbacks).__name__
+    raise TypeError(
+        f"callbacks must be a list, got {kind}. Try [{kind}(...)]"
+        if isinstance(callbacks, Callback)
+        else f"callbacks must be a list, got {callbacks!r}. Try it in a list: [CSVLog('log.csv')]"
+    )
 
 
 def _as_callback(given: Any) -> Callback:
@@ -364,6 +378,11 @@ class EarlyStopping(Callback):
         """Check the settings, and forget an earlier fit."""
         if self.metric not in NUMBERS:
             raise ValueError(f"metric must be one of {', '.join(NUMBERS)}, got {self.metric!r}")
+        if self.metric == "validation" and not fit.validates:
+            raise ValueError(
+                "validation must be given to fit for EarlyStopping, got a fit without it. Try fit(..., "
+                "validation=...), or EarlyStopping(metric='loss')"
+            )
         check_counts(patience=self.patience)
         check_not_negative("min_delta", self.min_delta)
         self.best, self.best_epoch = math.inf, fit.epoch

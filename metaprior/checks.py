@@ -327,6 +327,7 @@ class _Likelihood(Protocol):
     @property
     def several_outputs(self) -> bool: ...
     def check_targets(self, targets: Tensor, output_shape: Any) -> Tensor: ...
+    def check_results(self, targets: Tensor, output_shape: Any) -> None: ...
     def present(self, targets: Tensor) -> Tensor: ...
 
 
@@ -397,7 +398,8 @@ class PairChecker:
                 refuse_infinite(own, "y", FILL_TARGETS)
             same_length(inputs_, own)
             inputs_ = real_inputs(inputs_, "x", lambda part, name: self._converted(part, name, finite))
-            if not self.knows(inputs_) and size_of(inputs_):
+            first = not self.knows(inputs_)
+            if first and size_of(inputs_):
                 tried = with_zeros(map_parts(lambda part: moved(part, self._network.device), inputs_))
                 self._output_shapes[_kind(inputs_)] = self._network.check_forward(tried)
             shape = self._output_shapes.get(_kind(inputs_))
@@ -405,6 +407,8 @@ class PairChecker:
                 two = map_parts(lambda part: part.new_zeros(2, *part.shape[1:], device=self._network.device), inputs_)
                 shape = self._network.check_forward(two)
             own = targets_of(self._likelihood, own, shape)
+            if first:
+                self._likelihood.check_results(own, shape)
             return inputs_, own, self._likelihood.present(own)
         except (ValueError, TypeError) as error:
             raise type(error)(f"{what}: {error}") from error

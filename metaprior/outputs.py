@@ -37,7 +37,8 @@ def not_taken(x: Inputs, error: Exception) -> Exception:
     what = f"of shape {shapes.removeprefix('x ')}" if isinstance(x, Tensor) else f"with the parts {shapes}"
     text = f"the network cannot take an observation {what}: {error}"
     if not isinstance(error, TypeError):
-        return ValueError(text)
+        one_number = isinstance(x, Tensor) and x.ndim == 1
+        return ValueError(f"{text}. Try x[:, None], if each observation is one number" if one_number else text)
     how = "The parts of a tuple x are positional arguments of forward, and those of a dictionary keyword arguments."
     return TypeError(f"{text}. {how}")
 

@@ -4,7 +4,6 @@ content, and back."""
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +18,21 @@ from metaprior import checkpoint, checks, models
 from metaprior.checks import ArrayLike, DataFrameLike, InputsLike
 from metaprior.compression import CompressionLoss, chosen_samples
 from metaprior.errors import CheckpointError
-from metaprior.exporting import MeanAndStd, exported
+from metaprior.exporting import exported
 from metaprior.forecasts import Forecast
 from metaprior.forecasts.numpy_forecast import NumpyForecast
-from metaprior.inputs import Axes, Inputs, concatenate, device_of, holds_tensors, map_parts, parts_of, rows_of, size_of
+from metaprior.inputs import (
+    Axes,
+    Inputs,
+    concatenate,
+    device_of,
+    holds_tensors,
+    map_parts,
+    parts_of,
+    rows_of,
+    size_of,
+    stack,
+)
 from metaprior.likelihoods import LIKELIHOODS, Likelihood
 from metaprior.network import BayesianNetwork, evaluation_mode, first_stage_with
 from metaprior.noise import Noise
@@ -275,15 +285,15 @@ class Posterior(Predictive):
         inputs = self._inputs(x)
 
         def forecast(x: Inputs, phis: Tensor) -> Forecast:
-            outputs = network.map_samples(partial(network, plain=self.weights.plain, x=x), phis)
-            return self._in_user_units(self._forecast_of(outputs))
+            return self._in_user_units(self._forecast_with(x, phis))
 
-        network = copy(self.network)  # which notes whether samples can be vectorised, while it is traced
-        module = MeanAndStd(forecast, self._draw(self._noise(seed), range(samples)))
-        with evaluation_mode(network.module):
-            with torch.no_grad():
-                module(rows_of(inputs, slice(2)))  # errors of the data and the units are told before those of tracing
-            return exported(module, inputs, path)
+        with evaluation_mode(self.network.module):
+            return exported(forecast, self._draw(self._noise(seed), range(samples)), inputs, path)
+
+    def _forecast_with(self, x: Inputs, phis: Tensor) -> Forecast:
+        """Return the forecast, in the network's units, of given weight samples (S, D), as ``export`` traces it."""
+        # One after the other: an error in a program that has vmap in it would leave torch inside of vmap.
+        return self._forecast_of(stack([self.network(phi, self.weights.plain, x) for phi in phis]))
 
     def pruned(self, fraction: float) -> "Posterior":
         """Return the posterior with the ``fraction`` of weights of the lowest signal-to-noise ratio fixed at zero

@@ -99,3 +99,14 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(__version__="1.0.0"))  # type: ignore[arg-type]
     with pytest.raises(ImportError, match=r"has InferenceData, got 1.0.0. Try: pip install 'arviz<1'"):
         to_inference_data(gaussian())
+
+
+def test_a_method_in_place_of_its_posterior_is_refused() -> None:
+    x = normal(N, 1)
+    bnn = mp.BayesByBackprop(torch.nn.Linear(1, 1).double(), mp.Gaussian()).fit(x, x[:, 0], steps=1, progress=False)
+    with pytest.raises(
+        TypeError, match=r"must be a forecast or a posterior, got a BayesByBackprop. Try .*bnn.posterior_"
+    ):
+        to_inference_data(bnn, x, x[:, 0])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got a Tensor. Try model.predict\(x\)"):
+        to_inference_data(x)  # type: ignore[arg-type]

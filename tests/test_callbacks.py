@@ -32,10 +32,12 @@ class Loop:
     saved: list[str] = field(default_factory=list)
     listeners: Listeners | None = None
 
-    def run(self, given: Any = (), *, progress: bool = False, can_keep: bool = True) -> Fit:
+    def run(self, given: Any = (), *, progress: bool = False, can_keep: bool = True, validates: bool = True) -> Fit:
         epochs = len(self.losses)
         keep = self.keep if can_keep else None
-        fit = Fit(self, "counting", epochs=epochs, steps=2 * epochs, fitted=lambda: self, keep=keep)
+        fit = Fit(
+            self, "counting", epochs=epochs, steps=2 * epochs, fitted=lambda: self, keep=keep, validates=validates
+        )
         self.listeners = Listeners(fit, given, progress=progress)
         with self.listeners as listeners:
             for number, loss in enumerate(self.losses):
@@ -219,6 +221,7 @@ def test_early_stopping_does_not_compare_a_warm_start() -> None:
         (EarlyStopping("accuracy"), "metric must be one of .*loss, .*validation, .*got 'accuracy'"),
         (EarlyStopping("phase"), "metric must be one of "),
         (EarlyStopping("loss", patience=0), "patience must be an integer of at least 1, got 0"),
+        (EarlyStopping("loss", patience="3"), "patience must be an integer of at least 1, got '3'"),  # type: ignore[arg-type]
         (EarlyStopping("loss", min_delta=-1.0), "min_delta must be a number of at least 0, got -1.0"),
         (SaveEvery("prior", epochs=0), "epochs must be an integer of at least 1, got 0"),
     ],
@@ -226,6 +229,21 @@ def test_early_stopping_does_not_compare_a_warm_start() -> None:
 def test_wrong_settings_are_refused(stopping: Callback, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Loop([1.0]).run([stopping])
+
+
+def test_early_stopping_without_validation_is_refused_before_the_first_step() -> None:
+    loop = Loop([1.0])
+    with pytest.raises(ValueError, match=r"validation must be given to fit for EarlyStopping.*metric='loss'"):
+        loop.run([EarlyStopping()], validates=False)
+    assert loop.computed == 0
+    assert loop.run([EarlyStopping("loss")], validates=False).epoch == 1
+
+
+def test_callbacks_are_a_list() -> None:
+    with pytest.raises(TypeError, match=r"callbacks must be a list, got EarlyStopping. Try \[EarlyStopping\(...\)\]"):
+        Loop([1.0]).run(EarlyStopping("loss"))
+    with pytest.raises(TypeError, match=r"callbacks must be a list, got <built-in function print>. Try it in a list"):
+        Loop([1.0]).run(print)
 
 
 def test_what_has_no_copy_of_its_state_keeps_no_best_epoch() -> None:

@@ -107,6 +107,24 @@ def test_the_file_runs_without_this_package(tmp_path: Path) -> None:
     assert float(done.stdout) == pytest.approx(float(expected.mean[0]), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [inputs().double(), inputs().long(), inputs()[:, :2], torch.zeros(5, 4)],
+    ids=["float64", "integers", "a column too few", "a column too many"],
+)
+def test_wrong_inputs_are_refused_and_leave_torch_as_it_is(wrong: Tensor) -> None:
+    run = CASES["scalar targets"]().export(None, inputs(), samples=2).module()
+    with pytest.raises((RuntimeError, AssertionError), match=r"dtype|size"):
+        run(wrong)
+    assert nn.Linear(2, 2).weight.shape == (2, 2)
+    assert run(inputs())[0].shape == (20,)
+
+
+def test_a_program_has_nothing_of_vmap_in_it() -> None:
+    program = CASES["own noise"]().export(None, inputs(), samples=2)
+    assert "vmap" not in str(program.graph)
+
+
 class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class BalancedGaussian(HeteroscedasticGaussian):
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the weighted negative log density of each target."""
-        return self._balanced(outputs, targets, torch.ones_like(outputs[:, :1]))
+        return self.counted_nll(outputs, targets, parameters, torch.ones_like(targets))
 
     def total_nll(
         self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
@@ -40,16 +40,15 @@ class BalancedGaussian(HeteroscedasticGaussian):
         """Return the sum over observations, of which each counts as often in the mean of the weights, too."""
         if counts is None:
             return super().total_nll(outputs, targets, parameters)
-        shape = (-1, *[1] * (outputs.ndim - 1))
-        return (self._balanced(outputs, targets, counts.reshape(shape)) * counts.reshape(shape)).sum()
+        each = counts.reshape(-1, *[1] * (outputs.ndim - 1)).expand(targets.shape)
+        return (self.counted_nll(outputs, targets, parameters, each) * each).sum()
 
-    def _balanced(self, outputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-        """Return the weighted negative log density of each target, given how often each observation counts."""
+    def counted_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor) -> Tensor:
+        """Return the weighted negative log density of each target, given how often each one counts."""
         mean, scale = self.mean_and_scale(outputs, 1)
         refuse_broadcast(targets, mean)
         weights = scale.detach() ** (2 * self.balance)
-        counts = counts.expand_as(weights[:, :1])
         axes = [axis for axis in range(weights.ndim) if axis != 1]
-        total = (weights * counts).sum(axes, keepdim=True)
-        weights = weights * counts.sum() / total.clamp(min=torch.finfo(total.dtype).tiny)  # 0 / 0 where none counts
+        total = (weights * counts).sum(axes, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        weights = weights * counts.sum(axes, keepdim=True) / total
         return weights * (0.5 * ((targets - mean) / scale) ** 2 + torch.log(scale) + HALF_LOG_2PI)

@@ -1,9 +1,9 @@
 """What every likelihood offers, and the one that leaves missing targets out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from metaprior.checks import all_true
 from metaprior.forecasts import Forecast
 from metaprior.missing import present_numbers
 from metaprior.scaling import TargetScale
+
+TRIED = 5
+"""Observations that a likelihood's results are checked with."""
 
 
 def per_observation(elementwise: Tensor) -> Tensor:
@@ -50,6 +53,13 @@ class Likelihood(ABC):
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each target, in the targets' shape."""
 
+    def counted_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor) -> Tensor:
+        """Return ``elementwise_nll`` where each target counts as ``counts``, in the targets' shape.
+
+        Only a loss that compares the observations of a batch depends on them: they are not multiplied with it.
+        """
+        return self.elementwise_nll(outputs, targets, parameters)
+
     def nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each observation, shape (N,): the sum over its targets."""
         return per_observation(self.elementwise_nll(outputs, targets, parameters))
@@ -84,6 +94,33 @@ class Likelihood(ABC):
         Missing targets pass, as they are.
         """
 
+    def check_results(self, targets: Tensor, output_shape: Any) -> None:
+        """Raise unless ``elementwise_nll`` has the targets' shape and ``forecast`` gives a forecast.
+
+        ``targets`` are some that ``check_targets`` has returned; what is wrong here would be summed and learn nothing.
+        """
+        if not len(targets):
+            return
+        some = targets[torch.arange(TRIED, device=targets.device) % len(targets)]
+        like = some if some.is_floating_point() else some.float()
+
+        def zeros(shape: Sequence[int], *samples: int) -> Tensor:
+            return like.new_zeros(*samples, TRIED, *shape[1:])
+
+        parameters, own = self.initial_parameters(some), type(self).__name__
+        found = self.masking(some).elementwise_nll(_of_shapes(zeros, output_shape), some, parameters)
+        if found.shape != some.shape:
+            raise ValueError(
+                f"elementwise_nll of {own} must return the targets' shape {_with_n(some.shape)}, got "
+                f"{_with_n(found.shape)}. Try one number for each target: no sum or mean, and no broadcasting"
+            )
+        forecast = self.forecast(_of_shapes(lambda shape: zeros(shape, 2), output_shape), parameters)
+        if not isinstance(forecast, Forecast):
+            raise TypeError(
+                f"forecast of {own} must return a Forecast, got {type(forecast).__name__}. Try one of "
+                "metaprior.forecasts, such as GaussianForecast(means, scales), or a subclass of your own"
+            )
+
     def initial_parameters(self, targets: Tensor) -> dict[str, Tensor]:
         """Return first values of the learned plain parameters, for (standardised) targets of this shape."""
         return {}
@@ -91,6 +128,19 @@ class Likelihood(ABC):
     def in_units_of(self, units: TargetScale) -> "Likelihood":
         """Return the same likelihood for targets ``(y - units.loc) / units.scale``; fixed numbers have to change."""
         return self
+
+
+def _of_shapes(make: Callable[[Sequence[int]], Tensor], shapes: Any) -> Any:
+    """Return a tensor for a shape, and a tuple or dictionary of tensors for one of shapes."""
+    if isinstance(shapes, torch.Size):
+        return make(shapes)
+    return {n: make(s) for n, s in shapes.items()} if isinstance(shapes, Mapping) else tuple(map(make, shapes))
+
+
+def _with_n(shape: Sequence[int]) -> str:
+    """Return text such as ``(N, 1)`` for the shape of something with ``TRIED`` observations."""
+    sizes = ["N" if size == TRIED else str(size) for size in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
 def shape(shape: Sequence[int]) -> str:
@@ -150,10 +200,23 @@ class Masked(Likelihood):
 
     def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
         """Return the negative log-likelihood of each target, zero for missing ones."""
+        return self.counted_nll(outputs, targets, parameters, torch.ones_like(targets))
+
+    def counted_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor) -> Tensor:
+        """Return the same where each target that is present counts as ``counts``."""
         present = self.present(targets)
         filled = torch.where(present, targets, torch.zeros_like(targets))  # any number: NaN would reach the gradient
-        losses = self.likelihood.elementwise_nll(outputs, filled, parameters)
+        losses = self.likelihood.counted_nll(outputs, filled, parameters, counts * present)
         return torch.where(present, losses, torch.zeros_like(losses))
+
+    def total_nll(
+        self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor], counts: Tensor | None = None
+    ) -> Tensor:
+        """Return the negative log-likelihood of all targets that are present."""
+        if counts is None:
+            return super().total_nll(outputs, targets, parameters)
+        each = counts.reshape(-1, *[1] * (targets.ndim - 1)).expand(targets.shape)
+        return (per_observation(self.counted_nll(outputs, targets, parameters, each)) * counts).sum()
 
     def present(self, targets: Tensor) -> Tensor:
         """Return where targets are not missing."""

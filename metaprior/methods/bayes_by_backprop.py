@@ -24,7 +24,7 @@ from metaprior.history import EpochRecord
 from metaprior.inputs import axes_of
 from metaprior.likelihoods import Likelihood, Masked
 from metaprior.methods.cross_fit import LeftOut, judged
-from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, checked_targets
+from metaprior.methods.fit_data import FitData, Loaded, Preparation, Validation, batch_size_for, checked_targets
 from metaprior.methods.free_energy_fit import Budget, FreeEnergyFit, check_budget
 from metaprior.methods.method import Method
 from metaprior.network import DEFAULT_RELATIVE_SIGMA
@@ -101,7 +101,7 @@ class BayesByBackprop(Method):
         sample_weight: ArrayLike | None = None,
         steps: int | None = None,
         epochs: int | None = None,
-        batch_size: int = 128,
+        batch_size: int | None = None,
         lr: float = 1e-2,
         samples: int = 2,
         weighting: str = "uniform",
@@ -125,7 +125,7 @@ class BayesByBackprop(Method):
             steps: the budget in steps; an epoch is then a hundredth of it. Without ``steps`` and ``epochs`` there are
                 5,000 steps, or, of large data, as many as ten passes take.
             epochs: the budget in passes over the data, in place of ``steps``.
-            batch_size: observations in a step (a loader decides for itself).
+            batch_size: observations in a step, by default 128; None for a ``DataLoader``, which decides for itself.
             lr: Adam's learning rate, falling to zero along a cosine.
             samples: weight samples in a step.
             weighting: how the steps of a pass share the KL: "uniform", or "geometric" (the paper's: most at its start).
@@ -140,6 +140,7 @@ class BayesByBackprop(Method):
             callbacks: what is called in between: ``Callback`` objects, or functions of (fit, record).
             progress: show a progress bar (of a fit of more than two seconds).
         """
+        batch_size = batch_size_for(x, batch_size)
         checks.check_counts(batch_size=batch_size, patience=patience)
         check_budget(steps, epochs)
         plan = DescentPlan(1, batch_size, lr, samples, kl_warmup, linear_warmup=True, weighting=weighting)

@@ -29,6 +29,7 @@ from metaprior.tasks.task import Examples
 Loaded = Dataset[Any] | DataLoader[Any]
 """Pairs (x, y) by torch's own means: a data set, or a loader of batches."""
 Validation = float | tuple[InputsLike, ArrayLike] | Loaded | None
+DEFAULT_BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
@@ -96,10 +97,11 @@ class Preparation:
         checks.warn_of_scale(inputs)
         output_shape = self.network.check_forward(inputs)
         given, count = self._examples(inputs, y, output_shape, sample_weight)
+        self.likelihood.check_results(given.examples.y, output_shape)
         scalar = given.examples.y.ndim > checks.as_plain_tensor(y, "y").ndim
         split = isinstance(validation, Real)
         data, apart = hold_out(given, float(validation), self.noise) if split else (given, None)  # type: ignore[arg-type]
-        moments = TargetMoments.of(data.examples.y, data.weights) if self.likelihood.continuous else None
+        moments = moments_of(self.likelihood, data.examples.y, data.weights)
         scale = self._scale(moments, data.examples.y)
         if apart is None:
             held_out = self._held_out(validation, output_shape, scale)
@@ -192,7 +194,7 @@ class Preparation:
         return WeightedExamples(data, weights), count
 
     def _scale(self, moments: TargetMoments | None, like: Tensor) -> TargetScale:
-        if moments is None or not self.standardize:
+        if moments is None or not (self.likelihood.continuous and self.standardize):
             return TargetScale.identity(like)
         return TargetScale.from_moments(moments, like, keep_zero=self.likelihood.keeps_zero)
 
@@ -241,6 +243,7 @@ class CheckedBatches:
             self.output_shape = self.network.check_forward(inputs)
         targets = checked_targets(self.likelihood, inputs, y, self.output_shape)
         if first:
+            self.likelihood.check_results(targets, self.output_shape)
             self.scalar_targets = targets.ndim > checks.as_plain_tensor(y, "y").ndim
         return Examples(inputs, targets)
 
@@ -257,7 +260,7 @@ class Survey(NamedTuple):
     """Number of observations of the largest batch."""
     targets: TargetCount
     moments: TargetMoments | None
-    """Moments of real-valued targets, in the user's units."""
+    """Moments of targets that are no labels, in the user's units."""
 
     @classmethod
     def of(cls, read: CheckedBatches) -> Self:
@@ -268,8 +271,8 @@ class Survey(NamedTuple):
             present = read.likelihood.present(y)
             sizes.append(len(y))
             count, observations = count + TargetCount.of(present), observations + int(any_of_row(present).sum())
-            if read.likelihood.continuous:
-                moments.append(TargetMoments.of(y))
+            if (own := moments_of(read.likelihood, y)) is not None:
+                moments.append(own)
         if first is None or not observations:
             held = f"{count.targets} targets in {len(sizes)} batches" + (", all of them missing" if sizes else "")
             raise ValueError(f"{read.what} must give at least one target, got {held}")
@@ -284,6 +287,21 @@ def checked_targets(likelihood: Likelihood, inputs: Inputs, y: Any, output_shape
     checks.same_length(inputs, targets)
     targets = checks.targets_of(likelihood, targets, output_shape)
     return checks.at_least_single(targets) if likelihood.continuous else targets
+
+
+def batch_size_for(x: object, batch_size: int | None) -> int:
+    """Return the number of observations in a step, by default ``DEFAULT_BATCH_SIZE``; raise if a loader has its own."""
+    if isinstance(x, DataLoader) and batch_size is not None:
+        raise ValueError(
+            f"batch_size must be None for a DataLoader, which has its own batches, got {batch_size}. Try "
+            f"DataLoader(..., batch_size={batch_size})"
+        )
+    return DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+
+
+def moments_of(likelihood: Likelihood, y: Tensor, weights: Tensor | None = None) -> TargetMoments | None:
+    """Return the moments of real-valued targets and of counts; None for labels, which have none."""
+    return None if likelihood.labels or not y.is_floating_point() else TargetMoments.of(y, weights)
 
 
 def hold_out(data: WeightedExamples, fraction: float, noise: Noise) -> tuple[WeightedExamples, WeightedExamples]:

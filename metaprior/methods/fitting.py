@@ -115,6 +115,7 @@ class Epochs:
             steps=steps,
             fitted=self._fitted,
             keep=self._keep_present,
+            validates=self.validation is not None,
         )
         self._listeners = Listeners(fit, callbacks, progress=progress)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from metaprior.callbacks import WARM_UP, Callbacks, EarlyStopping, Fit, Listeners
+from metaprior.callbacks import WARM_UP, Callbacks, EarlyStopping, Fit, Listeners, several
 from metaprior.checks import check_counts
 from metaprior.errors import TrainingDiverged
 from metaprior.history import EpochRecord
@@ -137,10 +137,11 @@ class FreeEnergyFit:
                 ``EarlyStopping`` among the callbacks decides that.
             progress: show a progress bar.
         """
-        given = list(callbacks)
+        given = several(callbacks)
         if self.held_out is not None and not any(isinstance(one, EarlyStopping) for one in given):
             given = [EarlyStopping(patience=patience), *given]
-        state = fit(epochs=self.budget.epochs, steps=self.budget.steps, keep=self._keep)
+        validates = self.held_out is not None
+        state = fit(epochs=self.budget.epochs, steps=self.budget.steps, keep=self._keep, validates=validates)
         with Listeners(state, given, progress=progress) as listeners:
             for epoch in range(self.budget.epochs):
                 first = epoch * self.budget.epoch

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import metaprior as mp
 from metaprior.likelihoods import NOISE_RHO, Likelihood
-from metaprior.likelihoods.counts import DISPERSION_RHO
+from metaprior.likelihoods.counts import DISPERSION_RHO, LOG_LEVEL
 from metaprior.likelihoods.student import FREEDOM_RHO
 
 SAMPLES = 3
@@ -72,9 +72,11 @@ CASES = {
     "censored_network": Case(mp.CensoredGaussian("network", lower=-0.6, upper=0.9), atoms=(-0.6, 0.9)),
     "zero_inflated": Case(mp.ZeroInflatedLogNormal(), kind="nonnegative", atoms=(0.0,)),
     "quantiles": Case(mp.Quantiles(), trained_by_density=False),
-    "poisson": Case(mp.Poisson(), kind="counts"),
-    "negative_binomial": Case(mp.NegativeBinomial(), kind="counts", parameters={DISPERSION_RHO: HALF}),
-    "negative_binomial_fixed": Case(mp.NegativeBinomial(dispersion=0.3), kind="counts"),
+    "poisson": Case(mp.Poisson(), kind="counts", parameters={LOG_LEVEL: HALF}),
+    "negative_binomial": Case(
+        mp.NegativeBinomial(), kind="counts", parameters={DISPERSION_RHO: HALF, LOG_LEVEL: -HALF}
+    ),
+    "negative_binomial_fixed": Case(mp.NegativeBinomial(dispersion=0.3), kind="counts", parameters={LOG_LEVEL: HALF}),
     "categorical": Case(mp.Categorical(), kind="classes"),
     "bernoulli": Case(mp.Bernoulli(), kind="bits"),
 }

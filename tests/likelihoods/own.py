@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 import metaprior as mp
+from metaprior.forecasts import GaussianForecast
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,22 @@ class Named(mp.Gaussian):
 
 class Plain(mp.Gaussian):
     """A subclass that is a dataclass by inheritance alone."""
+
+
+class Wrong(mp.Gaussian):
+    """A likelihood whose results have another shape, or kind, than they must have."""
+
+    what = "pairs"
+
+    def elementwise_nll(self, outputs: Tensor, targets: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+        if self.what == "pairs":
+            return (outputs[:, 0] - targets).square()
+        nll = super().elementwise_nll(outputs, targets, parameters)
+        return nll.sum(1) if self.what == "sums" else nll.mean() if self.what == "mean" else nll
+
+    def forecast(self, outputs: Tensor, parameters: Mapping[str, Tensor]) -> GaussianForecast:
+        found = super().forecast(outputs, parameters)
+        return found.mean if self.what == "no forecast" else found  # type: ignore[return-value]
 
 
 class Outside:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import metaprior as mp
+from metaprior.likelihoods import Masked
 
 
 def parts(count: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
@@ -58,6 +59,25 @@ def test_observations_of_which_none_counts_have_no_loss_and_no_gradient() -> Non
     (gradient,) = torch.autograd.grad(loss, [outputs])
     assert float(loss.detach()) == 0
     assert gradient.count_nonzero() == 0
+
+
+def test_missing_targets_do_not_count_in_the_mean_of_the_weights() -> None:
+    """Each channel alone, without the rows that it misses, has the same loss; also where observations count twice."""
+    outputs, targets = parts()
+    outputs.requires_grad_()
+    targets[1:4, 0] = targets[4, 1] = torch.nan
+    counts, masked = torch.tensor([1.0, 2, 3, 1, 3, 1, 0], dtype=torch.float64), Masked(mp.BalancedGaussian())
+    for own in (None, counts):
+        found, expected = masked.total_nll(outputs, targets, {}, own), torch.zeros((), dtype=torch.float64)
+        for channel in range(2):
+            rows = targets[:, channel].isfinite()
+            alone, y = outputs[rows][:, channel::2], targets[rows, channel : channel + 1]
+            expected = expected + mp.BalancedGaussian().total_nll(alone, y, {}, None if own is None else own[rows])
+        torch.testing.assert_close(found, expected)
+    targets[:, 0] = torch.nan  # a channel of which nothing is known
+    (gradient,) = torch.autograd.grad(masked.total_nll(outputs, targets, {}, counts), [outputs])
+    assert bool(gradient.isfinite().all())
+    assert bool((gradient[:, 0] == 0).all())
 
 
 def test_a_balance_outside_of_zero_and_one_is_refused() -> None:

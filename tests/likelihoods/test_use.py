@@ -6,14 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import PoissonRegressor
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 import metaprior as mp
 from metaprior.forecasts import CensoredForecast, GaussianForecast, MixtureForecast
 from metaprior.likelihoods import LIKELIHOODS
+from metaprior.likelihoods.counts import LOG_LEVEL
 from metaprior.metagrad import Descent, mixed, unrolled
 from metaprior.tasks.task import Examples, Task
 from tests.likelihoods.cases import CASES, NUMBERS, Case
+from tests.likelihoods.own import Wrong
 from tests.metagrad.problems import Case as Gradient
 from tests.metagrad.problems import assert_same, scattered, solved
 
@@ -138,6 +142,33 @@ def test_a_fit_recovers_what_data_were_drawn_from() -> None:
     assert bnn.evaluate(x, y).row()["coverage_90"] > 0.88
 
 
+@pytest.mark.parametrize("likelihood", [mp.Poisson(), mp.NegativeBinomial()])
+def test_large_counts_are_fitted_about_as_well_as_by_a_generalised_linear_model(
+    likelihood: mp.Likelihood,
+) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(500, 1)).astype(np.float32)
+    rate = 3000 * np.exp(0.8 * x[:, 0])
+    y = generator.poisson(rate)
+    torch.manual_seed(0)
+    bnn = mp.BayesByBackprop(torch.nn.Linear(1, 1), likelihood).fit(x, y, steps=300, lr=0.02, progress=False)
+    linear = PoissonRegressor(alpha=0.0).fit(x, y).predict(x)
+    error, of_linear = (float(np.sqrt(np.mean((found - y) ** 2))) for found in (bnn.predict(x).mean, linear))
+    assert error < 1.3 * of_linear
+
+
+def test_every_channel_of_counts_has_a_level_of_its_own_also_from_a_loader() -> None:
+    x, y = torch.zeros(40, 1), torch.tensor([[0.0, 3000.0], [20.0, 5000.0]]).repeat(20, 1)
+    y[::3, 0] = torch.nan
+    expected = torch.stack([y[:, 0].nanmean(), y[:, 1].mean()]).log()
+    torch.testing.assert_close(mp.Poisson().initial_parameters(y)[LOG_LEVEL], expected)
+    data = DataLoader(TensorDataset(x, y), batch_size=10)
+    with pytest.warns(UserWarning, match="targets are missing"):
+        bnn = mp.BayesByBackprop(torch.nn.Linear(1, 2), mp.Poisson()).fit(data, steps=1, lr=1e-9, progress=False)
+    torch.testing.assert_close(bnn.posterior_.weights.plain[LOG_LEVEL], expected)
+    assert mp.Poisson().initial_parameters(torch.zeros(5, 1))[LOG_LEVEL].tolist() == [0.0]
+
+
 def test_limits_are_learned_from() -> None:
     """A line that limits clip: the censored fit finds its slope and its noise, a Gaussian's is half as steep."""
     x = torch.linspace(-2, 2, 400)[:, None].double()
@@ -158,3 +189,28 @@ def test_limits_are_learned_from() -> None:
             assert float(forecast.scales.mean()) == pytest.approx(300, rel=0.15)
     assert slopes[0] == pytest.approx(1000, rel=0.1)
     assert slopes[1] < 600
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        ("pairs", ValueError, r"elementwise_nll of Wrong must return the targets' shape \(N, 1\), got \(N, N\). Try"),
+        ("sums", ValueError, r"targets' shape \(N, 1\), got \(N,\). Try"),
+        ("mean", ValueError, r"targets' shape \(N, 1\), got \(\). Try"),
+        ("no forecast", TypeError, "forecast of Wrong must return a Forecast, got Tensor. Try"),
+    ],
+)
+def test_an_own_likelihood_with_wrong_results_is_refused_where_a_fit_begins(
+    what: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wrong, "what", what)
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+    task = Task(Examples(x, x[:, 0]), Examples(x, x[:, 0]))
+    with pytest.raises(error, match=message):
+        mp.BayesByBackprop(torch.nn.Linear(1, 1), Wrong()).fit(x, x[:, 0], steps=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.BayesByBackprop(torch.nn.Linear(1, 1), Wrong()).fit(TensorDataset(x, x), steps=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.MetaLearner(torch.nn.Linear(1, 1), Wrong()).fit([task] * 4, epochs=1, progress=False)
+    with pytest.raises(error, match=message):
+        mp.HierarchicalVI(torch.nn.Linear(1, 1), Wrong()).fit({"a": task.query, "b": task.query}, progress=False)

@@ -1,5 +1,6 @@
 """Ensembles: several networks trained as one stack."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import metaprior as mp
+from metaprior.compression import CompressionLoss
 from metaprior.ensemble import EnsemblePosterior, fresh_start
 from metaprior.methods.free_energy_fit import OfEach
 from metaprior.minibatches import ShuffledData
@@ -123,7 +125,7 @@ def test_an_ensemble_learns_from_a_loader_and_from_weights() -> None:
     for one, other in zip(members(memory), members(streamed), strict=True):
         torch.testing.assert_close(one.weights.mu, other.weights.mu, rtol=1e-10, atol=1e-12)
     loader = DataLoader(TensorDataset(x, y), 8)
-    assert len(members(method(members=2).fit(loader, **whole, validation=loader))) == 2
+    assert len(members(method(members=2).fit(loader, epochs=4, progress=False, validation=loader))) == 2
     counts = torch.tensor([1, 2, 0] * 10)
     expected = method(members=2).fit(x.repeat_interleave(counts, 0), y.repeat_interleave(counts), **whole)
     found = method(members=2).fit(x, y, sample_weight=counts, **whole)
@@ -194,3 +196,38 @@ def test_a_module_that_cannot_be_drawn_anew_is_refused() -> None:
     assert_same_fit(
         method(module=Own(), members=1).fit(x, y, **FAST), method(module=Own()).fit(x, y, **FAST), rtol=0, atol=0
     )
+
+
+def widened_ensemble() -> tuple[EnsemblePosterior, Tensor, Tensor]:
+    """Return an ensemble whose members have spreads of their own, and the data of its fit."""
+    x, y = plane()
+    posterior = method(members=3).fit(x, y, **FAST).posterior_
+    assert isinstance(posterior, EnsemblePosterior)
+    own = [member.widened(factor) for member, factor in zip(posterior.members, (1.0, 1.5, 3.0), strict=True)]
+    return replace(posterior, members=tuple(own)), x, y
+
+
+def test_a_compressed_ensemble_predicts_with_samples_of_all_members_and_their_spreads() -> None:
+    posterior, x, y = widened_ensemble()
+    small = posterior.compress(12, x, y, candidates=150, seed=4)
+    assert [len(member.phis) for member in small.members] == [4, 4, 4]  # type: ignore[attr-defined]
+    full = posterior.predict(x, samples=150, seed=4)
+    assert small.loss == CompressionLoss.between(full, small.predict(x), y)
+    assert small.loss.mean < 0.1
+    assert small.loss.std < 0.1
+    torch.testing.assert_close(small.predict(x, samples=90, seed=8).mean, small.predict(x).mean)
+    narrow = replace(posterior, members=tuple(replace(one, spread=1.0) for one in posterior.members))
+    assert float((narrow.predict(x).std / small.predict(x).std).max()) < 0.8
+    with pytest.raises(ValueError, match=r"k \(of an ensemble\) must be an integer of at least 6, got 5"):
+        posterior.compress(5, x)
+    with pytest.raises(ValueError, match=r"candidates must be at least k = 12, got 10. Try 120"):
+        posterior.compress(12, x, candidates=10)
+
+
+def test_the_program_of_an_ensemble_gives_the_numbers_of_predict() -> None:
+    posterior, x, _ = widened_ensemble()
+    for one in (posterior, posterior.compress(6, x, candidates=30)):
+        mean, std = one.export(None, x, samples=7, seed=3).module()(x[:5])
+        expected = one.predict(x[:5], samples=7, seed=3)
+        torch.testing.assert_close(mean, expected.mean)
+        torch.testing.assert_close(std, expected.std)

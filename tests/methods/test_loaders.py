@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import metaprior as mp
+from metaprior.callbacks import CSVLog, EarlyStopping
 from tests.methods.made_up import Rows, Stream, UsedUp, assert_same_fit, method, plane, small_net
 
 FAST: dict[str, Any] = {"epochs": 4, "progress": False}
@@ -55,7 +56,7 @@ def test_a_data_set_is_shuffled_by_the_seed() -> None:
     one, same = (method(seed=1).fit(Rows(x, y), **given) for _ in range(2))
     torch.manual_seed(123)
     assert_same_fit(one, same, rtol=0, atol=0)
-    unshuffled = method(seed=1).fit(DataLoader(Rows(x, y), 10), **given)
+    unshuffled = method(seed=1).fit(DataLoader(Rows(x, y), 10), **FAST)
     with pytest.raises(AssertionError):
         assert_same_fit(one, unshuffled, rtol=0, atol=0)
     made, state = method(), torch.get_rng_state()
@@ -165,3 +166,26 @@ def test_data_that_are_used_up_after_one_pass_are_refused() -> None:
     )
     message = refused(x, y, validation=UsedUp(*plane(9)))
     assert "validation must give equally many batches in every pass, got 1 in the first one and 0" in message
+
+
+def test_a_loader_has_its_own_batch_size() -> None:
+    data = TensorDataset(*plane())
+    with pytest.raises(ValueError, match=r"batch_size must be None for a DataLoader.*got 32. Try DataLoader"):
+        method().fit(DataLoader(data, batch_size=10), batch_size=32, epochs=1, progress=False)
+    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got 0"):
+        method().fit(data, batch_size=0, epochs=1, progress=False)
+    found = [method().fit(*plane(), epochs=1, progress=False, **own) for own in ({}, {"batch_size": 128})]
+    assert_same_fit(*found, rtol=0, atol=0)
+
+
+def test_callbacks_and_early_stopping_are_checked_before_the_first_step() -> None:
+    with pytest.raises(TypeError, match=r"callbacks must be a list, got a CSVLog. Try \[CSVLog\(...\)\]"):
+        method().fit(*plane(), epochs=1, progress=False, callbacks=CSVLog("log.csv"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="validation must be given to fit for EarlyStopping"):
+        method().fit(*plane(), epochs=1, progress=False, callbacks=[EarlyStopping()])
+
+
+def test_inputs_without_a_feature_axis_are_told_how_to_get_one() -> None:
+    x, y = plane()
+    with pytest.raises(ValueError, match=r"Try x\[:, None\]"):
+        method().fit(x[:, 0], y, epochs=1, progress=False)

@@ -121,6 +121,9 @@ class ContextNoise(Gaussian):
     Few examples then mean wide forecasts. ``parameters`` hold c, one (size,) or one for each row, and v.
     """
 
+    def check_results(self, targets: Tensor, output_shape: Any) -> None:
+        """Raise nothing: the results are a Gaussian's, and there is no context yet to compute them with."""
+
     def scale(self, ndim: int, parameters: Mapping[str, Tensor], like: Tensor) -> Tensor:
         """Return the noise scale in the type of ``like``, to broadcast against targets of ``ndim`` axes."""
         rho, shift = parameters[NOISE_RHO], parameters[VALUE] @ parameters[NOISE]
