@@ -240,6 +240,8 @@ class StackDescent:
         self.batches = batches or ShuffledData(
             stack.data, stack.indices, plan.batch_size, plan.weighting, noise, stack.steps_taken
         )
+        self.last: dict[str, list[float]] = {}
+        """The terms of the last step, a number for each task."""
         self._next_batches, self.steps_taken, self.seen = iter(self.batches), stack.steps_taken, 0
         self.mu, self.rho = (stack.records[:, row].clone().requires_grad_() for row in (0, 1))
         self._adam = torch.optim.Adam([self.mu, self.rho], fused=self.mu.device.type in ("cpu", "cuda"))
@@ -264,7 +266,8 @@ class StackDescent:
         self._adam.param_groups[0]["lr"] = self.plan.lr_at(step)
         plain = self._fixed if shared_lr is None else self.shared.values
         terms = self._accumulate_gradient(batch, plain, self.plan.kl_weight_at(step))
-        for what, values in zip(vars(terms), torch.stack([*vars(terms).values()]).tolist(), strict=True):
+        self.last = dict(zip(vars(terms), torch.stack([*vars(terms).values()]).tolist(), strict=True))
+        for what, values in self.last.items():
             for name, value in zip(self.stack.names, values, strict=True):
                 if not math.isfinite(value):
                     raise TrainingDiverged(

@@ -30,6 +30,6 @@ def test_a_step_waits_for_the_device_a_few_times(name: str) -> None:
 def test_a_step_of_bayes_by_backprop_waits_for_the_device_once() -> None:
     name = "step of BayesByBackprop"
     found = checked((name,), name, TOLERANCE).of(*WAITS)
-    of_epochs = [where for where in found if "bayes_by_backprop.py" in where]
+    of_epochs = [where for where in found if "free_energy_fit.py" in where]
     assert len(found) - len(of_epochs) == 10, "\n".join(found)  # of ten steps
     assert len(of_epochs) <= 2 * 10  # each of them an epoch, with its record

@@ -143,7 +143,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
     lines = refused(path)
     assert lines[:3] == [f"model.{key} is missing; [model] needs it" for key in ("inputs", "hidden", "outputs")]
     kinds = (
-        "gaussian, heteroscedastic, crps, mixture, student_t, censored, zero_inflated, quantiles, poisson, "
+        "gaussian, heteroscedastic, balanced, crps, mixture, student_t, censored, zero_inflated, quantiles, poisson, "
         "negative_binomial, categorical, bernoulli, nowcast"
     )
     assert lines[3] == f"likelihood.kind must be one of {kinds}, got nothing"
