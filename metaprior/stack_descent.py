@@ -268,10 +268,10 @@ class StackDescent:
         terms = self._accumulate_gradient(batch, plain, self.plan.kl_weight_at(step))
         self.last = dict(zip(vars(terms), torch.stack([*vars(terms).values()]).tolist(), strict=True))
         for what, values in self.last.items():
-            for name, value in zip(self.stack.names, values, strict=True):
-                if not math.isfinite(value):
+            for name, number in zip(self.stack.names, values, strict=True):
+                if not math.isfinite(number):
                     raise TrainingDiverged(
-                        f"the {what} of {name!r} became {value} at step {step}; the step was not kept. Try a smaller "
+                        f"the {what} of {name!r} became {number} at step {step}; the step was not kept. Try a smaller "
                         "lr, a smaller relative_sigma, or inputs of a common scale (mean 0, standard deviation 1)"
                     )
         self._adam.step()
