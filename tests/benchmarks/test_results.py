@@ -51,6 +51,7 @@ def results(made_up_data: Path) -> Callable[[str], BenchmarkResult]:
                 patch.setattr(hierarchy, "in_own_process", pretended_training)
                 patch.setattr(costs, "_command_cpu", lambda prior, settings: 1.0)
                 if name == "table":
+                    pytest.importorskip("laplace", reason="laplace-torch is not installed (make peers)")
                     short_table_peers(patch, steps=30)
                 known[name] = find(name).run(settings=TINY[name], data=made_up_data, workers=0)
         return known[name]

@@ -65,7 +65,7 @@ def test_a_trunk_of_two_inputs_and_micro_batches(engine: str, form: str, micro_b
 def test_on_disk_and_planned(form: str, tmp_path: Path) -> None:
     problem, own = problem_for(form), task(1, form)
     theta = problem.initial(own.query.y)
-    chosen = plan(problem, theta, own, "1GiB", scratch=tmp_path)
+    chosen = plan(problem, theta, own, "8GiB", scratch=tmp_path)
     for engine in (on_disk(tmp_path), chosen.engine):
         assert_same(solved(engine, form), solved(EVERY["unrolled"], None), problem_for(None))
 

@@ -179,7 +179,7 @@ def test_a_loader_has_its_own_batch_size() -> None:
 
 
 def test_callbacks_and_early_stopping_are_checked_before_the_first_step() -> None:
-    with pytest.raises(TypeError, match=r"callbacks must be a list, got a CSVLog. Try \[CSVLog\(...\)\]"):
+    with pytest.raises(TypeError, match=r"callbacks must be a list, got CSVLog. Try \[CSVLog\(...\)\]"):
         method().fit(*plane(), epochs=1, progress=False, callbacks=CSVLog("log.csv"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="validation must be given to fit for EarlyStopping"):
         method().fit(*plane(), epochs=1, progress=False, callbacks=[EarlyStopping()])
